@@ -17,7 +17,13 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.artifacts.config_file import TaskKind, task_kind
-from tformer_cli.data.config import TEXT_FIELDS, DataConfig, TokenizerConfig
+from tformer_cli.data.config import (
+    IMAGE_FORMATS,
+    OF_IMAGES,
+    TEXT_FIELDS,
+    DataConfig,
+    TokenizerConfig,
+)
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
@@ -40,6 +46,7 @@ DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every
 often heads are seen."""
 TASK_DEFAULTS: Mapping[TaskKind, Mapping[str, Mapping[str, Any]]] = {
     "classify": {"model": {"n_decoder_layers": 0}},
+    "image": {"model": {"n_decoder_layers": 0}},
     "language-model": {
         "model": {"n_encoder_layers": 0},
         "training": {"label_smoothing": 0.0},
@@ -92,6 +99,11 @@ class Recipe:
             )
         if self.is_distilled and self.task.kind != "translate":
             raise ValueError('distillation: is of task.kind = "translate" alone; omit it')
+        if self.task.kind == "image" and not self.model.reads_images:
+            raise ValueError(
+                'model.patch_size: task.kind = "image" needs one, the pixels of a side of patches, '
+                "such as 4"
+            )
         if task_kind(self.model) != self.task.kind:
             raise ValueError(
                 f'model: its layers make a model for "{task_kind(self.model)}", but task.kind is '
@@ -140,7 +152,10 @@ class Recipe:
         dropouts = (model.dropout, model.attention_dropout, model.activation_dropout)
         if self.training.r_drop and not any(dropouts):
             raise ValueError("training.r_drop: compares two dropouts, but model.dropout is 0")
-        if self.data.max_length + 1 > self.model.max_positions:
+        if self.model.reads_images and self.tokenizer != TokenizerConfig() and not self.start.model:
+            raise ValueError("tokenizer: images have none; omit the table")
+        is_text = not self.model.reads_images
+        if is_text and self.data.max_length + 1 > self.model.max_positions:
             raise ValueError(
                 f"data.max_length: {self.data.max_length} tokens and the end of the sentence do "
                 f"not fit model.max_positions = {self.model.max_positions}; lower the one or "
@@ -166,10 +181,21 @@ class Recipe:
                 raise ValueError(f"model.memory: needs {needed}; change it, or set the memory to 0")
 
     def _check_corpora(self) -> None:
-        """Checks that a language model has texts, and another one pairs."""
+        """Checks that a language model has texts, one of images has those, another one pairs."""
         is_of_texts = self.task.kind == "language-model"
+        formats = IMAGE_FORMATS if self.task.kind == "image" else None
         for table, corpora in (("train", self.data.train), ("valid", self.data.valid)):
             for number, corpus in enumerate(corpora):
+                if formats is not None and corpus.format not in formats:
+                    raise ValueError(
+                        f'data.{table}.{number}: for task.kind = "image" a corpus must be one of '
+                        f"{', '.join(formats)}, but is {corpus.format}"
+                    )
+                if formats is None and corpus.format in OF_IMAGES:
+                    raise ValueError(
+                        f"data.{table}.{number}: {corpus.format} are images, but task.kind is "
+                        f'"{self.task.kind}"'
+                    )
                 has_text = corpus.is_text or (is_of_texts and corpus.format in TEXT_FIELDS)
                 if has_text != is_of_texts:
                     what = "text, or have a field of text" if is_of_texts else "pairs, not text"

@@ -112,7 +112,7 @@ def task_kind(model: ModelConfig) -> TaskKind:
     """Tells the task of a model from its shape."""
     if model.is_decoder_only:
         return "language-model"
-    if model.reads_images:
+    if model.reads_images and model.head == "labels":
         return "image"
     return _HEADS[model.head] if model.is_encoder_only else "translate"
 

@@ -33,6 +33,7 @@ from tformer_cli.artifacts.config_file import (
     task_kind,
 )
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
+from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
@@ -319,6 +320,11 @@ def read_model_directory(
             f"{path / TOKENIZER}: has {tokenizer.source.vocab_size} entries of the source, but "
             f"config.json says {n_source}; restore this model's own tokenizer"
         )
+    if has_other_images(tokenizer, record.model):
+        raise ArtifactError(
+            f"{path / TOKENIZER}: is of other images than config.json says, or of texts; restore "
+            "this model's own tokenizer"
+        )
     weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
     if adapter is not None:
         weights = merge_adapter(path, record.model, weights, adapter)
@@ -342,6 +348,14 @@ def read_model_directory(
         weight_type=record.weight_type,
     )
     return directory, weights
+
+
+def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
+    """Tells whether a tokenizer makes images of another size than a model reads, or texts."""
+    if not isinstance(tokenizer, ImageTokenizer):
+        return config.reads_images
+    size, patch = tokenizer.scaling.size, tokenizer.patch_size
+    return (size, patch) != (config.image_size, config.patch_size)
 
 
 def make_model(

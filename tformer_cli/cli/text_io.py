@@ -36,6 +36,7 @@ def input_lines(
     option: str,
     *,
     quiet: bool = False,
+    takes_names: bool = False,
 ) -> Iterator[str]:
     """Returns the lines of the arguments, else those of a file or stdin.
 
@@ -47,6 +48,7 @@ def input_lines(
         counts: counts every line.
         option: name of that option, for messages.
         quiet: true to leave out the note about typing at a terminal.
+        takes_names: true where the texts may well be names of files.
 
     Raises:
         UsageError: if both are given.
@@ -55,7 +57,8 @@ def input_lines(
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
-        warn_of_file_names(texts)
+        if not takes_names:
+            warn_of_file_names(texts)
         return argument_lines(texts, counts)
     return file_lines(STANDARD_STREAM if file is None else file, counts, quiet=quiet)
 

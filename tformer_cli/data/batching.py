@@ -23,9 +23,10 @@ class Batch:
     """B pairs of S source and T target positions, padded with `PAD_ID`."""
 
     source: Tensor
-    """(B, S) int64: source ids and `</s>`, which models with `source_eos = false` do not read."""
+    """(B, S) int64: source ids and `</s>`, which models with `source_eos = false` do not read; of
+    images the ids of their pixels, (B, H·W·C)."""
     source_mask: Tensor
-    """(B, S) bool: True where there is a token."""
+    """(B, S) bool: True where there is a token; of images (B, N), for N patches."""
     target_input: Tensor
     """(B, T) int64: `<s>` and target ids."""
     target_output: Tensor
@@ -49,7 +50,7 @@ class Batch:
     @property
     def n_cells(self) -> int:
         """Positions computed on both sides, B·S + B·T."""
-        return self.source.numel() + self.target_output.numel()
+        return self.source_mask.numel() + self.target_output.numel()
 
 
 def collate(
@@ -59,6 +60,7 @@ def collate(
     source_eos: bool = True,
     target_bos: bool = True,
     target_eos: bool = True,
+    ids_per_token: int = 1,
 ) -> Batch:
     """Pads pairs of ids into a batch.
 
@@ -68,13 +70,14 @@ def collate(
         source_eos: see `ModelConfig.source_eos`.
         target_bos: whether `<s>` stands before each target; else its first token is read only.
         target_eos: whether `</s>` is predicted behind each target; see `ModelConfig.ends_targets`.
+        ids_per_token: see `ModelConfig.ids_per_token`.
     """
     begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
     targets = [[*begin, *ids, *end] for ids in target_ids]
     source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
     return Batch(
         source=source,
-        source_mask=source != PAD_ID,
+        source_mask=source[:, ::ids_per_token] != PAD_ID,
         target_input=_padded([ids[:-1] for ids in targets]),
         target_output=_padded([ids[1:] for ids in targets]),
     )

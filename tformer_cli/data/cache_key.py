@@ -24,7 +24,7 @@ KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(chain.from_iterable(FORMAT_KEYS.values()), ANY),
         # part of a format's content
-        **dict.fromkeys(("split", "dataset_config", "pairs", "seed"), ANY),
+        **dict.fromkeys(("split", "dataset_config", "pairs", "seed", "labels"), ANY),
         **dict.fromkeys(("source_field", "target_field", "text_field"), ANY),
         "weight": ANY,  # of the mixture: does not matter
     }
@@ -34,6 +34,7 @@ KNOWN_OF_DATA: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(("max_length", "max_length_ratio"), ANY),
         "text": ("lines", "stream"),
+        **dict.fromkeys(("pixel_max", "scale_images"), ANY),  # part of the tokenizer of images
         # do not matter: names, places, and which corpora there are
         **dict.fromkeys(
             ("source_language", "target_language", "directory", "origin", "train", "valid",

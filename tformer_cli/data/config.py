@@ -26,21 +26,32 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "built_in": ("built_in",),
         "text": ("text",),
         "ratings": ("ratings",),
+        "images": ("images",),
+        "shapes": ("shapes",),
     }
 )
 """Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
 
-SPLIT_KEYS = ("built_in", "ratings")
+SPLIT_KEYS = ("built_in", "ratings", "shapes")
+OF_IMAGES = ("images", "shapes")
+"""Formats that hold images with labels ..."""
+IMAGE_FORMATS = (*OF_IMAGES, "dataset")
+"""... and those that may hold them."""
 """Fields that name a split of what is built in."""
 TEXT_FIELDS: Mapping[str, str] = MappingProxyType(
-    {"jsonl": "text", "dataset": "text", "tsv": "1", **dict.fromkeys(SPLIT_KEYS, "source")}
+    {
+        "jsonl": "text",
+        "dataset": "text",
+        "tsv": "1",
+        **dict.fromkeys(("built_in", "ratings"), "source"),
+    }
 )
 """Formats that may have a text in place of a pair, and where it is by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """One corpus: exactly one of aligned files, TSV, JSONL, a dataset, built in, or text."""
+    """One corpus: exactly one of aligned files, TSV, JSONL, a dataset, built in, text or images."""
 
     source: str = ""
     """File of source sentences, one per line (with `target`); `.gz`, `.xz`, `.bz2` are read."""
@@ -60,10 +71,19 @@ class CorpusConfig:
     """Split of the built-in English-French corpus: "train", "valid" or "test"."""
     ratings: str = ""
     """Split of the built-in ratings, sentences with 1 to 5 stars: "train", "valid" or "test"."""
+    images: str = ""
+    """Images with labels: a folder with a folder of pictures for each label; an idx file (MNIST's
+    format); or a table, each line the values of an image's pixels and its label."""
+    labels: str = ""
+    """Labels of an idx file, idx or text, a label a line (default: the file that MNIST's names go
+    with, `train-labels-idx1-ubyte`)."""
+    shapes: str = ""
+    """Split of the built-in shapes, small pictures: "train", "valid" or "test"."""
     pairs: int = 50_000
-    """Training pairs of the built-in corpus, or sentences of the ratings, to generate."""
+    """Training pairs of the built-in corpus, sentences of the ratings or pictures of shapes, to
+    generate."""
     seed: int = 1
-    """Seed of the built-in corpus."""
+    """Seed of what is built in."""
     text: str = ""
     """File of text for a language model, which has no source."""
     text_field: str = ""
@@ -74,7 +94,8 @@ class CorpusConfig:
     """Where the source is: a JSON or dataset field (dots descend: `translation.en`; default
     "source"), or a TSV column counted from 1 (default 1)."""
     target_field: str = ""
-    """Where the target is: a field (default "target") or a TSV column (default 2)."""
+    """Where the target is: a field (default "target"), a TSV column (default 2), or the column of
+    labels in a table of pixels: "first", "last" (default) or its number."""
     weight: float = 1.0
     """How often each pair is used per epoch: 2 is twice, 0.5 every other epoch on average."""
 
@@ -92,6 +113,8 @@ class CorpusConfig:
             if split not in ("", "train", "valid", "test"):
                 raise ValueError(f'{name}: must be "train", "valid" or "test", but is "{split}"')
         self._check_text_field()
+        if self.labels and not self.images:
+            raise ValueError("labels: are those of images; name both, or neither")
         if not 1 <= self.pairs <= MOST_PAIRS:
             raise ValueError(f"pairs: must be 1 to {MOST_PAIRS}, but is {self.pairs}")
         if self.seed < 0:
@@ -153,7 +176,15 @@ class DataConfig:
     the files are one text each, line ends included, which is cut into blocks of `max_length`
     tokens."""
 
+    pixel_max: int = 255
+    """Largest value of pixels in tables, which becomes white."""
+    scale_images: bool = False
+    """Scale images of other sizes than `model.image_size` to it, whatever their shape; otherwise
+    they are refused."""
+
     def __post_init__(self) -> None:
+        if not 1 <= self.pixel_max < 1 << 16:
+            raise ValueError(f"pixel_max: must be 1 to 65535, but is {self.pixel_max}")
         if not self.train:
             raise ValueError("train: name at least one corpus")
         if self.max_length < 1:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tformer_cli.data.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.data.fields import field_names, text_of
+from tformer_cli.data.images.corpora import content_of, labelled_images
 from tformer_cli.data.lines import LineCounts, read_lines, without_surrogates
 from tformer_cli.errors import DataError
 from tformer_cli.files.hashes import hash_file, hash_tree
@@ -105,10 +106,12 @@ def corpus_name(config: CorpusConfig) -> str:
         return f"built-in corpus, {config.built_in}"
     if config.ratings:
         return f"built-in ratings, {config.ratings}"
+    if config.shapes:
+        return f"built-in shapes, {config.shapes}"
     if config.dataset:
         names = filter(None, (config.dataset, config.dataset_config, config.split))
         return ", ".join(names)
-    return config.tsv or config.jsonl or config.text
+    return config.tsv or config.jsonl or config.text or config.images
 
 
 def corpus_file(name: str, directory: str) -> Path:
@@ -279,6 +282,39 @@ def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:
     return ["dataset", config.split, config.dataset_config, content]
 
 
+def _images(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+    path, labels = (_path_of(name, directory) for name in (config.images, config.labels))
+    pairs = labelled_images(Path(path), labels, config.target_field, counts)
+    return (CorpusRecord(n, SentencePair(*pair)) for n, pair in enumerate(pairs, start=1))
+
+
+def _path_of(name: str, directory: str) -> str:
+    return str(Path(directory) / Path(name).expanduser()) if name else ""
+
+
+def _content_of_images(config: CorpusConfig, directory: str) -> list[str]:
+    path, labels = (_path_of(name, directory) for name in (config.images, config.labels))
+    return content_of(Path(path), labels)
+
+
+def _shapes(
+    config: CorpusConfig,
+    directory: str,  # noqa: ARG001 - they come from no file
+    counts: LineCounts,  # noqa: ARG001
+) -> Iterator[CorpusRecord]:
+    from tformer_cli.shapes import generate_shapes
+
+    pairs = generate_shapes(config.pairs, config.seed, config.shapes)
+    return (CorpusRecord(n, SentencePair(*pair)) for n, pair in enumerate(pairs, start=1))
+
+
+def _content_of_shapes(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
+    from tformer_cli import shapes
+
+    rule = hash_file(Path(str(shapes.__file__)))
+    return ["shapes", config.shapes, str(config.pairs), str(config.seed), rule]
+
+
 def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
     lines = enumerate(read_lines(corpus_file(config.text, directory), counts), start=1)
     return (CorpusRecord(number, SentencePair("", line), (line,)) for number, line in lines)
@@ -293,6 +329,8 @@ FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
         "built_in": CorpusFormat(read=_built_in, content=_content_of_built_in, has_lines=False),
         "text": CorpusFormat(read=_text, content=_content_of_files),
         "ratings": CorpusFormat(read=_ratings, content=_content_of_ratings, has_lines=False),
+        "images": CorpusFormat(read=_images, content=_content_of_images, has_lines=False),
+        "shapes": CorpusFormat(read=_shapes, content=_content_of_shapes, has_lines=False),
     }
 )
 """Formats by the names of `config.FORMAT_KEYS`."""

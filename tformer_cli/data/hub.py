@@ -3,11 +3,14 @@
 The only module that imports `datasets` for reading.
 """
 
+import base64
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.fields import missing_field, text_of
@@ -90,13 +93,33 @@ def read_fields(
     """
     columns = [_column_of(field, dataset, name) for field in fields]
     rows = dataset.select_columns(sorted(set(columns)))
+    readers = {}
+    for column, feature in rows.features.items():
+        if isinstance(feature, datasets.Image):  # its file, which is decoded later
+            rows = rows.cast_column(column, datasets.Image(decode=False))
+            readers[column] = _image_name
+        elif isinstance(feature, datasets.ClassLabel):
+            readers[column] = partial(_label_name, feature.names)
     number = 0
     for batch in rows.iter(batch_size=BATCH_ROWS):
         for values in zip(*batch.values(), strict=True):
             number += 1
             record = dict(zip(batch, values, strict=True))
+            record.update({name: read(record[name]) for name, read in readers.items()})
             source, target = (text_of(record, field, f"{name}, row {number}") for field in fields)
             yield without_surrogates(source), without_surrogates(target)
+
+
+def _image_name(value: dict[str, Any] | None) -> str | None:
+    """What `data.images.named` reads: the picture itself, or the path of its file."""
+    if value is None or value["bytes"] is None:
+        return None if value is None else value["path"]
+    return f"data:image/any;base64,{base64.b64encode(value['bytes']).decode()}"
+
+
+def _label_name(names: Sequence[str], number: int | None) -> str | None:
+    """The name of a label; numbers that have none, as -1 for unknown labels, are blank."""
+    return names[number] if number is not None and 0 <= number < len(names) else ""
 
 
 @contextmanager

@@ -72,6 +72,10 @@ class TokenizerSide(ABC):
     """Ids that every sentence ends with."""
     mask: str = ""
     """Piece that stands for a gap, which no text becomes by itself; empty: there is none."""
+    ids_per_token: int = 1
+    """Ids that count as one token; of images those of a patch."""
+    ids_per_text: int = 0
+    """Ids of every text, where all have as many; 0: they have not."""
 
     @property
     @abstractmethod
@@ -219,6 +223,10 @@ class Tokenizer(ABC):
             from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 
             return PieceTokenizer.parse(text, where)
+        if kind == "images":
+            from tformer_cli.data.images.tokenizer import ImageTokenizer
+
+            return ImageTokenizer.parse(text, where)
         if kind == "bytes":
             from tformer_cli.data.byte_pieces import BytePieceTokenizer
 

@@ -455,8 +455,8 @@ class ModelConfig:
             return
         if not self.is_encoder_only or self.is_decoder_only:
             raise ValueError("patch_size: images need n_decoder_layers = 0 and encoder layers")
-        if self.head != "labels":
-            raise ValueError('head: models of images have head = "labels"; omit it')
+        if self.head == "tokens":
+            raise ValueError('head: images have no tokens to predict; choose "labels" or "none"')
         for name in ("max_positions", "source_eos", "scale_embeddings"):
             if getattr(self, name) != getattr(ModelConfig, name):
                 raise ValueError(f"{name}: is of texts, and patch_size makes it one of images")

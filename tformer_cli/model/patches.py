@@ -33,11 +33,6 @@ def patches_of(images: Tensor, size: int) -> Tensor:
 class PatchedImages(PositionedEmbedding):
     """W·patch + b for each patch, perhaps a class token in front, plus positions, then dropout."""
 
-    mean: Tensor
-    """(C, 1, 1) subtracted from pixels of 0 to 1."""
-    std: Tensor
-    """(C, 1, 1) what they are divided by."""
-
     def __init__(self, config: ModelConfig, positions: Positions, norm: Norm | None) -> None:
         """Creates the input of a stack.
 
@@ -60,8 +55,7 @@ class PatchedImages(PositionedEmbedding):
         self.patches = Linear(config.ids_per_token, config.d_model, bias=config.bias)
         token = nn.Parameter(torch.zeros(config.d_model)) if config.class_token else None
         self.class_token = token
-        for name, values in (("mean", config.image_mean), ("std", config.image_std)):
-            self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+        self._scales = config.image_mean, config.image_std
 
     def images(self, source: Tensor) -> Tensor:
         """Turns the ids of pixels into numbers.
@@ -76,7 +70,9 @@ class PatchedImages(PositionedEmbedding):
         pixels = (source - N_SPECIAL_TOKENS).view(-1, *self._size).permute(0, 3, 1, 2)
         if self.training and (self._shift or self._flips):
             pixels = augmented(pixels, self._shift, flips=self._flips)
-        return (pixels.to(self.mean.dtype) / LARGEST_PIXEL - self.mean) / self.std
+        # (C) -> (C, 1, 1)
+        mean, std = (torch.tensor(s, device=pixels.device).view(-1, 1, 1) for s in self._scales)
+        return (pixels.to(mean.dtype) / LARGEST_PIXEL - mean) / std
 
     def embed(self, images: Tensor) -> Tensor:
         """Embeds images (B, C, H, W) as (B, T, D): the class token, if any, and the patches."""

@@ -209,8 +209,15 @@ def _add_gradients(
 def _batch(n_pairs: int, source: int, target: int, model: Model) -> Batch:
     """Creates a batch of shape (B, S, T) without padding."""
     token = min(TOKEN, model.vocab_size - 1)
-    sides = [[token] * (source - 1)] * n_pairs, [[token] * (target - 1)] * n_pairs
-    return collate(*sides, target_eos=model.config.ends_targets)
+    config = model.config
+    per_token = config.ids_per_token
+    sides = [[token] * (source - 1) * per_token] * n_pairs, [[token] * (target - 1)] * n_pairs
+    return collate(
+        *sides,
+        source_eos=not config.reads_images,
+        target_eos=config.ends_targets,
+        ids_per_token=per_token,
+    )
 
 
 def _too_long(lengths: PairLengths) -> int:

@@ -18,6 +18,7 @@ METRICS: Mapping[TaskKind, tuple[Metric, ...]] = MappingProxyType(
         "translate": ("bleu", "chrf", "loss", "perplexity"),
         "classify": ("accuracy", "macro_f1", "loss"),
         "language-model": ("loss", "perplexity", "bits_per_byte"),
+        "image": ("accuracy", "macro_f1", "loss"),
     }
 )
 """Scores that validation may be judged by, for each task; the first is the default."""
@@ -29,16 +30,16 @@ class TaskConfig:
 
     kind: TaskKind = "translate"
     """"translate": a sentence to a sentence; "classify": a text to a label; "language-model": a
-    text from its beginning."""
+    text from its beginning; "image": an image to a label."""
     labels: tuple[str, ...] = ()
-    """Labels of "classify", in the order that results list them (empty: those of the training
+    """Labels of a classifier, in the order that results list them (empty: those of the training
     data, sorted)."""
 
     def __post_init__(self) -> None:
         if self.kind not in METRICS:
             raise ValueError(f'kind: there is no training for "{self.kind}"')
-        if self.labels and self.kind != "classify":
-            raise ValueError(f'labels: needs kind = "classify", but kind is "{self.kind}"')
+        if self.labels and self.kind not in ("classify", "image"):
+            raise ValueError(f'labels: are of "classify" and "image", but kind is "{self.kind}"')
         labels = [label.strip() for label in self.labels]
         if "" in labels or len(set(labels)) < len(labels):
             raise ValueError("labels: must differ, and none may be blank")

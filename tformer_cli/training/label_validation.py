@@ -48,7 +48,7 @@ class LabelValidator:
         self, model: Classifier, sample: int, before_batch: Callable[[], None]
     ) -> Validation:
         start = time.monotonic()
-        longest = model.max_positions - 1
+        longest = model.config.longest_source
         with torch.inference_mode(), autocast(self.device, self.precision), uncompiled(model):
             loss = mean_loss(model, self.pairs, self.tokenizer, self.precision, before_batch)
             ids = self.tokenizer.source.encode_batch([pair.source for pair in self.pairs])

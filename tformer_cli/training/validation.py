@@ -155,11 +155,13 @@ def mean_loss(
         precision: of the products.
         before_batch: called before each batch.
     """
-    longest = model.config.max_positions - 1
+    config = model.config
+    per_token = config.ids_per_token
     sources, targets = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
-    source_ids = [ids[:longest] for ids in tokenizer.source.encode_batch(sources)]
+    source_ids = [ids[: config.longest_source] for ids in tokenizer.source.encode_batch(sources)]
+    longest = config.max_positions - 1
     target_ids = [ids[:longest] for ids in tokenizer.target.encode_batch(targets)]
-    source_lengths = np.array([len(ids) for ids in source_ids], dtype=np.int32)
+    source_lengths = np.array([len(ids) // per_token for ids in source_ids], dtype=np.int32)
     target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
     plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
     total, n_tokens = 0.0, 0
@@ -169,7 +171,8 @@ def mean_loss(
             [source_ids[i] for i in indices],
             [target_ids[i] for i in indices],
             source_eos=model.source_eos,
-            target_eos=model.config.ends_targets,
+            target_eos=config.ends_targets,
+            ids_per_token=per_token,
         )
         loss = batch_loss(model, batch, label_smoothing=0.0, precision=precision)
         total += loss.negative_log_likelihood.item()

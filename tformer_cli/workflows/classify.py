@@ -1,4 +1,4 @@
-"""Labelling texts with a classifier."""
+"""Labelling texts or images with a classifier."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.config_file import CONFIG, read_config
@@ -19,13 +20,14 @@ from tformer_cli.workflows.import_model import resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from tformer_cli.model.config import Precision
 
 LabelFormat = Literal["text", "tsv", "jsonl"]
 TooLong = Literal["truncate", "error"]
 BUFFER_LINES = 1024
+BUFFER_IDS = 1 << 22
+"""Most ids of a buffer; of texts there are fewer by far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +69,12 @@ class OpenedClassifier:
             too_long: what becomes of texts longer than the model takes.
 
         Raises:
-            DataError: if one is too long and `too_long` is "error".
+            DataError: if one is too long and `too_long` is "error", or an image cannot be read.
         """
         from tformer_cli.decoding.classification import label_probabilities
 
-        longest = self.directory.config.max_positions - 1
-        ids = self.directory.tokenizer.source.encode_batch(
-            [text if text.strip() else "" for text in texts]
-        )
+        longest = self.directory.config.longest_source
+        ids = self._ids([text if text.strip() else "" for text in texts], first_index)
         there = [number for number, one in enumerate(ids) if one]
         for number in there if too_long == "error" else ():
             if len(ids[number]) > longest:
@@ -95,6 +95,28 @@ class OpenedClassifier:
             )
             for number, text in enumerate(texts)
         ]
+
+    @property
+    def reads_images(self) -> bool:
+        """True if it labels images, whose names stand in the place of texts."""
+        return self.directory.config.reads_images
+
+    @property
+    def buffer_lines(self) -> int:
+        """Lines of a buffer: as many as usual, but of large images only some."""
+        return max(1, min(BUFFER_LINES, BUFFER_IDS // self.directory.config.longest_source))
+
+    def _ids(self, texts: Sequence[str], first_index: int) -> list[list[int]]:
+        side = self.directory.tokenizer.source
+        if not self.reads_images:
+            return side.encode_batch(texts)
+        found = []
+        for number, text in enumerate(texts, first_index + 1):
+            try:
+                found.append(side.encode(text))
+            except DataError as error:
+                raise DataError(f"line {number}: {error}") from None
+        return found
 
     def _ranked(self, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
         """Pairs probabilities with labels, the most probable first; of equals the first named."""
@@ -134,7 +156,7 @@ def open_classifier(
     except ValueError as error:
         raise UsageError(f"--device: {error}") from None
     path = resolve_model(model, tell, "float32")
-    directory = load_model_directory(path, place, tasks=("classify",))
+    directory = load_model_directory(path, place, tasks=("classify", "image"))
     chosen: Precision = "bfloat16" if precision == "bfloat16" else "float32"
     return OpenedClassifier(directory=directory, place=place, precision=chosen)
 
@@ -142,7 +164,7 @@ def open_classifier(
 def classify_lines(
     opened: OpenedClassifier,
     lines: Iterable[str],
-    buffer_lines: int = BUFFER_LINES,
+    buffer_lines: int | None = None,
     *,
     too_long: TooLong = "truncate",
     max_wait: float | None = None,
@@ -152,7 +174,8 @@ def classify_lines(
     Args:
         opened: from `open_classifier`.
         lines: the texts.
-        buffer_lines: lines that are batched together; 1 answers line by line.
+        buffer_lines: lines that are batched together; 1 answers line by line; None: `buffer_lines`
+            of the classifier.
         too_long: what becomes of lines longer than the model takes.
         max_wait: seconds after which a buffer is labelled although it is not full.
 
@@ -161,7 +184,8 @@ def classify_lines(
         DataError: if a line is too long and `too_long` is "error".
     """
     first = 0
-    for buffer in buffers(given_lines(lines), buffer_lines, max_wait):
+    size = opened.buffer_lines if buffer_lines is None else buffer_lines
+    for buffer in buffers(given_lines(lines), size, max_wait):
         yield opened.label(buffer, too_long, first)
         first += len(buffer)
 
@@ -234,8 +258,8 @@ class LabelEvaluation:
         width = max(map(len, (*names, "macro F1")))
         yield f"{'accuracy':<{width}}  {100 * scores.accuracy:>9.2f}"
         yield f"{'macro F1':<{width}}  {100 * scores.macro_f1:>9.2f}"
-        yield f"{'loss':<{width}}  {self.loss:>9.4f}  nats per text"
-        yield f"{'texts':<{width}}  {scores.n_examples:>9,}"
+        yield f"{'loss':<{width}}  {self.loss:>9.4f}  nats per example"
+        yield f"{'examples':<{width}}  {scores.n_examples:>9,}"
         yield ""
         yield f"{'label':<{width}}  precision    recall        F1  examples"
         for name, one in zip(names, scores.labels, strict=True):
@@ -252,7 +276,16 @@ class LabelEvaluation:
 def is_classifier(model: Path) -> bool:
     """Returns whether a path is the directory of a classifier."""
     try:
-        return (model / CONFIG).is_file() and read_config(model).task == "classify"
+        return (model / CONFIG).is_file() and read_config(model).task in ("classify", "image")
+    except ArtifactError:  # whoever opens it will say what is wrong
+        return False
+
+
+def reads_images(model: Path | str) -> bool:
+    """Returns whether a path is the directory of a model that reads images."""
+    path = Path(model)
+    try:
+        return (path / CONFIG).is_file() and read_config(path).model.reads_images
     except ArtifactError:  # whoever opens it will say what is wrong
         return False
 

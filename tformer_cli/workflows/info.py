@@ -192,9 +192,12 @@ def corpus_name(corpus: CorpusConfig) -> str:
         return f"built-in corpus, {corpus.built_in}{pairs}"
     if corpus.ratings:
         return f"built-in ratings, {corpus.ratings}"
+    if corpus.shapes:
+        return f"built-in shapes, {corpus.shapes}"
     if corpus.dataset:
         return " ".join(part for part in (corpus.dataset, corpus.dataset_config) if part)
-    return corpus.tsv or corpus.jsonl or corpus.text or f"{corpus.source}, {corpus.target}"
+    named = corpus.tsv or corpus.jsonl or corpus.text or corpus.images
+    return named or f"{corpus.source}, {corpus.target}"
 
 
 def _weights(path: Path) -> tuple[str, int]:

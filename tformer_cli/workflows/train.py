@@ -248,7 +248,7 @@ def _inputs(recipe: Recipe) -> list[NamedPath]:
         (f"data.{table}.{number}.{key}", Path(data.directory) / Path(name).expanduser())
         for table, corpora in (("train", data.train), ("valid", data.valid))
         for number, corpus in enumerate(corpora)
-        for key in ("source", "target", "tsv", "jsonl", "dataset", "text")
+        for key in ("source", "target", "tsv", "jsonl", "dataset", "text", "images", "labels")
         if (name := getattr(corpus, key))
     ]
     if recipe.start.model:
@@ -471,7 +471,7 @@ def _open_loader(
         recipe.training.seed,
         recipe.tokenizer.bpe_dropout,
         position,
-        source_eos=recipe.model.source_eos,
+        source_eos=recipe.model.ends_sources,
         target_bos=recipe.model.target_bos,
         target_eos=recipe.model.ends_targets,
     )

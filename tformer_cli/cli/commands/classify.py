@@ -1,11 +1,12 @@
-"""`tformer classify`: a label for each line."""
+"""`tformer classify`: a label for each line, a text or the name of an image."""
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.commands.parts_of_input import count_lines
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note, utf8_line, warn
@@ -30,6 +31,9 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ClassifiedArgument = Annotated[
     list[str] | None,
@@ -91,6 +95,7 @@ def classify(
     text: ClassifiedArgument = None,
     *,
     files: FileOptions,
+    pictures: ImageOptions,
     labels: LabelOptions,
     device: DeviceOption = "auto",
     precision: Annotated[
@@ -100,28 +105,37 @@ def classify(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Label texts with a classifier: one line out for each line in.
+    """Label texts or images: one line out for each line in.
 
     The order is kept. Blank lines stay blank. In float32 a line's label and probability do not
-    depend on its neighbors.
+    depend on its neighbors. For a model of images a line is the path of a picture, FILE#NUMBER of
+    an idx file, or the values of an image's pixels; --images takes all of a folder or file.
 
     Examples:
         tformer classify runs/ratings "The soup was not too terrible."
         tformer classify runs/ratings -i reviews.txt | sort | uniq -c
         tformer classify runs/ratings -i reviews.txt --format jsonl --top 0
+        tformer classify runs/shapes shapes/pictures/ring/*.png --format tsv
+        tformer classify runs/shapes --images shapes/test.images.idx
     """
     labels.check()
-    counts = LineCounts()
-    lines = input_lines(text, files.input_file, counts, "--input", quiet=quiet)
-    is_stdin = files.is_stdin(text)
-    is_typed = is_stdin and stdin_is_terminal()
+    pictures.check(has_texts=bool(text) or files.input_file is not None)
     from tformer_cli.workflows.classify import (
-        BUFFER_LINES,
         classify_lines,
         format_label,
         open_classifier,
+        reads_images,
     )
 
+    counts = LineCounts()
+    lines: Iterator[str] = iter(())
+    is_stdin = pictures.images is None and files.is_stdin(text)
+    if pictures.images is None:
+        names = reads_images(model)
+        lines = input_lines(
+            text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
+        )
+    is_typed = is_stdin and stdin_is_terminal()
     n_truncated = n_done = 0
     with results(files.output) as stream:
         opened = open_classifier(
@@ -134,8 +148,8 @@ def classify(
         note_choices(opened, quiet=quiet)
         found = classify_lines(
             opened,
-            lines,
-            labels.buffer_lines or (1 if is_typed else BUFFER_LINES),
+            pictures.names(opened) or lines,
+            labels.buffer_lines or (1 if is_typed else None),
             too_long=labels.too_long,
             max_wait=labels.max_wait,
         )

@@ -12,6 +12,7 @@ import typer
 
 from tformer_cli.cli.commands.evaluate_labels import evaluate_labels
 from tformer_cli.cli.commands.evaluate_texts import TextScoringOptions, evaluate_texts
+from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import TextOrJson, format_option
@@ -143,6 +144,7 @@ def evaluate(
     ] = None,
     *,
     texts: TextOptions,
+    pictures: ImageOptions,
     language: TextScoringOptions,
     scores: ScoreOptions,
     options: TranslatorOptions,
@@ -154,7 +156,8 @@ def evaluate(
     Scores are on raw, detokenized text. With MODEL and --source, MODEL first translates the source;
     its loss per token (natural logarithm) and perplexity on the first reference are measured too.
     Otherwise --hypothesis is scored. A classifier labels the source: accuracy, precision, recall
-    and F1 of each label, their mean (macro F1) and the confusion matrix. Of a language model --text
+    and F1 of each label, their mean (macro F1) and the confusion matrix; one of images takes them
+    and their labels from --images, or names from --source. Of a language model --text
     has its loss, perplexity and bits per byte.
 
     Examples:
@@ -162,6 +165,7 @@ def evaluate(
         tformer evaluate --hypothesis a.fr --reference ref1.fr --reference ref2.fr
         tformer evaluate --hypothesis new.fr --reference ref.fr --baseline old.fr --format json
         tformer evaluate runs/ratings -i corpus/test.txt --reference corpus/test.label
+        tformer evaluate runs/digits --images t10k-images-idx3-ubyte.gz
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
     """
     if language.text is not None:
@@ -172,16 +176,19 @@ def evaluate(
             )
         evaluate_texts(model, language, options, scores.report_format, quiet=quiet)
         return
-    texts.check(model)
-    from tformer_cli.workflows.classify import is_classifier
+    pictures.check(has_texts=texts.source is not None)
+    if pictures.images is None:
+        texts.check(model)
+    from tformer_cli.workflows.classify import is_classifier, reads_images
 
+    if pictures.images is not None and (model is None or not reads_images(model)):
+        raise UsageError("--images: needs the MODEL of a classifier of images")
     if model is not None and is_classifier(model):
         is_other = scores.lowercase or scores.tokenize != "13a"
         given = {"baseline": texts.baseline, "lowercase or --tokenize": is_other or None}
         _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")
-        check_stdin_is_read_once(texts.files)
         as_json = scores.report_format == TextOrJson.json
-        evaluate_labels(model, texts.files, texts.output, options, as_json=as_json, quiet=quiet)
+        evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
     if model is None:
         _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")

@@ -8,20 +8,27 @@ from typing import TYPE_CHECKING
 from tformer_cli.cli.console import utf8_line, write_line
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import note_choices, prompt_at_terminal, results, warn_of_bytes
+from tformer_cli.cli.text_io import (
+    check_stdin_is_read_once,
+    note_choices,
+    prompt_at_terminal,
+    results,
+    warn_of_bytes,
+)
+from tformer_cli.data.images.corpora import labelled_images
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from tformer_cli.cli.commands.evaluate import TextOptions
+    from tformer_cli.cli.commands.image_options import ImageOptions
     from tformer_cli.cli.decoding_options import TranslatorOptions
 
 
 def evaluate_labels(
     model: Path,
-    files: "Sequence[Path]",
-    output: Path | None,
+    texts: "TextOptions",
+    pictures: "ImageOptions",
     options: "TranslatorOptions",
     *,
     as_json: bool,
@@ -31,8 +38,8 @@ def evaluate_labels(
 
     Args:
         model: its directory.
-        files: the texts, and their right labels.
-        output: where its labels go, too.
+        texts: the texts or names of images, their right labels, and where the model's go.
+        pictures: images with labels, in place of the texts.
         options: device, precision and threads count.
         as_json: whether the scores are one JSON object instead of tables.
         quiet: whether progress is left out.
@@ -40,15 +47,23 @@ def evaluate_labels(
     Raises:
         UsageError: if there is not one file of labels.
     """
-    if len(files) != 2:
-        raise UsageError("--reference: a text has one right label; name one file")
+    references = texts.reference or ()
+    if len(references) != 1 and not (pictures.images and not references):
+        raise UsageError("--reference: an example has one right label; name one file")
     from tformer_cli.workflows import classify as workflow
-    from tformer_cli.workflows.evaluate import read_texts
 
     read = LineCounts()
-    prompt_at_terminal(files=files, quiet=quiet)
-    sources, references = read_texts(files, read)
-    with nullcontext() if output is None else results(output) as stream:
+    if pictures.images is not None:
+        label = str(references[0]) if references else ""
+        pairs = labelled_images(pictures.images, label, pictures.label_field, read)
+        sources, right = map(list, zip(*pairs, strict=True))
+    else:
+        from tformer_cli.workflows.evaluate import read_texts
+
+        check_stdin_is_read_once(texts.files)
+        prompt_at_terminal(files=texts.files, quiet=quiet)
+        sources, right = read_texts(texts.files, read)
+    with nullcontext() if texts.output is None else results(texts.output) as stream:
         opened = workflow.open_classifier(
             model,
             device=options.device,
@@ -56,8 +71,9 @@ def evaluate_labels(
             before_torch=torch_preparation(options.threads),
         )
         note_choices(opened, quiet=quiet)
+        pictures.check_model(opened)
         with line_progress(len(sources), "labelling", quiet=quiet) as progress:
-            result = workflow.evaluate_classifier(opened, sources, references, progress.update)
+            result = workflow.evaluate_classifier(opened, sources, right, progress.update)
         if stream is not None:
             stream.writelines(utf8_line(line) for line in result.predicted)
     warn_of_bytes(read)

@@ -15,6 +15,7 @@ from tformer_cli.data.labels import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tformer_cli.model.config import ModelConfig
     from tformer_cli.workflows.info import ModelDetails
 
 MOST_LANGUAGES = 20
@@ -61,7 +62,6 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if model.encoder_heads or model.decoder_heads or model.cross_heads:
         counts = zip(kinds.values(), map(sum, model.layer_heads), strict=True)
         heads = "heads left by pruning: " + ", ".join(f"{n} {kind}" for kind, n in counts)
-    is_of_texts = model.is_decoder_only
     widths = f"d_model {model.d_model}, d_ff {model.d_ff}"
     kind = f"{model.norm}-norm, {model.positions} positions"
     if model.decoder_cell != "attention":
@@ -72,6 +72,34 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     )
     if details.labels:
         yield "Labels", f"{len(details.labels)}: {', '.join(details.labels[:MOST_LANGUAGES])}"
+    yield from _of_images(model) if model.reads_images else _of_texts(details)
+    yield from _origin(details)
+    penalty = f"length penalty {decoding.length_penalty:g}"
+    if decoding.length_normalization == "average":
+        penalty = "log-probabilities divided by the number of tokens"
+    search = f"beam size {decoding.beam_size}, {penalty}"
+    if decoding.sampling:
+        search = f"sampling, temperature {decoding.temperature:g}"
+    if not model.is_encoder_only:
+        yield "Decoding", search
+    # A run directory is much larger than its model, which is the part to copy elsewhere
+    more = details.n_bytes - details.n_model_bytes
+    beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
+    yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"
+    yield "Written by", f"tformer {details.tformer_version}"
+
+
+def _of_images(model: "ModelConfig") -> "Iterator[tuple[str, str]]":
+    height, width, channels = model.image_size
+    rows, columns = model.grid
+    token = " and a class token" if model.class_token else ""
+    size = f"{height}×{width} pixels, {channels} channel{'s'[: channels > 1]}"
+    patches = f"{rows}×{columns} patches of {model.patch_size}×{model.patch_size}"
+    yield "Images", f"{size}, {patches}{token}"
+
+
+def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
+    model, is_of_texts = details.model, details.model.is_decoder_only
     what = "cut off" if model.is_encoder_only else "translated in parts"
     longer = "" if is_of_texts else f"; longer ones are {what}"
     yield "Longest line", f"{model.max_positions} tokens{longer}"
@@ -86,6 +114,9 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
             "Shortlist",
             f"{details.targets_per_source:,.1f} target pieces for a source piece, on average",
         )
+
+
+def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.origin is not None:
         yield "Imported from", f"{details.origin.source} ({details.origin.kind})"
     if details.start is not None:
@@ -102,19 +133,6 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         names = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
         scores = (f"{names.get(name, name)} {value:.2f}" for name, value in details.scores.items())
         yield "Validation", ", ".join(scores)
-    penalty = f"length penalty {decoding.length_penalty:g}"
-    if decoding.length_normalization == "average":
-        penalty = "log-probabilities divided by the number of tokens"
-    search = f"beam size {decoding.beam_size}, {penalty}"
-    if decoding.sampling:
-        search = f"sampling, temperature {decoding.temperature:g}"
-    if not model.is_encoder_only:
-        yield "Decoding", search
-    # A run directory is much larger than its model, which is the part to copy elsewhere
-    more = details.n_bytes - details.n_model_bytes
-    beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
-    yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"
-    yield "Written by", f"tformer {details.tformer_version}"
 
 
 def _languages(details: "ModelDetails") -> "Iterator[str]":

@@ -43,23 +43,34 @@ class Counts:
 class EncodedCorpus:
     """Token ids and texts of the pairs that passed the filters, by index."""
 
-    def __init__(self, table: ArrowTable, counts: Counts, key: str, *, from_cache: bool) -> None:
+    def __init__(
+        self,
+        table: ArrowTable,
+        counts: Counts,
+        key: str,
+        *,
+        from_cache: bool,
+        ids_per_token: int = 1,
+    ) -> None:
         """Use `encode_corpus`."""
         self._table = table
+        self._ids_per_token = ids_per_token
         self.n_read = counts.n_read
         self.not_utf8 = counts.not_utf8
         self.dropped = counts.dropped
         self.fingerprint = key
         self.from_cache = from_cache
         self.longest = table.longest()
-        """Tokens of the longest side of all pairs."""
+        """Ids of the longest side of all pairs."""
 
     def __len__(self) -> int:
         return len(self._table)
 
     def lengths(self, indices: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
         """(2, N) source and target tokens of these pairs, without special tokens."""
-        return self._table.lengths(np.asarray(indices, dtype=np.int64))
+        lengths = self._table.lengths(np.asarray(indices, dtype=np.int64))
+        lengths[0] //= self._ids_per_token
+        return lengths
 
     def token_ids(
         self, indices: Sequence[int] | NDArray[np.int64]
@@ -104,7 +115,8 @@ def encode_corpus(
     if counts is None:
         counts = _build(directory, key, config, data, tokenizer, progress)
     table = ArrowTable(directory / f"{key}.arrow")
-    return EncodedCorpus(table, counts, key, from_cache=from_cache)
+    per_token = tokenizer.source.ids_per_token
+    return EncodedCorpus(table, counts, key, from_cache=from_cache, ids_per_token=per_token)
 
 
 def cache_directory(data: DataConfig) -> Path:
@@ -170,7 +182,8 @@ def _write_pairs(
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         stream = TextStream(tokenizer.target, data.max_length)
         is_stream = config.is_text and data.text == "stream"
-        for chunk in _chunks(read_corpus(config, data.directory, lines)):
+        pairs = read_corpus(config, data.directory, lines)
+        for chunk in _chunks(pairs, tokenizer.source.ids_per_text):
             if is_stream:
                 rows = _blocks(stream.add(pair.target for pair in chunk), tokenizer)
             else:
@@ -188,12 +201,12 @@ def _write_pairs(
     return counts
 
 
-def _chunks(pairs: Iterator[SentencePair]) -> Iterator[list[SentencePair]]:
+def _chunks(pairs: Iterator[SentencePair], ids_per_text: int) -> Iterator[list[SentencePair]]:
     chunk: list[SentencePair] = []
     n_characters = 0
     for pair in pairs:
         chunk.append(pair)
-        n_characters += len(pair.source) + len(pair.target)
+        n_characters += max(len(pair.source), ids_per_text) + len(pair.target)
         if len(chunk) == CHUNK_PAIRS or n_characters >= CHUNK_CHARACTERS:
             yield chunk
             chunk, n_characters = [], 0
@@ -217,6 +230,7 @@ def _encode(
         tokenizer.target.encode_batch([pair.target for pair in pairs]),
     )
     lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
+    lengths[0] //= tokenizer.source.ids_per_token
     is_kept = _kept(lengths.T, data, counts, has_source=not is_text)
     sources, targets = (list(compress(side, is_kept)) for side in ids)
     kept = list(compress(pairs, is_kept))

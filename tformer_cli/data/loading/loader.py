@@ -95,7 +95,11 @@ class TrainingLoader(BatchStream):
         self._seed = seed
         self._bpe_dropout = bpe_dropout
         self._collate = partial(
-            collate, source_eos=source_eos, target_bos=target_bos, target_eos=target_eos
+            collate,
+            source_eos=source_eos,
+            target_bos=target_bos,
+            target_eos=target_eos,
+            ids_per_token=tokenizer.source.ids_per_token,
         )
         sizes = [len(corpus) for corpus in self._corpora]
         self._starts = np.concatenate(([0], np.cumsum(sizes)))

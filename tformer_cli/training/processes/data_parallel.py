@@ -210,9 +210,10 @@ def _without_empty_columns(batch: Batch, rows: Tensor) -> Batch:
     source_mask = batch.source_mask[rows]
     target_output = batch.target_output[rows]
     n_source = int(source_mask.sum(1).max())
+    per_token = batch.source.shape[1] // max(1, source_mask.shape[1])  # above 1 of images
     n_target = int((target_output != PAD_ID).sum(1).max())
     return Batch(
-        source=batch.source[rows, :n_source],
+        source=batch.source[rows, : n_source * per_token],
         source_mask=source_mask[:, :n_source],
         target_input=batch.target_input[rows, :n_target],
         target_output=target_output[:, :n_target],

@@ -15,6 +15,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
+from tformer_cli.workflows.training.image_classification import image_tokenizer
 from tformer_cli.workflows.training.start import start_tokenizer
 from tformer_cli.workflows.training.tasks import Progress, task_of
 
@@ -28,7 +29,7 @@ def check_files(recipe: Recipe) -> None:
     data = recipe.data
     for key, corpora in (("data.train", data.train), ("data.valid", data.valid)):
         for corpus in corpora:
-            for name in text_files(corpus):
+            for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
                 path = Path(data.directory) / Path(name).expanduser()
                 if not path.exists():
                     origin = f". {data.origin}" if data.origin else ""
@@ -36,7 +37,8 @@ def check_files(recipe: Recipe) -> None:
                         f"{key}: no such file {path}; set data.directory (--set "
                         f"data.directory=DIR) to the folder that holds it{origin}"
                     )
-                corpus_file(name, data.directory)
+                if not path.is_dir() or name != corpus.images:
+                    corpus_file(name, data.directory)
 
 
 def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
@@ -70,6 +72,8 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
     """Opens the recipe's tokenizer, or trains it on the texts of the training corpora."""
     if recipe.start.model:
         return start_tokenizer(recipe)
+    if recipe.model.reads_images:
+        return image_tokenizer(recipe)
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
@@ -141,7 +145,7 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
         broken = ""
         if corpus.not_utf8:
             broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
-        what = "pair"
+        what = "image" if recipe.model.reads_images else "pair"
         if config.is_text:
             what = "text" if recipe.data.text == "lines" else "block"
         yield f"{corpus_name(config)}: {count_of(len(corpus), what)}{cached}{left_out}{broken}"

@@ -15,6 +15,7 @@ from tformer_cli.data.loading.text_stream import TextStream
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.training.data import completed_recipe, make_tokenizer
@@ -52,9 +53,14 @@ class Plan:
     """A pair and its pieces."""
     doubts: tuple[str, ...] = ()
     """Doubts about the data, a sentence each."""
+    image: ModelConfig | None = None
+    """Settings of a model of images, with the size of those; None: it reads texts."""
 
     def lines(self) -> Iterator[str]:
         """Yields it as lines."""
+        if self.image is not None:
+            yield from self._lines_of_images(self.image)
+            return
         yield f"parameters: {self.n_parameters:,} with a vocabulary of {self.vocab_size:,}"
         yield (
             f"tokens per sentence, by a tokenizer trained on the first {self.n_sampled:,} "
@@ -68,6 +74,22 @@ class Plan:
         yield f"  as tokens: {' '.join(source)}"
         yield f"target: {pair.target}"
         yield f"  as tokens: {' '.join(target)}"
+
+    def _lines_of_images(self, model: ModelConfig) -> Iterator[str]:
+        height, width, channels = model.image_size
+        rows, columns = model.grid
+        mean, std = (
+            [f"{value:.3f}" for value in one] for one in (model.image_mean, model.image_std)
+        )
+        yield f"parameters: {self.n_parameters:,} with {model.n_labels:,} labels"
+        yield (
+            f"images: {height}×{width} pixels, {channels} channel{'s'[: channels > 1]}, mean "
+            f"{' '.join(mean)}, deviation {' '.join(std)}; {rows}×{columns} patches of "
+            f"{model.patch_size}×{model.patch_size} are the tokens"
+        )
+        shapes = ", ".join(f"{b}×{s}" for b, s, _ in self.batch_shapes)
+        yield f"batches, images×patches: {shapes}; {self.sentences_per_batch:.0f} images on average"
+        yield f"example: {self.example[0].source}, {self.example[0].target}"
 
 
 def plan_training(recipe: Recipe) -> Plan:
@@ -85,19 +107,25 @@ def plan_training(recipe: Recipe) -> Plan:
     tokenizer = _sample_tokenizer(recipe, sample)
     sides = task.sides(recipe, tokenizer)
     encoded = _encoded(recipe, sides, sample)
-    kept = [ids for ids in encoded if max(map(len, ids)) <= recipe.data.max_length]
+    per_token = sides.source.ids_per_token
+    kept = [
+        (source, target)
+        for source, target in encoded
+        if max(len(source) // per_token, len(target)) <= recipe.data.max_length
+    ]
     if not kept:
         raise DataError("data.train: no usable sentence pair at its start; check the corpora")
-    lengths = np.array([[len(source), len(target)] for source, target in kept], dtype=np.int32)
+    lengths = np.array([[len(ids) // per_token, len(to)] for ids, to in kept], dtype=np.int32)
     # 0 means that the run measures what fits into memory, which a dry run does not
     tokens_per_batch = recipe.training.tokens_per_batch or UNKNOWN_BUDGET
     batches = [
         collate(
             [kept[i][0] for i in indices],
             [kept[i][1] for i in indices],
-            source_eos=recipe.model.source_eos,
+            source_eos=recipe.model.ends_sources,
             target_bos=recipe.model.target_bos,
             target_eos=recipe.model.ends_targets,
+            ids_per_token=per_token,
         )
         for indices in _planned(recipe, lengths, tokens_per_batch)
     ]
@@ -109,10 +137,11 @@ def plan_training(recipe: Recipe) -> Plan:
         vocab_size=vocab_size,
         source_tokens=float(lengths[:, 0].mean()),
         target_tokens=float(lengths[:, 1].mean()),
-        batch_shapes=tuple((*b.source.shape, b.target_input.shape[1]) for b in batches[:3]),
+        batch_shapes=tuple((*b.source_mask.shape, b.target_input.shape[1]) for b in batches[:3]),
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
         doubts=(*task.doubts(recipe), *_broken(counts)),
+        image=recipe.model if recipe.model.reads_images else None,
         example=(
             sample[0],
             sides.source.pieces(encoded[0][0]),
@@ -165,7 +194,7 @@ def _encoded(
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
     """The recipe's tokenizer if it names one, else one trained on the sample alone."""
-    if recipe.tokenizer.path:
+    if recipe.tokenizer.path or recipe.model.reads_images:
         return make_tokenizer(recipe)
     if not sample:
         raise DataError("data.train: has no sentence pairs; name another corpus")
@@ -175,5 +204,9 @@ def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
 
 def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:
     """The size the recipe asks for, where the data decide whether it is reached."""
-    is_asked_for = not recipe.tokenizer.path and recipe.tokenizer.algorithm not in ("byte", "char")
+    is_asked_for = (
+        not recipe.model.reads_images
+        and not recipe.tokenizer.path
+        and recipe.tokenizer.algorithm not in ("byte", "char")
+    )
     return recipe.tokenizer.vocab_size if is_asked_for else tokenizer.vocab_size

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.data.doubts import doubts
 from tformer_cli.workflows.training.classification import Classification
+from tformer_cli.workflows.training.image_classification import ImageClassification
 from tformer_cli.workflows.training.language_modeling import LanguageModeling
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ TASKS: Mapping[TaskKind, Task] = MappingProxyType(
         "translate": Translation(),
         "classify": Classification(),
         "language-model": LanguageModeling(),
+        "image": ImageClassification(),
     }
 )
 """Tasks by `task.kind`."""

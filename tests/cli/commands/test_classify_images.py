@@ -1,0 +1,127 @@
+"""`tformer classify` and `evaluate` of a model of images: names, folders, files, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cli.commands.test_classify import output_of, run
+from tests.data.images.test_reading import idx_bytes, picture
+from tests.oracles.vit import SIZE, config
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.data.images.decoding import Scaling
+from tformer_cli.data.images.tokenizer import ImageTokenizer
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.model.classifier import Classifier
+
+LABELS = ("ant", "bee", "cat", "dog", "eel")
+
+
+@pytest.fixture
+def images(tmp_path):
+    """The directory of a random model of images."""
+    torch.manual_seed(3)
+    model = Classifier(config(), 260)
+    path = tmp_path / "model"
+    save_model_directory(
+        path,
+        model.state_dict(),
+        config=model.config,
+        tokenizer=ImageTokenizer(Scaling(size=SIZE, resize=SIZE[:2]), 4),
+        decoding=DecodingConfig(),
+        info=ModelInfo(labels=LABELS),
+    )
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for number in range(6):
+        path = tmp_path / "photos" / LABELS[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(picture("RGB", (8 + number, 12), seed=number)[1])
+    return tmp_path / "photos"
+
+
+def test_a_label_for_each_name_whatever_is_beside_it(images, photos, tmp_path):
+    names = sorted(map(str, photos.rglob("*.png")))
+    lines = tmp_path / "names.txt"
+    lines.write_text("\n".join([*names, "", names[0]]) + "\n")
+    whole = output_of("classify", images, "-i", lines, "-q", "--format", "jsonl", "--top", 0)
+    records = [json.loads(line) for line in whole.splitlines()]
+    assert [one["text"] for one in records] == [*names, "", names[0]]
+    assert records[6]["label"] is None
+    assert records[7]["probabilities"] == records[0]["probabilities"]
+    one = ["--format", "jsonl", "--top", 0, "--buffer-lines", 1]
+    assert output_of("classify", images, "-i", lines, "-q", *one) == whole
+    done = run("classify", images, *names)
+    assert done.exit_code == 0, done.stderr
+    assert "is being used as text" not in done.stderr
+    assert done.stdout.splitlines() == [one["label"] for one in records[:6]]
+    assert output_of("classify", images, "--images", photos, "-q") == done.stdout
+
+
+def test_files_of_many_and_rows_of_pixels(images, tmp_path):
+    array = np.random.default_rng(2).integers(0, 256, (4, *SIZE), np.uint8)
+    (tmp_path / "a.idx").write_bytes(idx_bytes(array))
+    labels = output_of("classify", images, "--images", tmp_path / "a.idx", "-q")
+    rows = "".join(" ".join(map(str, image.ravel())) + "\n" for image in array)
+    assert output_of("classify", images, "-q", stdin=rows) == labels
+    (tmp_path / "a.csv").write_text("".join(f"ant {row}\n" for row in rows.splitlines()))
+    table = ["--images", tmp_path / "a.csv", "--label-field", "first"]
+    assert output_of("classify", images, *table, "-q") == labels
+    (tmp_path / "right").write_text(labels)
+    scores = output_of(
+        "evaluate", images, "--images", tmp_path / "a.idx", "--reference", tmp_path / "right",
+        "--format", "json", "-q",
+    )  # fmt: skip
+    assert json.loads(scores)["accuracy"] == 100.0
+    scores = json.loads(output_of("evaluate", images, *table, "--format", "json", "-q"))
+    assert scores["lines"] == 4
+    assert scores["accuracy"] == 25.0 * labels.splitlines().count("ant")
+
+
+def test_a_folder_is_scored_by_its_names(images, photos, tmp_path):
+    table = output_of("evaluate", images, "--images", photos, "-q", "-o", tmp_path / "out")
+    assert "examples" in table
+    predicted = (tmp_path / "out").read_text().splitlines()
+    right = ["ant"] * 3 + ["bee"] * 3
+    hits = sum(a == b for a, b in zip(predicted, right, strict=True))
+    assert f"{100 * hits / 6:.2f}" in table.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.png"], "line 1: nowhere.png: cannot be read (no such file or directory)"),
+        (["--images", "nowhere"], "nowhere: no such file or folder"),
+        (["a.png", "--images", "."], "--images: the input is named already"),
+        (["a.png", "--label-field", "last"], "--label-field: is of a table of pixels"),
+    ],
+)
+def test_wrong_images_are_an_error_of_one_line(images, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("classify", images, *arguments, "-o", "out.txt", "-q")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_a_model_of_texts_takes_no_images(classifier, images, tmp_path):
+    for command in ("classify", "evaluate"):
+        done = run(command, classifier, "--images", tmp_path, "-q")
+        assert done.exit_code == 2
+        assert "--images: " in done.stderr
+    done = run("evaluate", "--images", tmp_path)
+    assert (done.exit_code, "needs the MODEL" in done.stderr) == (2, True)
+
+
+def test_other_commands_say_what_the_model_is(images):
+    for command in (["translate", images], ["generate", images], ["score", images, "-i", "a"]):
+        done = run(*command, "a")
+        assert done.exit_code == 2
+    assert (
+        "is a classifier of images; use `tformer classify`" in run("translate", images, "a").stderr
+    )

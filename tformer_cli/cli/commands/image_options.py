@@ -1,0 +1,70 @@
+"""Options of commands that take images."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tformer_cli.cli.options import option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.classify import OpenedClassifier
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """Images in files of many, or in folders."""
+
+    images: Annotated[
+        Path | None,
+        option(
+            "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
+            shown="none",
+            metavar="PATH",
+        ),
+        PathRole.reads_directory,
+    ] = None
+    label_field: Annotated[
+        str,
+        option(
+            "Column of labels in a table of pixels: first, last or its number.",
+            shown="last, if there are labels",
+            metavar="COLUMN",
+        ),
+    ] = ""
+
+    def check(self, *, has_texts: bool) -> None:
+        """Refuses to take images twice.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        if self.label_field and self.images is None:
+            raise UsageError("--label-field: is of a table of pixels; add --images PATH")
+        if self.images is not None and has_texts:
+            raise UsageError("--images: the input is named already; omit one of the two")
+
+    def check_model(self, opened: "OpenedClassifier") -> Path | None:
+        """Returns the path of the images, if there is one.
+
+        Raises:
+            UsageError: if the model reads texts.
+        """
+        if self.images is not None and not opened.reads_images:
+            raise UsageError("--images: MODEL reads texts; omit it")
+        return self.images
+
+    def names(self, opened: "OpenedClassifier") -> Iterator[str] | None:
+        """Returns the names of the images, if a path is given.
+
+        Raises:
+            UsageError: if the model reads texts.
+            DataError: if there are none.
+        """
+        from tformer_cli.data.images.corpora import image_names
+
+        path = self.check_model(opened)
+        size = opened.directory.config.image_size
+        return None if path is None else image_names(path, size, self.label_field)

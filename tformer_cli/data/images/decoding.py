@@ -1,0 +1,179 @@
+"""Pictures as bytes of pixels: reading PNG, JPEG and the like with Pillow, and scaling.
+
+Pillow is an extra of the package, imported when a picture is read or scaled; images of idx files
+and rows of numbers, in their own size, do without it.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tformer_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Pixels = NDArray[np.uint8]
+"""(H, W, C) bytes; C is 1 for gray, 3 for red, green and blue."""
+Resample = Literal["bilinear", "bicubic"]
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+"""Endings of the names of pictures."""
+_FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+MOST_PIXELS = 100_000_000
+"""Of a picture: a small file may unpack to any number of them."""
+MOST_BYTES = 1 << 28
+"""Of the file of a picture."""
+GRAY = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
+"""Pillow's names of kinds of gray pictures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """How images of all sizes get the one that a model reads.
+
+    An image is scaled, and the middle of it cut out. Scaling averages over the pixels that fall
+    together (Pillow's resampling), so that small details do not flicker.
+    """
+
+    size: tuple[int, int, int]
+    """Height, width and channels of the result."""
+    resize: tuple[int, ...] = ()
+    """Height and width that an image is scaled to, or the length of its shorter side alone; empty:
+    images of other sizes are refused."""
+    resample: Resample = "bilinear"
+    """How pixels are interpolated."""
+
+    def __post_init__(self) -> None:
+        height, width, channels = self.size
+        if len(self.resize) > 2 or not all(1 <= n <= MOST_PIXELS for n in self.resize):
+            raise ValueError(f"resize: must be height and width, or one side, but is {self.resize}")
+        if self.resize and (min(self.resize) < min(height, width) or channels not in (1, 3)):
+            raise ValueError(f"resize: {list(self.resize)} does not make an image of {self.size}")
+
+
+def decoded(content: bytes, name: str) -> Pixels:
+    """Reads a picture; it is upright, and white shows through where it is transparent.
+
+    Args:
+        content: of its file.
+        name: of the picture in messages.
+
+    Raises:
+        DataError: if it is damaged, cut off, too large or of an unknown format, or Pillow is not
+            installed.
+    """
+    image_module = _pillow()
+    from PIL import ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of oddities in files, and of size, seen to below
+            picture = image_module.open(io.BytesIO(content), formats=_FORMATS)
+            _check_size(picture, name)
+            picture.load()
+            return _bytes_of(ImageOps.exif_transpose(picture), name)
+    except DataError:
+        raise
+    except image_module.DecompressionBombError:
+        raise DataError(f"{name}: has too many pixels; scale it down") from None
+    except image_module.UnidentifiedImageError:
+        raise DataError(
+            f"{name}: is no picture that can be read here; give {', '.join(_FORMATS)}"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - damaged files make its readers raise anything
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{name}: is damaged ({reason[:200]}); restore the file") from None
+
+
+def _check_size(picture: Image.Image, name: str) -> None:
+    width, height = picture.size
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"{name}: has {width:,}×{height:,} pixels, more than {MOST_PIXELS:,}; scale it down"
+        )
+
+
+def _pillow() -> Any:  # noqa: ANN401 - a module
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(
+            "images: reading and scaling pictures needs Pillow; pip install 'tformer[images]'"
+        ) from None
+    return Image
+
+
+def _bytes_of(picture: Image.Image, name: str) -> Pixels:
+    """The pixels of a picture as gray or as red, green and blue."""
+    if picture.mode.startswith(("I;16", "I")):
+        values = np.asarray(picture).astype(np.int64)
+        if values.size and not 0 <= values.min() <= values.max() <= 0xFFFF:
+            raise DataError(f"{name}: has pixels beyond 16 bits; convert it to 8")
+        return (values >> 8).astype(np.uint8)[..., None]
+    if picture.mode == "F":
+        raise DataError(f"{name}: has pixels that are fractions; convert them to 8 bits")
+    is_gray = picture.mode in GRAY
+    if picture.mode in ("LA", "RGBA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+        white = _pillow().new("RGBA", picture.size, (255, 255, 255, 255))
+        picture = _pillow().alpha_composite(white, picture)
+    pixels = np.asarray(picture.convert("L" if is_gray else "RGB"))
+    return pixels[..., None] if is_gray else pixels
+
+
+def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
+    """Gives an image (h, w, c) the size (H, W, C) that a model reads.
+
+    Color becomes gray by Pillow's weights (ITU-R 601-2), gray three equal channels.
+
+    Raises:
+        DataError: if it has another size and there is no `resize`.
+    """
+    height, width, channels = scaling.size
+    if pixels.shape == scaling.size:
+        return pixels
+    if pixels.shape[:2] != (height, width) and not scaling.resize:
+        raise DataError(
+            f"{name}: has {pixels.shape[0]}×{pixels.shape[1]} pixels, but images here have "
+            f"{height}×{width}; scale it (models trained with data.scale_images do so themselves)"
+        )
+    pixels = _with_channels(pixels, channels, name)
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    size = _scaled_size(pixels.shape[:2], scaling.resize)
+    if pixels.shape[:2] != size:
+        image_module = _pillow()
+        filters = {"bilinear": image_module.Resampling.BILINEAR,
+                   "bicubic": image_module.Resampling.BICUBIC}  # fmt: skip
+        flat = pixels[..., 0] if channels == 1 else pixels
+        picture = image_module.fromarray(np.ascontiguousarray(flat))
+        resized = picture.resize(size[::-1], filters[scaling.resample])
+        pixels = np.asarray(resized).reshape(*size, channels)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    return pixels[top : top + height, left : left + width]
+
+
+def _scaled_size(size: tuple[int, ...], resize: tuple[int, ...]) -> tuple[int, int]:
+    """Height and width that an image is scaled to."""
+    if len(resize) == 2:
+        return resize[0], resize[1]
+    shorter = min(size)
+    height, width = (int(resize[0] * side / shorter) for side in size)
+    return height, width
+
+
+def _with_channels(pixels: Pixels, channels: int, name: str) -> Pixels:
+    found = pixels.shape[2]
+    if found == channels:
+        return pixels
+    if {found, channels} != {1, 3}:
+        raise DataError(f"{name}: has {found} channels, and images here {channels}; convert it")
+    if found == 1:
+        return np.repeat(pixels, 3, axis=2)
+    return np.asarray(_pillow().fromarray(np.ascontiguousarray(pixels)).convert("L"))[..., None]

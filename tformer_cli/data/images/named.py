@@ -1,0 +1,151 @@
+"""Names of images: what stands for an image wherever a text would stand.
+
+============================  ======================================================================
+``photos/cat.jpg``            a picture: PNG, JPEG, WebP, BMP or GIF
+``t10k-images.idx.gz#17``     image 17, counted from 0, of an idx file
+``0 12 255 …``                the values of its pixels row by row, separated by commas or spaces
+``data:image/png;base64,…``   a picture inside the name
+``shapes:test:1#17``          image 17 of the built-in shapes: split, seed and number
+============================  ======================================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tformer_cli import shapes
+from tformer_cli.data.images.decoding import MOST_BYTES, decoded
+from tformer_cli.data.images.idx import is_idx, read_images
+from tformer_cli.errors import DataError
+from tformer_cli.files.regular_file import read_regular
+
+if TYPE_CHECKING:
+    from tformer_cli.data.images.decoding import Pixels
+
+INLINE = "data:"
+_NUMBER = r"[-+]?[\d.][-+.\deE]*"
+_ROW = re.compile(rf"\s*{_NUMBER}(?:[\s,;]+{_NUMBER})+[\s,;]*")
+_SEPARATORS = re.compile(r"[\s,;]+")
+_SHAPE = re.compile(rf"shapes:({'|'.join(shapes.SPLITS)}):(\d{{1,18}})#(\d{{1,18}})")
+LARGEST_PIXEL = 255
+
+
+def is_row(name: str) -> bool:
+    """Tells whether a name is the values of pixels."""
+    return _ROW.fullmatch(name) is not None
+
+
+def count_values(name: str) -> int:
+    """Counts the values of pixels in a name that has them."""
+    return len(_SEPARATORS.split(name.strip(" \t,;")))
+
+
+def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_PIXEL) -> Pixels:
+    """Reads the image that a name stands for, in its own size.
+
+    Args:
+        name: see above.
+        size: height, width and channels of an image that is given by the values of its pixels.
+        pixel_max: the largest of such values.
+
+    Returns:
+        (H, W, C) bytes.
+
+    Raises:
+        DataError: if there is no such image, or it is damaged.
+    """
+    if is_row(name):
+        return row_of_pixels(_SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, _short(name))
+    if name.startswith(INLINE):
+        return decoded(_inline(name), _short(name))
+    if built_in := _SHAPE.fullmatch(name):
+        split, seed, number = built_in.groups()
+        return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
+    path = Path(name).expanduser()
+    file, mark, number = name.rpartition("#")
+    if mark and number.isascii() and number.isdigit() and not path.exists():
+        return _one_of_many(Path(file).expanduser(), int(number))
+    return _picture(path, name)
+
+
+def _picture(path: Path, name: str) -> Pixels:
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(
+            f"{_short(name)}: cannot be read ({reason.lower()}); name a picture, FILE#NUMBER of an "
+            "idx file, or give the values of pixels"
+        ) from None
+    if is_idx(path):
+        raise DataError(f"{name}: holds many images; name one, such as {name}#0")
+    return decoded(content, name)
+
+
+def _one_of_many(path: Path, number: int) -> Pixels:
+    images = read_images(path)
+    if number >= len(images):
+        raise DataError(f"{path}#{number}: there are {len(images):,} images, counted from 0")
+    one: Pixels = images[number]
+    return one
+
+
+def row_of_pixels(
+    cells: list[str], size: tuple[int, int, int], pixel_max: int, where: str
+) -> Pixels:
+    """Makes an image (H, W, C) of the values of its pixels, row by row.
+
+    A value v becomes the byte v·255 / `pixel_max`, rounded.
+
+    Raises:
+        DataError: if they are too few or many, or one is not a whole number from 0 to `pixel_max`.
+    """
+    height, width, channels = size
+    if len(cells) != height * width * channels:
+        raise DataError(
+            f"{where}: has {len(cells):,} values, but an image of {height}×{width} pixels and "
+            f"{channels} channel{'s'[: channels > 1]} has {height * width * channels:,}"
+        )
+    try:
+        values = np.array(cells, dtype=np.float64)
+    except ValueError:
+        wrong = next(cell for cell in cells if not is_number(cell))
+        raise DataError(f'{where}: "{wrong[:40]}" is not the value of a pixel') from None
+    bad = ~((values >= 0) & (values <= pixel_max) & (values == np.floor(values)))
+    if bad.any():
+        place = int(bad.argmax())
+        raise DataError(
+            f"{where}: value {place + 1} is {cells[place][:40]}, and pixels are whole numbers from "
+            f"0 to {pixel_max} (data.pixel_max)"
+        )
+    return np.rint(values * (LARGEST_PIXEL / pixel_max)).astype(np.uint8).reshape(size)
+
+
+def is_number(cell: str) -> bool:
+    """Tells whether a cell of a table is a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _inline(name: str) -> bytes:
+    header, _, content = name.partition(",")
+    if not header.endswith(";base64"):
+        raise DataError(f"{_short(name)}: is not written in base64; write data:image/png;base64,…")
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        raise DataError(f"{_short(name)}: is not base64; check the text") from None
+
+
+def _short(name: str) -> str:
+    """A name for messages."""
+    return name if len(name) <= 80 else f"{name[:60]}…"

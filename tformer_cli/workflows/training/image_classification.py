@@ -1,0 +1,138 @@
+"""The task of classifying images: an image to a label, by an encoder of patches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tformer_cli.data.corpora import corpus_name, read_corpus
+from tformer_cli.data.doubts import WITHOUT_VALIDATION
+from tformer_cli.data.images.decoding import Scaling
+from tformer_cli.data.images.named import count_values, is_row, read_image
+from tformer_cli.data.images.tokenizer import ImageTokenizer
+from tformer_cli.errors import DataError
+from tformer_cli.workflows.training.classification import Classification
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tformer_cli.data.config import CorpusConfig
+    from tformer_cli.data.corpora import SentencePair
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.recipe import Recipe
+
+LARGEST_PIXEL = 255
+_DIGITS = 6
+"""Of means and deviations of pixels."""
+
+
+class ImageClassification(Classification):
+    """Images to labels; see `tasks.Task`."""
+
+    def completed(self, recipe: Recipe, progress: Callable[[str, int], None] | None) -> Recipe:
+        """Finds the labels, and the size, mean and deviation of images that a recipe leaves open.
+
+        Raises:
+            DataError: if they do not fit, or an image cannot be read.
+        """
+        data = replace(
+            recipe.data,
+            train=tuple(map(_with_fields, recipe.data.train)),
+            valid=tuple(map(_with_fields, recipe.data.valid)),
+        )
+        recipe = super().completed(replace(recipe, data=data), progress)
+        model = _sized(recipe)
+        n_patches = model.grid[0] * model.grid[1]
+        data = replace(recipe.data, max_length=n_patches)
+        recipe = replace(recipe, model=model, data=data)
+        if model.image_mean and model.image_std:
+            return recipe
+        mean, std = _statistics(recipe, progress)
+        model = replace(
+            model, image_mean=model.image_mean or mean, image_std=model.image_std or std
+        )
+        return replace(recipe, model=model)
+
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        """None: images have no vocabulary to train."""
+        del pair
+        return ()
+
+    def doubts(self, recipe: Recipe) -> Iterator[str]:
+        """Doubts about the lack of a validation corpus."""
+        if not recipe.data.valid:
+            yield WITHOUT_VALIDATION
+
+
+def image_tokenizer(recipe: Recipe) -> ImageTokenizer:
+    """Makes what turns images into ids, of a completed recipe."""
+    height, width, channels = recipe.model.image_size
+    resize = (height, width) if recipe.data.scale_images else ()
+    scaling = Scaling(size=(height, width, channels), resize=resize)
+    return ImageTokenizer(scaling, recipe.model.patch_size, recipe.data.pixel_max)
+
+
+def _with_fields(corpus: CorpusConfig) -> CorpusConfig:
+    """Gives a dataset the names of fields that examples of this task have."""
+    if corpus.format != "dataset" or corpus.source_field:
+        return corpus
+    return replace(corpus, source_field="image")
+
+
+def _sized(recipe: Recipe) -> ModelConfig:
+    """The model with the size of the first training image, if the recipe names none.
+
+    Raises:
+        DataError: if there is none, or patches do not fit it.
+    """
+    model = recipe.model
+    if model.image_size:
+        return model
+    first = None
+    for corpus in recipe.data.train:
+        first = first or next(read_corpus(corpus, recipe.data.directory), None)
+    if first is None:
+        raise DataError("data.train: has no images; name another corpus")
+    if is_row(first.source):
+        n_values = count_values(first.source)
+        side = round(n_values**0.5)
+        size = (side, n_values // max(1, side), 1)
+        if side * side != n_values:
+            raise DataError(
+                f"{corpus_name(recipe.data.train[0])}: {n_values:,} values of pixels are no "
+                "square; say model.image_size = [height, width, channels]"
+            )
+    else:
+        size = read_image(first.source, (1, 1, 1)).shape
+    try:
+        return replace(model, image_size=tuple(size))
+    except ValueError as error:
+        raise DataError(f"data.train: model.{error}") from None
+
+
+def _statistics(
+    recipe: Recipe, progress: Callable[[str, int], None] | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of the training images, of pixels from 0 to 1.
+
+    Raises:
+        DataError: if all pixels of a channel are alike.
+    """
+    tokenizer = image_tokenizer(recipe)
+    sums = np.zeros((2, tokenizer.scaling.size[2]), np.int64)
+    n_images = 0
+    for corpus in recipe.data.train:
+        for pair in read_corpus(corpus, recipe.data.directory):
+            pixels = tokenizer.pixels(pair.source).astype(np.int64)
+            sums += np.stack([pixels.sum((0, 1)), (pixels**2).sum((0, 1))])
+            n_images += 1
+            if progress is not None and n_images % 1000 == 0:
+                progress("measuring images", n_images)
+    height, width, _ = tokenizer.scaling.size
+    mean, square = sums / (n_images * height * width) / [[LARGEST_PIXEL], [LARGEST_PIXEL**2]]
+    std = np.sqrt(np.maximum(square - mean**2, 0.0))
+    if not (np.round(std, _DIGITS) > 0.0).all():
+        raise DataError("data.train: all pixels of a channel are alike; give other images")
+    return tuple(np.round(mean, _DIGITS).tolist()), tuple(np.round(std, _DIGITS).tolist())
