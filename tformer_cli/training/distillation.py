@@ -64,6 +64,9 @@ class DistillationConfig:
     """Also train the same student without a teacher, on `data.train` alone, for the report."""
     test: tuple[CorpusConfig, ...] = ()
     """Test sets of the report (empty: `data.valid`)."""
+    test_translations: tuple[str, ...] = ()
+    """A teacher's translations of the test sets made elsewhere, a file for each, to compare the
+    student with; as `translations`."""
     significance: TestName = "paired-bootstrap"
     """Test of significance in the report: "paired-bootstrap" or
     "paired-approximate-randomization"."""
@@ -85,6 +88,8 @@ class DistillationConfig:
                 raise ValueError(f"{name}_weight: must be 0 to {LARGEST_WEIGHT:g}, but is {weight}")
         if self.teachers and self.translations:
             raise ValueError("translations: are made by teachers; omit one of the two")
+        if self.teachers and self.test_translations:
+            raise ValueError("test_translations: are made by teachers; omit one of the two")
         if self.monolingual and not self.teachers:
             raise ValueError("monolingual: needs teachers, which translate it; name one")
         if bool(self.back_translation) != bool(self.reverse_model):

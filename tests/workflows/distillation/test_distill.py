@@ -142,6 +142,39 @@ def test_without_integers_or_teacher_fewer_systems_are_compared(run, texts):
     assert [one.name for one in report.systems] == ["student"]
 
 
+def test_a_teacher_of_elsewhere_is_compared_by_its_texts(run, texts):
+    write_lines(texts / "made.de", TARGETS * 4)
+    options = (
+        "distillation.teachers=[]", 'distillation.translations=["made.de"]',
+        "distillation.int8=false",
+    )  # fmt: skip
+    report, _ = run(*options, 'distillation.test_translations=["made.de"]')
+    assert [one.name for one in report.systems] == ["student"]
+    (found,) = report.test_sets
+    assert found.systems == ("teacher", "student")
+    assert found.metrics[0].scores[0].value == pytest.approx(100.0)
+    write_lines(texts / "few.de", TARGETS)
+    with pytest.raises(DataError, match=r"few.de, train: different numbers of lines"):
+        run(*options, 'distillation.test_translations=["few.de"]')
+
+
+def test_a_multilingual_teacher_is_told_its_languages(run, make, texts, foreign):
+    teacher = f'distillation.teachers=["{foreign}"]'
+    with pytest.raises(RecipeError, match=r"^distillation.teacher_source_language: "):
+        distill(make(teacher))
+    codes = [f'distillation.teacher_{side}_language="{code}"'
+             for side, code in (("source", "eng"), ("target", "fra"))]  # fmt: skip
+    with pytest.raises(RecipeError, match=r"^distillation.teacher_target_language: "):
+        distill(make(teacher, codes[0]))
+    assert not (texts / "out").exists()
+    run(teacher, *codes, "distillation.int8=false", "distillation.shortlist=false")
+    records = (texts / "out/translations/train-0.jsonl").read_text().splitlines()
+    expected = translate_lines(
+        foreign, LINES[:1], source_language="eng", target_language="fra", beam_size=3, n_best=3
+    )
+    assert json.loads(records[0])["translation"] == next(iter(expected)).text
+
+
 def test_fresh_starts_over(run, texts):
     run("distillation.int8=false")
     note = texts / "out/notes.txt"

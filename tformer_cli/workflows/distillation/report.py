@@ -15,7 +15,7 @@ from typing import Any
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_config
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.corpora import corpus_name, read_corpus
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluation.comparison.compare import (
     Comparison,
@@ -25,8 +25,9 @@ from tformer_cli.evaluation.comparison.compare import (
 )
 from tformer_cli.evaluation.comparison.html import render_html
 from tformer_cli.evaluation.comparison.paired_tests import TestSettings
-from tformer_cli.evaluation.scores import make_bleu, make_metric
+from tformer_cli.evaluation.scores import check_counts, make_bleu, make_metric
 from tformer_cli.files.atomic import directory_aside
+from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.structure import StructureError, structure
@@ -44,6 +45,7 @@ from tformer_cli.workflows.distillation.setup import (
     model_hash,
 )
 from tformer_cli.workflows.distillation.stages import Stage
+from tformer_cli.workflows.distillation.translations import read_translations
 from tformer_cli.workflows.opening.settings import TranslatorOptions
 from tformer_cli.workflows.quality.given import plain_name
 
@@ -203,8 +205,9 @@ def _inputs(setup: Setup) -> Mapping[str, str]:
         one.name: hash_of([one.options.get("precision"), *map(model_hash, one.models)])
         for one in _contestants(setup)
     }
-    test_sets = hash_of([setup.content(corpus) for corpus in setup.test_sets])
-    return {**found, "test": test_sets, "significance": setup.config.significance}
+    test_sets = [setup.content(corpus) for corpus in setup.test_sets]
+    test_sets += [hash_file(setup.file(file)) for file in setup.config.test_translations]
+    return {**found, "test": hash_of(test_sets), "significance": setup.config.significance}
 
 
 def _write_report(setup: Setup) -> None:
@@ -226,9 +229,14 @@ def _write_report(setup: Setup) -> None:
         runs = measure_in_turns(
             systems, kept, rounds=ROUNDS, progress=lambda n: progress(n * len(kept))
         )
-    texts = [_with_blanks(lines, one[0]["texts"]) for one in runs]
+    texts = {
+        one.name: _with_blanks(lines, own[0]["texts"])
+        for one, own in zip(contestants, runs, strict=True)
+    }
+    if setup.config.test_translations:
+        texts = {"teacher": list(_made_elsewhere(setup, pairs)), **texts}
     settings = TestSettings(name=setup.config.significance)
-    setup.display.say(f"testing {len(systems) - 1} of {len(systems)} systems")
+    setup.display.say(f"testing {len(texts) - 1} of {len(texts)} systems")
     report = DistillationReport(
         schema=SCHEMA,
         rounds=ROUNDS,
@@ -240,7 +248,7 @@ def _write_report(setup: Setup) -> None:
         test=settings.name,
         samples=settings.n_samples,
         seed=settings.seed,
-        test_sets=tuple(_compared(pairs, contestants, texts, settings)),
+        test_sets=tuple(_compared(pairs, texts, settings)),
     )
     with directory_aside(setup.directory / REPORT) as aside:
         record = json.dumps(asdict(report), ensure_ascii=False, indent=1) + "\n"
@@ -250,9 +258,8 @@ def _write_report(setup: Setup) -> None:
 
 
 def _compared(
-    pairs: Mapping[str, Sequence[Any]],
-    contestants: Sequence[_Contestant],
-    texts: Sequence[Sequence[str]],
+    pairs: Mapping[str, Sequence[SentencePair]],
+    texts: Mapping[str, Sequence[str]],
     settings: TestSettings,
 ) -> Iterator[Comparison]:
     """Compares the systems' translations, which stand one test set behind the other."""
@@ -263,8 +270,8 @@ def _compared(
             name=name,
             references=(tuple(pair.target for pair in found),),
             systems=tuple(
-                SystemTexts(name=one.name, lines=tuple(own[start:end]))
-                for one, own in zip(contestants, texts, strict=True)
+                SystemTexts(name=system, lines=tuple(own[start:end]))
+                for system, own in texts.items()
             ),
             source=tuple(pair.source for pair in found),
         )
@@ -288,6 +295,15 @@ def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]
         known = [name, *(f"{name} {number}" for number in range(2, len(corpora) + 1))]
         found[next(one for one in known if one not in found)] = corpus
     return found
+
+
+def _made_elsewhere(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> Iterator[str]:
+    """Yields a teacher's translations of all test sets, from files."""
+    for file, (name, found) in zip(setup.config.test_translations, pairs.items(), strict=True):
+        path = setup.file(file)
+        made = [texts[0] for _, texts in read_translations(path)]
+        check_counts([(str(path), len(made)), (name, len(found))])
+        yield from made
 
 
 def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:

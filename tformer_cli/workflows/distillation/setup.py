@@ -135,17 +135,25 @@ def check(setup: Setup) -> None:
         )
     if not setup.test_sets:
         raise RecipeError("distillation.test: is missing; name a test set, or data.valid")
+    if len(config.test_translations) not in (0, len(setup.test_sets)):
+        raise RecipeError(
+            f"distillation.test_translations: has {len(config.test_translations)} files for "
+            f"{len(setup.test_sets)} test sets; give one for each"
+        )
     if not any(_weights(config)):
         raise RecipeError("distillation.distilled_weight: nothing is left to learn; raise a weight")
     if config.int8:
         require_fast("distillation.int8")
     check_files(recipe)
     check_files(replace(recipe, data=replace(recipe.data, train=setup.test_sets)))
-    for name in (*config.translations, *config.monolingual, *config.back_translation):
+    for name in _texts_of(config):
         corpus_file(name, recipe.data.directory)
     _check_places(setup)
-    for model in (*setup.teachers, *setup.reverse_models):
-        check_task(model, read_config(model).model, TRANSLATORS)
+    for models in (setup.teachers, setup.reverse_models):
+        for model in models:
+            check_task(model, read_config(model).model, TRANSLATORS)
+        if models:
+            _check_languages(setup, models, is_reverse=models is setup.reverse_models)
 
 
 def _weights(config: DistillationConfig) -> Iterator[float]:
@@ -159,16 +167,36 @@ def _weights(config: DistillationConfig) -> Iterator[float]:
         yield config.back_translation_weight
 
 
+def _texts_of(config: DistillationConfig) -> list[str]:
+    """The files that the table names, apart from test sets."""
+    return [
+        *config.translations,
+        *config.monolingual,
+        *config.back_translation,
+        *config.test_translations,
+    ]
+
+
+def _check_languages(setup: Setup, models: Sequence[Path], *, is_reverse: bool) -> None:
+    """Checks that a model which must be told its languages knows them."""
+    options = setup.options(models, is_reverse=is_reverse)
+    tokenizer = Tokenizer.from_file(models[0] / TOKENIZER)
+    try:
+        tokenizer.for_languages(
+            options.get("source_language"), options.get("target_language")
+        ).check_languages()
+    except UsageError as error:
+        option, _, problem = str(error).partition(": ")
+        is_target = ("target" in option) != is_reverse
+        key = f"distillation.teacher_{'target' if is_target else 'source'}_language"
+        raise RecipeError(f"{key}: {problem}") from None
+
+
 def _check_places(setup: Setup) -> None:
     """Checks that no stage writes over an input, or into a directory of something else."""
     directory, config = setup.directory, setup.config
     corpora = (*setup.recipe.data.train, *setup.recipe.data.valid, *config.test)
-    files = [
-        *(one for corpus in corpora for one in _files_of(corpus)),
-        *config.translations,
-        *config.monolingual,
-        *config.back_translation,
-    ]
+    files = [*(one for corpus in corpora for one in _files_of(corpus)), *_texts_of(config)]
     models = [*config.teachers, *([config.reverse_model] if config.reverse_model else [])]
     inputs = [NamedPath(name="distillation", path=setup.file(one)) for one in files]
     inputs += [NamedPath(name="distillation.teachers", path=Path(one)) for one in models]
