@@ -68,6 +68,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
         "rare": {"positions": list(record.rare.positions), "reason": record.rare.reason or None},
         "mode": record.mode,
         "residual": None if maps is None else rounded(maps.residual),
+        **({"segment": maps.segment} if maps is not None and maps.segment else {}),
     }
 
 

@@ -17,6 +17,7 @@ from tformer_cli.inspection.capture.forced import (
     AttentionMaps,
     check_lengths,
     ids_read,
+    longest_read,
     maps_of,
     next_ids,
 )
@@ -147,7 +148,7 @@ def capture_batch(
     """
     read = [ids_read(model, *pair) for pair in pairs]
     sources, targets = [source for source, _ in read], [target for _, target in read]
-    limit = model.config.max_positions
+    limit = longest_read(model.config)
     check_lengths(limit, sources, targets)
     device = next(model.parameters()).device
     source, source_mask = source_batch(

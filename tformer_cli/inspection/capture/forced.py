@@ -11,7 +11,7 @@ cells that a position may not see are exactly 0.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.config import ModelConfig
+
+LONGEST_MAP = 1024
+"""Positions of a text that is read segment by segment, whose maps are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,11 @@ class AttentionMaps:
     next_id: int = EOS_ID
     """Token that the decoder's last row predicts: the end of sentence; of a language model whose
     texts have no end the one that it finds most probable."""
+    segment: int = 0
+    """Positions of a segment, of a model with a memory: what a row sees before its own is the
+    memory. 0: a text is one."""
+    memory: int = 0
+    """Positions before its segment that a row sees."""
 
     @property
     def source_tokens(self) -> Sequence[int]:
@@ -63,6 +71,14 @@ class AttentionMaps:
     def target_ids(self) -> tuple[int, ...]:
         """(T) the tokens that the decoder's rows predict: the target, then `next_id`."""
         return (*self.target_input_ids[1:], self.next_id) if self.target_input_ids else ()
+
+    @property
+    def n_visible(self) -> Tensor:
+        """(T) how many positions each row of the decoder sees: those up to itself, or fewer."""
+        rows = torch.arange(len(self.target_input_ids))
+        if not self.segment:
+            return rows + 1
+        return rows + 1 - (rows // self.segment * self.segment - self.memory).clamp(min=0)
 
     @property
     def residual(self) -> float:
@@ -106,18 +122,24 @@ def capture_maps(
         ValueError: if a side is longer than the model takes.
     """
     source, target_input = ids_read(model, source_ids, target_ids)
-    limit = model.config.max_positions
-    check_lengths(limit, [source], [target_input])
+    check_lengths(longest_read(model.config), [source], [target_input])
     with tapped_attentions(model) as tapped:
         hidden = forced_pass(model, source, target_input)
     (next_id,) = next_ids(model, hidden[:, -1])
-    return maps_of(tapped, 0, source, target_input, next_id)
+    maps = maps_of(tapped, 0, source, target_input, next_id)
+    memory = model.config.memory
+    return replace(maps, segment=model.config.max_positions, memory=memory) if memory else maps
+
+
+def longest_read(config: ModelConfig) -> int:
+    """Most positions of a sentence that is looked at; a text with a memory would have no end."""
+    return min(config.longest_text, max(config.max_positions, LONGEST_MAP))
 
 
 def longest_side(config: ModelConfig) -> int:
     """Most tokens without specials of a sentence that a model reads, or of a text."""
     if config.is_decoder_only:
-        return config.max_positions - config.target_bos
+        return longest_read(config) - config.target_bos
     return longest_source(config.max_positions)
 
 

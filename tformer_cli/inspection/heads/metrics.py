@@ -23,6 +23,8 @@ monotonicity   share of i with argmax_j A_ij share of rows, but for the first, t
                ≥ argmax_j A_{i−1,j}         of cross-attention
 sink_eos       mean A_{i,EOS}               weight on the source's end of sentence (enc, cross)
 sink_bos       mean A_{i,0}                 weight on the target's begin of sentence (dec)
+memory         mean Σ_{j<s(i)} A_ij         weight on earlier segments; s(i) begins that of row i,
+                                            s(i) > 0; of models with a memory
 ============== ============================ ==================================================
 
 Diagonality is not a rank correlation: where rows are nearly alike, ranks are decided by rounding.
@@ -93,6 +95,9 @@ METRICS: dict[str, Measure] = {
         "on the start of sentence",
         "Average weight on the target's start of sentence, a place to rest",
     ),
+    "memory": Measure(
+        "on the memory", "Average weight on tokens of earlier segments, of rows that have any"
+    ),
 }
 """Every metric with its plain name and what it says, in the order of the output."""
 OFFSETS = {"prev": -1, "self": 0, "next": 1}
@@ -122,12 +127,31 @@ def metrics_of(
         if scales_rows:
             total = weights.sum(dim=-1, keepdim=True)
             weights = weights / total.where(total > 0.0, 1.0)  # a row of 0 stays
-        computed[kind, layer] = head_metrics(weights, kind, rare, has_eos=maps.has_source_eos)
+        n_visible = maps.n_visible if kind == "dec" else None
+        found = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
+        if 0 < maps.segment < weights.shape[1]:
+            shares = memory_shares(weights, maps.segment)
+            found = [{**own, "memory": share} for own, share in zip(found, shares, strict=True)]
+        computed[kind, layer] = found
     return {head: computed[head.kind, head.layer][head.head] for head in heads}
 
 
+def memory_shares(weights: Tensor, segment: int) -> list[float]:
+    """Computes the weight of each head (H, Q, K) on earlier segments, in rows that have any."""
+    rows, keys = torch.arange(weights.shape[1])[:, None], torch.arange(weights.shape[2])
+    is_memory = keys < rows // segment * segment
+    on_memory = weights.double().where(is_memory, 0.0).sum(dim=-1)
+    shares: list[float] = on_memory[:, segment:].mean(dim=-1).tolist()
+    return shares
+
+
 def head_metrics(
-    weights: Tensor, kind: Kind, rare: Sequence[int] = (), *, has_eos: bool = True
+    weights: Tensor,
+    kind: Kind,
+    rare: Sequence[int] = (),
+    n_visible: Tensor | None = None,
+    *,
+    has_eos: bool = True,
 ) -> list[dict[str, float]]:
     """Computes every metric of every head of a layer.
 
@@ -135,6 +159,7 @@ def head_metrics(
         weights: (H, Q, K) attention weights.
         kind: which attention they are of.
         rare: positions of the rarest source tokens, if that is known.
+        n_visible: (Q) how many keys each row sees; None: all, of the decoder those up to itself.
         has_eos: whether the last source position is the end of sentence.
 
     Returns:
@@ -146,7 +171,7 @@ def head_metrics(
         is_rare[0, list(rare)] = True
     # a batch of one without padding
     sums = batch_metric_sums(
-        weights[None], n_rows, n_keys, kind, is_rare, has_eos=torch.tensor([has_eos])
+        weights[None], n_rows, n_keys, kind, is_rare, n_visible, has_eos=torch.tensor([has_eos])
     )
     columns = {
         name: (found.totals[0] / int(found.n_rows)).tolist()
@@ -180,6 +205,7 @@ def batch_metric_sums(
     n_keys: Tensor,
     kind: Kind,
     rare: Tensor | None = None,
+    n_visible: Tensor | None = None,
     *,
     has_eos: Tensor,
 ) -> dict[str, BatchSums]:
@@ -193,6 +219,7 @@ def batch_metric_sums(
         n_keys: (B) keys of each sentence.
         kind: which attention they are of.
         rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
+        n_visible: see `head_metrics`.
         has_eos: (B) boolean, whether the last source position is the end of sentence.
 
     Returns:
@@ -200,7 +227,7 @@ def batch_metric_sums(
     """
     layer = _Layer(weights, n_rows, n_keys, kind, has_eos)
     sums = {
-        **layer.entropies(),
+        **layer.entropies(n_visible),
         "confidence": layer.confidence(),
         **layer.positions(),
         **layer.largest(rare),
@@ -228,10 +255,11 @@ class _Layer:
         self.is_eos = (self.keys == n_keys[:, None] - 1) & has_eos[:, None]
         self.weights = weights.double().where(self.is_row[:, None, :, None], 0.0)
 
-    def entropies(self) -> dict[str, BatchSums]:
+    def entropies(self, n_visible: Tensor | None) -> dict[str, BatchSums]:
         """Spread, and as a share of the largest that rows with several keys can have."""
         entropy = entropies(self.weights)  # (B, H, Q)
         visible = self.rows + 1 if self.kind == "dec" else self.n_keys[:, None]
+        visible = visible if n_visible is None else n_visible
         several = self.is_row & (visible > 1)
         largest = visible.clamp(min=2).double().log().expand_as(several)
         shares = (entropy / largest[:, None]).where(several[:, None], 0.0)

@@ -89,6 +89,8 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
     if record.maps is not None and model.n_decoder_layers and not record.captured.dec:
         facts.append("  no decoder self-attention (recurrent)")
+    if record.maps is not None and record.captured.segment:
+        facts.append(f"  segments of {record.captured.segment} tokens, earlier ones are memory")
     if record.score is not None:
         facts.append(f"  score {record.score:.3f}")
     sentence = sentence_lines(console, record.texts)
