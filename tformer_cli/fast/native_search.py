@@ -209,7 +209,7 @@ class CompiledSearch:
                 for index, values in zip(batch, steps, strict=True)
             ]
 
-        results = dict(_side_by_side(score, batches, n_workers, stop, lambda: None))
+        results = dict(side_by_side(score, batches, n_workers, stop, lambda: None))
         return [results[index] for index in range(len(sources))]
 
     def search(
@@ -234,7 +234,7 @@ class CompiledSearch:
             return [self._satisfying(native, sentences[index], config) for index in batch]
 
         bound = [[index] for index in range(len(sentences)) if index not in results]
-        results |= _side_by_side(satisfy, bound, n_workers, ctypes.c_int(0), before_batch)
+        results |= side_by_side(satisfy, bound, n_workers, ctypes.c_int(0), before_batch)
         return [results[index] for index in range(len(sentences))]
 
     def _plain(
@@ -278,7 +278,7 @@ class CompiledSearch:
         is_short = n_tokens <= MAX_UNINTERRUPTIBLE_TOKENS and self._prompted is None
         if len(sources) == 1 and is_short:
             return find([0])
-        results = dict(_side_by_side(find, batches, n_workers, stop, before_batch))
+        results = dict(side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
 
     def _longest(self, n_source: int, config: DecodingConfig) -> int:
@@ -432,7 +432,7 @@ def plan_native_batches(
     return batches
 
 
-def _side_by_side(
+def side_by_side(
     find: Callable[[Sequence[int]], list[Result]],
     batches: Sequence[Sequence[int]],
     n_workers: int,

@@ -1,0 +1,89 @@
+"""Encoders by the kernels against torch, and a text alone against among others."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.artifacts.model_directory import read_model_directory
+from tformer_cli.decoding.classification import label_probabilities
+from tformer_cli.decoding.pooled import LabelHead
+from tformer_cli.fast import native_encoder
+from tformer_cli.fast.native.library import KernelsUnavailable
+from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
+from tformer_cli.workflows.opening.stored_model import DirectoryModel
+
+TEXTS = ["A man", "the street", "Two dogs run in the snow", "a", "dog " * 30, "A man"]
+
+
+@pytest.fixture(scope="module")
+def opened(classifier):
+    return read_model_directory(classifier, tasks=("classify",))
+
+
+@pytest.fixture(scope="module")
+def ids(opened):
+    return [one[:39] for one in opened[0].tokenizer.source.encode_batch(TEXTS)]
+
+
+def test_labels_are_as_probable_as_by_torch(kernels, opened, ids):
+    directory, weights = opened
+    encoder = compiled_encoder(DirectoryModel(directory, weights, in_integers=False))
+    assert isinstance(encoder, CompiledEncoder)
+    head = LabelHead(directory.config, weights.arrays)
+    found = encoder.each(ids, lambda _, hidden: head.probabilities(hidden))
+    expected = label_probabilities(directory.classifier, ids)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids, monkeypatch):
+    model = DirectoryModel(*opened, in_integers=False)
+    encoder = compiled_encoder(model)
+    alone = [encoder.each([one], lambda _, hidden: hidden.copy())[0] for one in ids]
+    assert [len(hidden) for hidden in alone] == [len(one) + 1 for one in ids]
+    for n_threads in (1, 2, 3):
+        for tokens in (1, 20, 4096):
+            monkeypatch.setattr(native_encoder, "TOKENS_PER_BATCH", tokens)
+            other = CompiledEncoder(encoder._native, n_threads)
+            together = other.each(ids, lambda number, hidden: (number, hidden.copy()))
+            assert [number for number, _ in together] == list(range(len(ids)))
+            for one, (_, hidden) in zip(alone, together, strict=True):
+                np.testing.assert_array_equal(one, hidden)
+
+
+def test_what_is_raised_ends_the_work(kernels, opened, ids):
+    encoder = compiled_encoder(DirectoryModel(*opened, in_integers=False), n_threads=2)
+
+    def refuse():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encoder.each(ids * 50, lambda _, hidden: None, before_batch=refuse)
+    assert threading.active_count() < 4
+    assert encoder.each([], lambda _, hidden: None) == []
+
+
+def test_what_cannot_be_is_a_reason(kernels, opened, monkeypatch):
+    directory, weights = opened
+    alibi = replace(directory, config=replace(directory.config, positions="alibi"))
+    reason = compiled_encoder(DirectoryModel(alibi, weights, in_integers=False))
+    assert reason == 'they do not know positions = "alibi"'
+
+    def refuse(tell):
+        raise KernelsUnavailable("they are not built")
+
+    monkeypatch.setattr(native_encoder, "load_library", refuse)
+    assert compiled_encoder(DirectoryModel(*opened, in_integers=False)) == "they are not built"
+
+
+def test_in_integers_it_is_nearly_the_same(kernels, opened, ids):
+    exact, rounded = (
+        compiled_encoder(DirectoryModel(*opened, in_integers=in_integers)).each(
+            ids, lambda _, hidden: torch.from_numpy(hidden.copy())
+        )
+        for in_integers in (False, True)
+    )
+    for one, other in zip(exact, rounded, strict=True):
+        assert 0.0 < (one - other).norm() < 0.2 * one.norm()

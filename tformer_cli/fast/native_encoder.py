@@ -1,0 +1,99 @@
+"""Encoders over many texts by the compiled kernels, on as many threads as torch would use.
+
+A text's numbers depend on the text alone, whatever is beside it in a batch or on another thread.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, TypeVar
+
+from tformer_cli.fast.native.library import KernelsUnavailable, load_library
+from tformer_cli.fast.native.search import NativeModel
+from tformer_cli.fast.native.weights import unsupported_shape
+from tformer_cli.fast.native_search import available_threads, plan_native_batches, side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.decoding.engine import StoredModel
+
+Result = TypeVar("Result")
+TOKENS_PER_BATCH = 4096
+
+
+class CompiledEncoder:
+    """The packed encoder of a model; several threads may use it at once."""
+
+    def __init__(self, native: NativeModel, n_threads: int = 0) -> None:
+        """Takes a packed model.
+
+        Args:
+            native: the model, which has an encoder.
+            n_threads: batches that are encoded beside each other (0: as many as torch would use).
+        """
+        self._native = native
+        self._n_threads = n_threads
+
+    def each(
+        self,
+        texts: Sequence[Sequence[int]],
+        compute: Callable[[int, NDArray[np.float32]], Result],
+        before_batch: Callable[[], None] | None = None,
+    ) -> list[Result]:
+        """Computes something of the hidden states of every text.
+
+        Args:
+            texts: N lists of token ids, without `</s>`, none too long for the model.
+            compute: makes a result of a text's number and its hidden states (S, D), those of the
+                `</s>` among them where the model reads one; it is called from several threads.
+            before_batch: called before each batch, and between; what it raises ends the work.
+
+        Returns:
+            N results.
+
+        Raises:
+            MemoryError: if there is not enough.
+        """
+        n_workers = self._n_threads or available_threads()
+        batches = plan_native_batches([len(one) + 1 for one in texts], TOKENS_PER_BATCH, n_workers)
+        stop = ctypes.c_int(0)
+
+        def encode(batch: Sequence[int]) -> list[Result]:
+            hidden = self._native.encode([texts[number] for number in batch], stop=stop)
+            return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
+
+        found = dict(side_by_side(encode, batches, n_workers, stop, before_batch or _go_on))
+        return [found[number] for number in range(len(texts))]
+
+
+def compiled_encoder(
+    model: StoredModel, tell: Callable[[str], None] | None = None, n_threads: int = 0
+) -> CompiledEncoder | str:
+    """Packs the encoder of a stored model.
+
+    Args:
+        model: a model that has an encoder, in float32 or int8.
+        tell: is told, in a line, that there are no kernels.
+        n_threads: see `CompiledEncoder`.
+
+    Returns:
+        The encoder, or the reason why the kernels cannot compute it.
+    """
+    reason = unsupported_shape(model.config, model.vocab_size, in_integers=model.in_integers)
+    if reason is not None:
+        return reason
+    try:
+        library = load_library(tell)
+        with model.arrays() as arrays:
+            native = NativeModel(library, model.config, model.vocab_size, arrays, model.release)
+    except (KernelsUnavailable, MemoryError) as error:
+        return str(error)
+    return CompiledEncoder(native, n_threads)
+
+
+def _go_on() -> None:
+    """Ends nothing."""
