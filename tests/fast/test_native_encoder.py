@@ -1,5 +1,7 @@
 """Encoders by the kernels against torch, and a text alone against among others."""
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
@@ -76,6 +78,18 @@ def test_what_cannot_be_is_a_reason(kernels, opened, monkeypatch):
 
     monkeypatch.setattr(native_encoder, "load_library", refuse)
     assert compiled_encoder(DirectoryModel(*opened, in_integers=False)) == "they are not built"
+
+
+def test_classifying_does_not_import_torch(kernels, classifier):
+    code = (
+        "import sys; from tformer_cli.workflows.classify import classify_lines, open_classifier;"
+        f"opened = open_classifier({str(classifier)!r}, device='cpu');"
+        "((one, blank),) = classify_lines(opened, ['A man', '']);"
+        "assert len(one.labels) == 3 and not blank.labels;"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_in_integers_it_is_nearly_the_same(kernels, opened, ids):

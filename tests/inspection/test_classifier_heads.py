@@ -39,7 +39,10 @@ def test_weights_are_the_models_own(classifier):
 def test_records_have_the_label_that_classify_gives(classifier):
     first, blank = inspect_heads(classifier, [TEXT, " "])
     (labelled,) = open_classifier(classifier, device="cpu").label([TEXT])
-    assert (first.target, first.probability) == labelled.labels[0]
+    assert (first.target, first.probability) == (
+        labelled.label,
+        pytest.approx(labelled.labels[0][1], abs=1e-6),
+    )
     assert [name for name, _ in first.texts] == ["text", "label"]
     assert [str(h) for h in first.heads] == ["enc.0.0", "enc.0.1", "enc.1.0", "enc.1.1"]
     assert (first.target_pieces, first.is_forced) == ((), False)

@@ -37,7 +37,7 @@ def pooled(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) -> Fl
         ValueError: if the pooling is of images.
     """
     if pooling == "first":
-        vector = hidden[0]
+        vector: Floats = hidden[0]
     elif pooling == "mean":
         vector = hidden.sum(axis=0) / np.float32(len(hidden))
     else:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.config_file import CONFIG, read_config
-from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
 from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
+from tformer_cli.workflows.opening.settings import OpeningSettings
+from tformer_cli.workflows.opening.translator import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import Precision
 
 LabelFormat = Literal["text", "tsv", "jsonl"]
@@ -56,6 +60,8 @@ class OpenedClassifier:
     place: str
     """Name of the device."""
     precision: Precision
+    scorer: LabelScorer
+    """What computes the probabilities of labels."""
     engine: str = "tformer"
 
     def label(
@@ -71,8 +77,6 @@ class OpenedClassifier:
         Raises:
             DataError: if one is too long and `too_long` is "error", or an image cannot be read.
         """
-        from tformer_cli.decoding.classification import label_probabilities
-
         longest = self.directory.config.longest_source
         ids = self._ids([text if text.strip() else "" for text in texts], first_index)
         there = [number for number, one in enumerate(ids) if one]
@@ -82,9 +86,7 @@ class OpenedClassifier:
                     f"line {first_index + number + 1}: has {len(ids[number])} tokens, but the "
                     f"model takes {longest}; shorten it, or --too-long truncate"
                 )
-        rows = label_probabilities(
-            self.directory.classifier, [ids[n][:longest] for n in there], self.precision
-        )
+        rows = self.scorer([ids[n][:longest] for n in there])
         found = dict(zip(there, rows, strict=True))
         return [
             LabelledText(
@@ -129,6 +131,7 @@ def open_classifier(
     *,
     device: str = "auto",
     precision: str = "auto",
+    threads: int = 0,
     tell: Callable[[str], None] | None = None,
     before_torch: Callable[[], None] | None = None,
 ) -> OpenedClassifier:
@@ -138,6 +141,7 @@ def open_classifier(
         model: the model directory.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto" and "float32" compute in float32, "bfloat16" products in that.
+        threads: CPU threads of the compiled kernels (0: as many as torch would use).
         tell: told of what takes long.
         before_torch: called before torch computes.
 
@@ -147,18 +151,23 @@ def open_classifier(
     """
     if precision not in ("auto", "float32", "bfloat16"):
         raise UsageError(f"--precision: classifiers do not compute in {precision}; omit it")
-    if before_torch is not None:
-        before_torch()
-    from tformer_cli.runtime import resolve_device
-
-    try:
-        place = str(resolve_device(device))
-    except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
+    settings = OpeningSettings(device=device, threads=threads, tell=tell, before_torch=before_torch)
+    place = device_of(settings)
     path = resolve_model(model, tell, "float32")
-    directory = load_model_directory(path, place, tasks=("classify", "image"))
+    stored, weights = read_model_directory(path, place, tasks=("classify", "image"))
+
+    def load() -> Classifier:
+        settings.prepare_torch()
+        return stored.classifier
+
+    directory = replace(stored, load=load)
     chosen: Precision = "bfloat16" if precision == "bfloat16" else "float32"
-    return OpenedClassifier(directory=directory, place=place, precision=chosen)
+    return OpenedClassifier(
+        directory=directory,
+        place=place,
+        precision=chosen,
+        scorer=label_scorer(directory, weights, place, chosen, settings),
+    )
 
 
 def classify_lines(

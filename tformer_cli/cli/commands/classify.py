@@ -142,6 +142,7 @@ def classify(
             model,
             device=device,
             precision=precision,
+            threads=threads,
             tell=partial(note, quiet=quiet),
             before_torch=torch_preparation(threads),
         )

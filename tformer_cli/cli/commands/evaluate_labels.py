@@ -68,6 +68,7 @@ def evaluate_labels(
             model,
             device=options.device,
             precision=options.precision.value,
+            threads=options.threads,
             before_torch=torch_preparation(options.threads),
         )
         note_choices(opened, quiet=quiet)
