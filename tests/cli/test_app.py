@@ -378,6 +378,7 @@ def test_a_signal_while_an_object_is_destroyed_ends_the_program(name, status):
     program = f"""
 import os, signal, sys, time
 from tformer_cli.cli import app
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 class Destroyed:
     def __del__(self):
         os.kill(os.getpid(), signal.{name})
