@@ -46,7 +46,7 @@ class DirectoryModel:
     @property
     def max_positions(self) -> int:
         """See `SearchedModel`."""
-        return self.config.max_positions
+        return self.config.longest_text
 
     @property
     def source_eos(self) -> bool:
