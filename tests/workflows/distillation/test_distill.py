@@ -7,6 +7,7 @@ from sacrebleu import corpus_bleu, corpus_chrf
 
 from tests.conftest import LINES
 from tests.workflows.distillation.conftest import TARGETS, write_lines
+from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
     DataError,
@@ -20,8 +21,10 @@ from tformer_cli.workflows.distillation import report as report_module
 from tformer_cli.workflows.distillation.display import Silent
 from tformer_cli.workflows.distillation.distill import distill, plan_distillation
 from tformer_cli.workflows.distillation.report import read_report
+from tformer_cli.workflows.distillation.setup import Setup
 from tformer_cli.workflows.distillation.stages import State
 from tformer_cli.workflows.train import train
+from tformer_cli.workflows.training.start import completion
 from tformer_cli.workflows.translate import translate_lines
 
 IN_PROCESSES = "test_from_teacher_to_report_and_again_nothing"
@@ -173,6 +176,32 @@ def test_a_multilingual_teacher_is_told_its_languages(run, make, texts, foreign)
         foreign, LINES[:1], source_language="eng", target_language="fra", beam_size=3, n_best=3
     )
     assert json.loads(records[0])["translation"] == next(iter(expected)).text
+
+
+@pytest.mark.parametrize("start", ["model", "foreign"])
+def test_a_student_from_a_model_learns_the_tag_as_a_new_token(texts, model, start, request, make):
+    origin = request.getfixturevalue(start)
+    write_lines(texts / "mono.de", TARGETS)
+    text = (texts / "d.toml").read_text()
+    shape = text[text.index("[tokenizer]") : text.index("[training]")]
+    (texts / "d.toml").write_text(text.replace(shape, f'[model]\nfrom = "{origin}"\n'))
+    out = texts / "out"
+    overrides = [
+        'distillation.back_translation=["mono.de"]', f'distillation.reverse_model="{model}"',
+        "distillation.int8=false", "distillation.shortlist=false", "training.max_steps=2",
+        "data.max_length=15",
+    ]  # fmt: skip
+    if start == "foreign":
+        overrides += ['data.source_language="eng"', 'data.target_language="fra"']
+    complete = completion(out / "student", lambda text: None)
+    recipe = load_recipe(str(texts / "d.toml"), overrides, complete)
+    setup = Setup(recipe=recipe, directory=out, threads=1)
+    distill(setup)
+    tokenizer = Tokenizer.from_file(out / "student/tokenizer.json")
+    assert tokenizer.new_tokens == ("<BT>",)
+    before = Tokenizer.from_file(origin / "tokenizer.json").source.vocab_size
+    assert tokenizer.source.vocab_size == before + 1
+    assert tokenizer.source.encode("<BT> a").count(before) == 1
 
 
 def test_fresh_starts_over(run, texts):

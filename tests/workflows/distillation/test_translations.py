@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import LINES
 from tests.workflows.distillation.conftest import write_lines
-from tformer_cli.artifacts.resumable import ResumableFile
+from tformer_cli.artifacts.resumable import ResumableFiles
 from tformer_cli.workflows.distillation import translations
 from tformer_cli.workflows.distillation.stages import Manifest, State
 from tformer_cli.workflows.distillation.translations import read_translations, translation_stages
@@ -58,7 +58,7 @@ def test_stopped_at_any_moment_they_end_with_the_same_bytes(make, monkeypatch):
     monkeypatch.setattr(
         translations, "translated_text", lambda *a, **k: in_threes(*a, buffer_lines=3, **k)
     )
-    original = ResumableFile.mark
+    original = ResumableFiles.mark
     draw = random.Random(4)
     for attempt in range(6):
         setup = make()
@@ -74,7 +74,7 @@ def test_stopped_at_any_moment_they_end_with_the_same_bytes(make, monkeypatch):
             if is_before:
                 original(self, done)
 
-        monkeypatch.setattr(ResumableFile, "mark", mark)
+        monkeypatch.setattr(ResumableFiles, "mark", mark)
         n_stops, states = 0, []
         while not states:
             try:
@@ -94,7 +94,7 @@ def test_a_begun_translation_of_another_text_is_not_continued(make, texts, monke
 
     setup = make()
     with monkeypatch.context() as patch:
-        patch.setattr(ResumableFile, "mark", stop)
+        patch.setattr(ResumableFiles, "mark", stop)
         with pytest.raises(Stopped):
             translated(setup)
     write_lines(texts / "train.en", ["A man sleeps."] * 16)

@@ -188,26 +188,30 @@ def _contestants(setup: Setup) -> Iterator[_Contestant]:
     if config.plain_student:
         places["plain student"] = PLAIN
     for name, place in places.items():
-        yield _Contestant(
-            name=name,
-            models=(setup.directory / place,),
-            named=(place,),
-            options=TranslatorOptions(
-                device="cpu" if place == INT8 else setup.device,
-                threads=setup.threads,
-                before_torch=setup.before_torch,
-            ),
-        )
+        student = setup.directory / place
+        options = setup.student_options(student)
+        if place == INT8:  # integers are computed there alone
+            options["device"] = "cpu"
+        yield _Contestant(name=name, models=(student,), named=(place,), options=options)
 
 
 def _inputs(setup: Setup) -> Mapping[str, str]:
     found = {
-        one.name: hash_of([one.options.get("precision"), *map(model_hash, one.models)])
+        one.name: hash_of([_choices(one.options), *map(model_hash, one.models)])
         for one in _contestants(setup)
     }
     test_sets = [setup.content(corpus) for corpus in setup.test_sets]
     test_sets += [hash_file(setup.file(file)) for file in setup.config.test_translations]
     return {**found, "test": hash_of(test_sets), "significance": setup.config.significance}
+
+
+def _choices(options: TranslatorOptions) -> list[str | None]:
+    """What decides translations besides the models."""
+    return [
+        options.get("precision"),
+        options.get("source_language"),
+        options.get("target_language"),
+    ]
 
 
 def _write_report(setup: Setup) -> None:

@@ -16,7 +16,7 @@ from sacrebleu.metrics.chrf import CHRF
 
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.corpora import corpus_name, read_corpus
+from tformer_cli.data.corpora import read_corpus
 from tformer_cli.data.lines import read_lines, without_surrogates
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError, RecipeError
@@ -101,13 +101,16 @@ def student_recipe(setup: Setup) -> Recipe:
         ]
     except ValueError as error:
         raise RecipeError(f"distillation: {error}") from None
-    tokenizer = recipe.tokenizer
+    tokenizer, model = recipe.tokenizer, recipe.model
     if _makes_tokenizer(setup):
         tokenizer = replace(tokenizer, path=str(setup.place / CORPORA / TOKENIZER))
-    elif _tag(config) and recipe.start.model and _tag(config) not in tokenizer.new_tokens:
+    elif _tag(config) and _tag(config) not in tokenizer.new_tokens:
         tokenizer = replace(tokenizer, new_tokens=(*tokenizer.new_tokens, _tag(config)))
+        if model.source_vocab_size:
+            model = replace(model, source_vocab_size=model.source_vocab_size + 1)
     return replace(
         recipe,
+        model=model,
         data=replace(recipe.data, train=tuple(corpora)),
         tokenizer=tokenizer,
         distillation=DistillationConfig(),
@@ -253,14 +256,13 @@ def _different_lengths(file: Path) -> DataError:
 def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
     """The student's tokenizer with the tag, which its training would not have made one token."""
     recipe, config = student_recipe(setup), setup.config
-    train = [
-        replace(corpus, jsonl=str(corpora / Path(corpus.jsonl).name))
-        if Path(corpus.jsonl).parent == setup.place / CORPORA
-        else corpus
-        for corpus in recipe.data.train
-        if "back_translation-" not in corpus_name(corpus)
+    written = [
+        CorpusConfig(jsonl=str(corpora / f"{name}.jsonl"))
+        for name, _ in _written(setup)
+        if not name.startswith("back_translation")
     ]
-    data = replace(recipe.data, train=tuple(train) or recipe.data.train)
+    originals = setup.recipe.data.train if config.original_weight or not written else ()
+    data = replace(recipe.data, train=(*originals, *written))
     original = replace(recipe, data=data, tokenizer=setup.recipe.tokenizer)
     with setup.display.training() as (_, progress):
         tokenizer = make_tokenizer(original, progress)

@@ -94,18 +94,24 @@ class Setup:
 
     def options(self, models: Sequence[Path], *, is_reverse: bool = False) -> TranslatorOptions:
         """Options of opening a teacher, an ensemble or a reverse model."""
+        codes = self.config.teacher_source_language, self.config.teacher_target_language
+        options = self._opening(models[0], *(reversed(codes) if is_reverse else codes))
+        options["precision"] = self.config.teacher_precision
+        options["ensemble"] = tuple(models[1:])
+        return options
+
+    def student_options(self, student: Path) -> TranslatorOptions:
+        """Options of opening a student."""
+        data = self.recipe.data
+        return self._opening(student, data.source_language, data.target_language)
+
+    def _opening(self, model: Path, source: str, target: str) -> TranslatorOptions:
+        """Options of opening a model; the languages are only of those with tokens for them."""
         options = TranslatorOptions(
-            device=self.device,
-            threads=self.threads,
-            precision=self.config.teacher_precision,
-            ensemble=tuple(models[1:]),
-            before_torch=self.before_torch,
+            device=self.device, threads=self.threads, before_torch=self.before_torch
         )
-        if Tokenizer.from_file(models[0] / TOKENIZER).language_codes:
-            codes = self.config.teacher_source_language, self.config.teacher_target_language
-            source, target = reversed(codes) if is_reverse else codes
-            options["source_language"] = source or None
-            options["target_language"] = target or None
+        if Tokenizer.from_file(model / TOKENIZER).language_codes:
+            options["source_language"], options["target_language"] = source or None, target or None
         return options
 
     def prepare_torch(self) -> None:

@@ -131,14 +131,9 @@ def _shortlist_inputs(setup: Setup) -> Mapping[str, str]:
 def _make_shortlist(setup: Setup) -> None:
     """Links the tokens of all pairs that the student has learned, by its own attention."""
     student, data = setup.directory / STUDENT, student_recipe(setup).data
-    opened = open_translator(
-        student,
-        precision="float32",
-        shortlist="none",
-        device=setup.device,
-        threads=setup.threads,
-        before_torch=setup.before_torch,
-    )
+    options = setup.student_options(student)
+    options["precision"], options["shortlist"] = "float32", "none"
+    opened = open_translator(student, **options)
     aligner, lexicon = Aligner(opened.directory), lexicon_of(opened.directory.tokenizer)
     report = AlignmentReport()
     pairs = (pair for corpus in data.train for pair in read_corpus(corpus, data.directory))
