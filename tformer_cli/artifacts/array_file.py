@@ -5,8 +5,9 @@ the order given. The format: 8 bytes of header length, the header as JSON, the a
 """
 
 import json
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -33,28 +34,46 @@ def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) 
         arrays: the arrays, of types among `DTYPES`.
         metadata: texts for the header's ``__metadata__``.
     """
-    stream.write(_header(arrays, metadata))
+    stream.write(_header(_shapes(arrays), metadata))
     stream.writelines(
         np.ascontiguousarray(array, dtype=_little_endian(array.dtype)).data
         for array in arrays.values()
     )
 
 
+def write_header(
+    stream: BinaryIO, shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]
+) -> None:
+    """Writes what stands before arrays that the caller writes, one after the other.
+
+    Args:
+        stream: the output.
+        shapes: for each array its type, one of `DTYPES`, and its shape.
+        metadata: see `write_arrays`.
+    """
+    stream.write(_header(shapes, metadata))
+
+
 def size_of(arrays: Arrays, metadata: Mapping[str, str]) -> int:
     """Bytes that `write_arrays` writes."""
-    return len(_header(arrays, metadata)) + sum(array.nbytes for array in arrays.values())
+    return len(_header(_shapes(arrays), metadata)) + sum(array.nbytes for array in arrays.values())
 
 
-def _header(arrays: Arrays, metadata: Mapping[str, str]) -> bytes:
+def _shapes(arrays: Arrays) -> dict[str, tuple[str, Sequence[int]]]:
+    return {name: (_little_endian(one.dtype).str, one.shape) for name, one in arrays.items()}
+
+
+def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     offset = 0
-    for name, array in arrays.items():
+    for name, (kind, shape) in shapes.items():
+        n_bytes = math.prod(shape) * np.dtype(kind).itemsize
         header[name] = {
-            "dtype": DTYPES[_little_endian(array.dtype).str],
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + array.nbytes],
+            "dtype": DTYPES[kind],
+            "shape": list(shape),
+            "data_offsets": [offset, offset + n_bytes],
         }
-        offset += array.nbytes
+        offset += n_bytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8
     return struct.pack("<Q", len(text)) + text

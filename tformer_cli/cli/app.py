@@ -196,6 +196,8 @@ COMMANDS = {
     "translate-corpus": TRANSLATE,
     "generate": TRANSLATE,
     "classify": TRANSLATE,
+    "fill": TRANSLATE,
+    "embed": TRANSLATE,
     "evaluate": TRANSLATE,
     "compare": TRANSLATE,
     "score": TRANSLATE,

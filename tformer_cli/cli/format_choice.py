@@ -4,7 +4,7 @@ One rule for all commands: text on a terminal or in a file, a format for program
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from stat import S_ISREG
@@ -36,6 +36,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "svg": ("svg",),
     "png": ("png",),
     "npz": ("npz",),
+    "npy": ("npy",),
     "safetensors": ("safetensors",),
     "tsv": ("tsv",),
     "pharaoh": ("align", "pharaoh", "txt", "text", "log"),
@@ -45,11 +46,12 @@ OF_NO_FORMAT = (
     *("pdf", "eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
     *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
-    *("npy", "pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
+    *("pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
 """Endings of formats that no command here writes."""
 
-
+BINARY = ("npy", "npz", "png", "safetensors")
+"""Formats that are no text."""
 OLD_NAMES = {"tty": "text", "table": "text"}
 """Earlier values of `--format`, which still work."""
 
@@ -126,6 +128,27 @@ def chosen_format(
     text = next(one for one in by_rank if one == "text")
     otherwise = text if is_for_people else in_a_pipe
     return next((one for one in by_rank if ending in ENDINGS[one]), otherwise)
+
+
+def format_by_name(given: Format | None, output: str, formats: Sequence[Format]) -> Format:
+    """Chooses a format where none is given: by the file's name, else the first.
+
+    Args:
+        given: value of `--format`.
+        output: value of `--output`.
+        formats: the formats there are.
+
+    Raises:
+        UsageError: if the file's name has the ending of another format, or bytes that are not text
+            would go to a terminal.
+    """
+    check_ending(output, formats if given is None else [given])
+    ending = "" if output == STANDARD_STREAM else _ending(output)
+    named = next((one for one in formats if ending in ENDINGS[one]), formats[0])
+    chosen = named if given is None else given
+    if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
+        raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
+    return chosen
 
 
 def check_ending(output: str, formats: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.workflows.classify import OpenedClassifier
+    from tformer_cli.workflows.opening.encoder import OpenedEncoder
     from tformer_cli.workflows.opening.generator import OpenedGenerator
     from tformer_cli.workflows.opening.translator import Opened
     from tformer_cli.workflows.translate import TranslationCounts
@@ -210,7 +211,9 @@ def check_not_compressed(output: str | Path) -> None:
         )
 
 
-def note_choices(opened: "Opened | OpenedGenerator | OpenedClassifier", *, quiet: bool) -> None:
+def note_choices(
+    opened: "Opened | OpenedGenerator | OpenedClassifier | OpenedEncoder", *, quiet: bool
+) -> None:
     """Notes the device, precision and engine of a model, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
     note(f"computing on {opened.place} in {opened.precision}{by}", quiet=quiet)

@@ -6,17 +6,24 @@ from torch.nn import functional
 
 from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedMatrix, QuantizedProduct, quantize_matrix
+from tformer_cli.model.base import Model
 from tformer_cli.model.operations import ALL_ROWS, Linear
 from tformer_cli.model.transformer import Transformer
 
 
-def pack(model: Transformer) -> None:
-    """Lets a float32 model on the CPU multiply by packed matrices; no result changes.
+def pack_layers(model: Model) -> None:
+    """Lets the layers of a float32 model on the CPU multiply by packed matrices.
 
-    Its weights must stay as they are from then on. Each matrix is copied when it is first used.
+    No result changes. The weights must stay as they are from then on. Each matrix is copied when it
+    is first used.
     """
     for linear in _linears(model).values():
         linear.product = PackedProduct(linear.weight, linear.bias)
+
+
+def pack(model: Transformer) -> None:
+    """Lets a model do so with its output matrix, too; see `pack_layers`."""
+    pack_layers(model)
     model.output_product = PackedProduct(model.output_matrix, model.output_bias)
 
 
@@ -95,7 +102,7 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
         model.output_projection.weight = nn.Parameter(weight, requires_grad=False)
 
 
-def _linears(model: Transformer) -> dict[str, Linear]:
+def _linears(model: Model) -> dict[str, Linear]:
     """The products of the layers, without those of layers that have lost all heads."""
     return {
         name: module

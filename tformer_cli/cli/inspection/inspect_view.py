@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tformer_cli.cli.console import utf8_line
-from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
     OpeningArguments,
@@ -25,9 +25,6 @@ from tformer_cli.inspection.view import ModelView, SentenceView, View
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-BINARY = ("npz", "png", "safetensors")
-"""Formats that are not for a terminal."""
 
 
 def view_command(view: View[Any]) -> Callable[..., None]:

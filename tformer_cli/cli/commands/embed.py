@@ -1,0 +1,133 @@
+"""`tformer embed`: a vector for each line."""
+
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from tformer_cli.cli.commands.line_options import (
+    EncoderPrecisionOption,
+    LineOptions,
+    TextsArgument,
+)
+from tformer_cli.cli.commands.parts_of_input import count_lines
+from tformer_cli.cli.commands.translate_options import FileOptions
+from tformer_cli.cli.console import note, utf8_line, warn
+from tformer_cli.cli.format_choice import format_by_name
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.options import DeviceOption, ModelArgument, QuietOption, ThreadsOption, option
+from tformer_cli.cli.process import torch_preparation
+from tformer_cli.cli.text_io import (
+    count_of_lines,
+    input_lines,
+    note_choices,
+    results,
+    stdin_is_terminal,
+    warn_of_bytes,
+)
+from tformer_cli.data.lines import LineCounts
+
+if TYPE_CHECKING:
+    from tformer_cli.workflows.embed import VectorFormat
+
+FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
+
+
+@takes_groups
+def embed(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    files: FileOptions,
+    output_format: Annotated[
+        Literal["tsv", "jsonl", "npy", "safetensors"] | None,
+        option(
+            "tsv: numbers. jsonl: index, text, vector. npy, safetensors: one array.",
+            "--format",
+            shown="tsv; or by FILE's name",
+        ),
+    ] = None,
+    pooling: Annotated[
+        Literal["mean", "first"] | None,
+        option(
+            "Vector of a text: the mean of its tokens' states, or the first one's.",
+            shown="the model's",
+        ),
+    ] = None,
+    normalize: Annotated[
+        bool | None,
+        option(
+            "Divide vectors by their length, so that products of two are cosines.",
+            "--normalize/--no-normalize",
+            shown="the model's",
+        ),
+    ] = None,
+    lines: LineOptions,
+    device: DeviceOption = "auto",
+    precision: EncoderPrecisionOption = "auto",
+    threads: ThreadsOption = 0,
+    quiet: QuietOption = False,
+) -> None:
+    """Turn texts into vectors with an encoder: one row out for each line in.
+
+    MODEL is an encoder such as BERT or one of sentence-transformers, a masked language model, or a
+    classifier. The order is kept. A blank line has an empty row, in arrays one of zeros. In float32
+    a line's vector does not depend on its neighbors.
+
+    Examples:
+        tformer embed all-MiniLM-L6-v2 "not too terrible" --format jsonl
+        tformer embed all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
+    """
+    chosen = format_by_name(output_format, files.output, FORMATS)
+    counts = LineCounts()
+    given = input_lines(text, files.input_file, counts, "--input", quiet=quiet)
+    is_stdin = files.is_stdin(text)
+    is_typed = is_stdin and stdin_is_terminal()
+    from tformer_cli.workflows.embed import (
+        BUFFER_LINES,
+        ENCODERS,
+        array_writer,
+        embed_lines,
+        format_vector,
+    )
+    from tformer_cli.workflows.opening.encoder import open_encoder
+
+    n_truncated = n_done = 0
+    with results(files.output) as stream, ExitStack() as stack:
+        opened = open_encoder(
+            model,
+            ENCODERS,
+            device=device,
+            precision=precision,
+            tell=partial(note, quiet=quiet),
+            before_torch=torch_preparation(threads),
+        )
+        note_choices(opened, quiet=quiet)
+        add = None
+        if chosen in ("npy", "safetensors"):
+            width = opened.directory.config.d_model
+            add = stack.enter_context(array_writer(stream, chosen, width))
+        found = embed_lines(
+            opened,
+            given,
+            lines.size(BUFFER_LINES, is_typed=is_typed),
+            pooling=pooling,
+            unit_length=normalize,
+            too_long=lines.too_long,
+            max_wait=lines.max_wait,
+        )
+        total = None if is_stdin else count_lines(files.input_file)
+        with line_progress(total, "embedding", quiet=quiet or is_typed) as progress:
+            for buffer in found:
+                for one in buffer:
+                    n_truncated += one.is_truncated
+                    if add is not None:
+                        add(one)
+                    else:
+                        stream.write(utf8_line(format_vector(one, chosen)))
+                stream.flush()
+                n_done += len(buffer)
+                progress.update(n_done)
+    warn_of_bytes(counts)
+    if n_truncated:
+        warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")

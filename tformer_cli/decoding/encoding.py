@@ -1,0 +1,139 @@
+"""Encoders over many texts: in padded batches, and for each text whatever the others are."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch.nn import functional
+
+from tformer_cli.decoding.source_batches import (
+    LARGEST_LOGITS,
+    plan_source_batches,
+    source_batch,
+)
+from tformer_cli.model.operations import OneDnnProducts
+from tformer_cli.runtime import autocast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tformer_cli.model.config import Pooling, Precision
+    from tformer_cli.model.encoder_only import EncoderOnly
+    from tformer_cli.model.masked import MaskedLanguageModel
+
+TOKENS_PER_BATCH = 4096
+_MOST_TEXTS = 1024
+Found = TypeVar("Found")
+Candidates = list[tuple[int, float]]
+"""Ids of tokens with their probabilities, the most probable first."""
+
+
+def for_each_text(
+    model: EncoderOnly,
+    texts: Sequence[Sequence[int]],
+    compute: Callable[[Tensor, Tensor], Sequence[Found]],
+    *,
+    precision: Precision = "float32",
+    batch_tokens: int = TOKENS_PER_BATCH,
+    before_batch: Callable[[], None] | None = None,
+) -> list[Found]:
+    """Computes something for every text, in batches of texts of like length.
+
+    Args:
+        model: in evaluation mode.
+        texts: N lists of token ids, without `</s>`, none too long for the model.
+        compute: makes B results of (B, S) token ids and their mask.
+        precision: of the products; in float32 a text gets the same bits in any batch on a CPU.
+        batch_tokens: padded tokens of a batch.
+        before_batch: called before each batch.
+
+    Returns:
+        N results.
+    """
+    device = next(model.parameters()).device
+    found: dict[int, Found] = {}
+    lengths = [len(ids) + 1 for ids in texts]
+    products = OneDnnProducts() if device.type == "cpu" else nullcontext()
+    with torch.inference_mode(), autocast(device, precision), products:
+        for indices in plan_source_batches(lengths, batch_tokens, _MOST_TEXTS):
+            if before_batch is not None:
+                before_batch()
+            chosen = [texts[i] for i in indices]
+            batch = source_batch(chosen, model.max_positions, device, eos=model.source_eos)
+            found.update(zip(indices, compute(*batch), strict=True))
+    return [found[index] for index in range(len(texts))]
+
+
+def text_vectors(
+    model: EncoderOnly,
+    texts: Sequence[Sequence[int]],
+    pooling: Pooling,
+    *,
+    unit_length: bool,
+    precision: Precision = "float32",
+) -> list[NDArray[np.float32]]:
+    """Computes a vector (D) for every text; see `for_each_text`.
+
+    Args:
+        model: in evaluation mode.
+        texts: see `for_each_text`.
+        pooling: the mean of the states of all tokens, or the first one's.
+        unit_length: whether vectors are divided by their length.
+        precision: of the products.
+    """
+
+    def compute(source: Tensor, mask: Tensor) -> list[NDArray[np.float32]]:
+        pooled = model.pool(model.encode(source, mask), mask, pooling).float()
+        vectors = functional.normalize(pooled, dim=1) if unit_length else pooled
+        return list(vectors.cpu().numpy())
+
+    return for_each_text(model, texts, compute, precision=precision)
+
+
+def gap_candidates(
+    model: MaskedLanguageModel,
+    texts: Sequence[Sequence[int]],
+    mask_id: int,
+    top: int,
+    never: Sequence[int] = (),
+    *,
+    precision: Precision = "float32",
+) -> list[list[Candidates]]:
+    """Finds the most probable tokens of every gap; see `for_each_text`.
+
+    Each gap is filled as if the others stayed open. Probabilities are of the whole vocabulary.
+
+    Args:
+        model: in evaluation mode.
+        texts: see `for_each_text`.
+        mask_id: the token that stands for a gap.
+        top: candidates of a gap.
+        never: ids that are no candidates.
+        precision: of the products.
+
+    Returns:
+        For each text its gaps in their order, for each gap the candidates.
+    """
+    most = max(0, min(top, model.vocab_size - len(set(never))))
+
+    def compute(source: Tensor, mask: Tensor) -> list[list[Candidates]]:
+        is_gap = (source == mask_id) & mask
+        # (B, S, D) -> (M, D): only gaps are compared with the vocabulary
+        hidden = model.transformed(model.encode(source, mask)[is_gap])
+        some = torch.split(hidden, max(1, LARGEST_LOGITS // model.vocab_size))
+        found = iter([gap for rows in some for gap in best(model.project(rows))])
+        return [[next(found) for _ in range(n)] for n in is_gap.sum(dim=1).tolist()]
+
+    def best(logits: Tensor) -> list[Candidates]:
+        probabilities = torch.softmax(logits.double(), dim=1)
+        probabilities[:, list(never)] = -1.0
+        shares, ids = (part.tolist() for part in probabilities.topk(most, dim=1))
+        return [list(zip(*one, strict=True)) for one in zip(ids, shares, strict=True)]
+
+    return for_each_text(model, texts, compute, precision=precision)

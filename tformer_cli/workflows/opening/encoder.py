@@ -1,0 +1,100 @@
+"""Opening an encoder alone, and the ids of texts that it reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tformer_cli.acceleration import has_fast
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.workflows.import_model import resolve_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Sequence
+    from pathlib import Path
+
+    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.model.config import Precision
+
+TooLong = Literal["truncate", "error"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedEncoder:
+    """An encoder alone ready to read texts, and where and how it computes."""
+
+    directory: ModelDirectory
+    place: str
+    """Name of the device."""
+    precision: Precision
+    engine: str = "tformer"
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text, without `</s>`."""
+        return self.directory.config.max_positions - 1
+
+    def fitting(
+        self, ids: Sequence[Sequence[int]], too_long: TooLong, first_index: int
+    ) -> list[Sequence[int]]:
+        """Cuts texts off where the model takes no more.
+
+        Args:
+            ids: of each text.
+            too_long: what becomes of longer ones.
+            first_index: number of the first text.
+
+        Raises:
+            DataError: if one is too long and `too_long` is "error".
+        """
+        for number, one in enumerate(ids, 1) if too_long == "error" else ():
+            if len(one) > self.longest:
+                raise DataError(
+                    f"line {first_index + number}: has {len(one)} tokens, but the model takes "
+                    f"{self.longest}; shorten it, or --too-long truncate"
+                )
+        return [one[: self.longest] for one in ids]
+
+
+def open_encoder(
+    model: Path | str,
+    tasks: Container[TaskKind],
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    tell: Callable[[str], None] | None = None,
+    before_torch: Callable[[], None] | None = None,
+) -> OpenedEncoder:
+    """Reads the directory of an encoder alone.
+
+    Args:
+        model: the model directory, or a foreign model.
+        tasks: those whose models will do.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: "auto" and "float32" compute in float32, "bfloat16" products in that.
+        tell: told of what takes long.
+        before_torch: called before torch computes.
+
+    Raises:
+        UsageError: if the device is not there, or the precision is of translation alone.
+        ArtifactError: if the directory cannot be used, or the model is of another task.
+    """
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise UsageError(f"--precision: encoders do not compute in {precision}; omit it")
+    if before_torch is not None:
+        before_torch()
+    from tformer_cli.runtime import resolve_device
+
+    try:
+        place = str(resolve_device(device))
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+    path = resolve_model(model, tell, "float32")
+    directory = load_model_directory(path, place, tasks=tasks)
+    chosen: Precision = "bfloat16" if precision == "bfloat16" else "float32"
+    if place == "cpu" and chosen == "float32" and has_fast():
+        from tformer_cli.fast.products import pack_layers
+
+        pack_layers(directory.encoder)
+    return OpenedEncoder(directory=directory, place=place, precision=chosen)
