@@ -612,7 +612,15 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 
 def test_every_guide_is_listed():
-    topics = {"classifying", "comparing", "formats", "glossary", "inspecting", "language-models"}
+    topics = {
+        "classifying",
+        "comparing",
+        "encoders",
+        "formats",
+        "glossary",
+        "inspecting",
+        "language-models",
+    }
     topics |= {"distilling", "performance", "python", "teaching", "training", "translating"}
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())

@@ -44,6 +44,8 @@ COMMANDS = {
             "score",
             "generate",
             "classify",
+            "fill",
+            "embed",
             "inspect-heads",
             "inspect-step",
             "inspect-positions",

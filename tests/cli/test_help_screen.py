@@ -130,9 +130,9 @@ def test_commands_stand_in_panels():
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
     assert names[10:14] == ["translate", "translate-corpus", "generate", "classify"]
-    assert names[14:17] == ["evaluate", "compare", "score"]
-    assert names[17:22] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[22] == "inspect-heads"
+    assert names[14:19] == ["fill", "embed", "evaluate", "compare", "score"]
+    assert names[19:24] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[24] == "inspect-heads"
 
 
 def test_common_options_come_first():
@@ -205,5 +205,6 @@ def test_the_input_is_i_everywhere():
         for option in getattr(command, "params", []):
             if {"--input", "--source"} & set(option.opts):
                 assert "-i" in option.opts, words
-                is_input = words[0] in ("translate", "generate", "classify", "tokenize")
+                lines = ("translate", "generate", "classify", "fill", "embed", "tokenize")
+                is_input = words[0] in lines
                 assert option.opts[0] == ("--input" if is_input else "--source")
