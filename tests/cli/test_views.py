@@ -198,6 +198,7 @@ def speeds_of():
             n_lines=1000,
             lines_per_second=12345.6,
             tokens_per_second=234567.0,
+            processor_seconds=1.5,
             latency_p50=1.2345,
             latency_p95=2.3456,
             latency_p99=3.4567,
