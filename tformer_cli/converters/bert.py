@@ -28,6 +28,7 @@ from tformer_cli.converters.foreign_model import (
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.converters.label_names import label_names
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import Head, Pooler, Pooling
@@ -294,7 +295,9 @@ class _Conversion:
             "encoder_input.positions.table": positions,
         }
         head, of_head = self._head(embedding)
-        labels = self._labels(len(of_head["output_bias"])) if head == "labels" else ()
+        labels: tuple[str, ...] = ()
+        if head == "labels":
+            labels = label_names(file, self._settings, len(of_head["output_bias"]), self._notes)
         for name, one in of_head.items():
             is_of_tokens = head == "tokens" and name.startswith("output_")
             given[name] = rows.of(one) if is_of_tokens else one
@@ -393,23 +396,6 @@ class _Conversion:
                 "another model"
             )
         return "tokens", found
-
-    def _labels(self, n_labels: int) -> tuple[str, ...]:
-        """The names of the labels; numbered ones where config.json names others."""
-        if n_labels < 2:
-            raise ArtifactError(
-                f"{self._file}: has one output, a number and no label; import a model of two "
-                "labels or more"
-            )
-        named = self._settings.get("id2label")
-        named = named if isinstance(named, dict) else {}
-        names = tuple(str(named.get(str(place), "")).strip() for place in range(n_labels))
-        if len(named) == n_labels and all(names) and len(set(names)) == n_labels:
-            return names
-        self._notes.append(
-            f"config.json does not name its {n_labels} labels; they are LABEL_0 and so on"
-        )
-        return tuple(f"LABEL_{place}" for place in range(n_labels))
 
     def _pass_over(self) -> None:
         """Leaves out the head for pairs of sentences."""

@@ -152,7 +152,7 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import argos, bert, checkpoints, eole, gpt2, llama, peft
+    from tformer_cli.converters import argos, bert, checkpoints, eole, gpt2, llama, peft, vit
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.hugging_face import importing as hugging_face
     from tformer_cli.converters.marian import importing as marian
@@ -163,6 +163,8 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
         return lambda _: hugging_face.convert(path)
     if path.is_dir() and bert.is_bert(path):
         return lambda _: bert.convert(path)
+    if path.is_dir() and vit.is_vit(path):
+        return lambda _: vit.convert(path)
     if path.is_dir() and gpt2.is_gpt2(path):
         return lambda _: gpt2.convert_directory(path)
     if path.is_dir() and llama.is_llama(path):
