@@ -1,9 +1,13 @@
+from collections import Counter
+
 import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.ratings import FAMOUS
+from tformer_cli.ratings import FAMOUS, write_ratings
 from tformer_cli.recipe import load_recipe
+from tformer_cli.workflows.inspection.ablate import inspect_ablate
+from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.quickstart_ratings import quickstart_ratings
 
 
@@ -39,3 +43,36 @@ def test_the_shipped_recipe_rates_all_unseen_combinations_right(tmp_path):
     result = quickstart_ratings(tmp_path / "run", recipe=load_recipe("ratings"), device="cpu")
     assert result.evaluation.scores.accuracy == 1.0
     assert result.samples[0] == (FAMOUS, "3", "3")
+    check_that_the_words_that_decide_are_found(tmp_path / "run", tmp_path / "corpus")
+
+
+def check_that_the_words_that_decide_are_found(run, corpus):
+    """The flow leads to the gold words, and one head reads the negation."""
+    write_ratings(corpus)
+    texts = (corpus / "test.txt").read_text().splitlines()[:300]
+    gold = [
+        {int(word) for word in line.split()}
+        for line in (corpus / "test.gold").read_text().splitlines()
+    ]
+    n_led, n_negated, n_read = 0, 0, Counter()
+    for text, words, flow in zip(texts, gold, inspect_view("flow", run, texts), strict=False):
+        n_led += int(flow.flows["alti"].source[0].argmax()) in words
+        negations = [place for place, word in enumerate(text.split()) if word in ("not", "never")]
+        n_negated += len(negations)
+        for reading in flow.readings:
+            n_read[reading.head] += reading.first in negations
+    assert n_led > 0.7 * len(texts)
+    assert max(n_read.values()) > 0.7 * n_negated
+    (famous,) = inspect_view("flow", run, [FAMOUS])
+    shares = famous.flows["alti"].source[0]
+    largest = {famous.sentence.source_pieces[place] for place in shares.topk(2).indices.tolist()}
+    assert largest == {"▁not", "▁terrible"}
+    ((head, _),) = n_read.most_common(1)
+    (reading,) = (one for one in famous.readings if one.head == head)
+    assert famous.sentence.source_pieces[reading.first] == "▁not"
+    # the model needs that head
+    ablated = inspect_ablate(run, texts, [(corpus / "test.label").read_text().splitlines()[:300]])
+    (effect,) = (one for one in ablated.effects if one.head == head)
+    (accuracy,) = effect.scores
+    assert (accuracy.name, accuracy.baseline) == ("accuracy", 100.0)
+    assert accuracy.high < 0.0

@@ -131,6 +131,11 @@ class ModelDirectory:
         return model
 
     @property
+    def any_model(self) -> Transformer | EncoderOnly:
+        """The same of any task."""
+        return self.encoder if self.config.is_encoder_only else self.model
+
+    @property
     def classifier(self) -> Classifier:
         """The same of a classifier.
 

@@ -58,8 +58,9 @@ def compare_losses(
     *,
     n_resamples: int = RESAMPLES,
     seed: int = 1,
+    name: str = "loss",
 ) -> list[PairedDifference]:
-    """Compares losses per token.
+    """Compares losses per token, or other sums that are shared by tokens.
 
     Args:
         baseline: (N) each sentence's loss, summed over its tokens.
@@ -67,6 +68,7 @@ def compare_losses(
         n_tokens: (N) tokens of each sentence.
         n_resamples: draws.
         seed: of the draws.
+        name: of the number.
 
     Returns:
         For each of the others its difference from the baseline.
@@ -76,7 +78,7 @@ def compare_losses(
     means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
     observed = whole[1:] / whole[0]
     return [
-        _difference("loss", observed[0], observed[i], means[:, i] - means[:, 0])
+        _difference(name, observed[0], observed[i], means[:, i] - means[:, 0])
         for i in range(1, len(observed))
     ]
 

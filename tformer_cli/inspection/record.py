@@ -123,6 +123,11 @@ class HeadsRecord:
         return [("source", self.source), (name, self.target)]
 
     @property
+    def has_both_sides(self) -> bool:
+        """True if there is a source and a target, as a translation model has."""
+        return self.model.n_encoder_layers > 0 and self.model.n_decoder_layers > 0
+
+    @property
     def is_labelled(self) -> bool:
         """True if it is of a classifier."""
         return not self.model.n_decoder_layers

@@ -60,13 +60,15 @@ class Classifier(EncoderOnly):
     def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
         """See `Model`: the summaries (B, 1, D), whatever the target begins with."""
         del target_input
-        pooled = self.pool(self.encode(source, source_mask), source_mask)
-        return self.summarize(pooled).unsqueeze(1)
+        return self.summary(self.encode(source, source_mask), source_mask).unsqueeze(1)
+
+    def summary(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """Turns hidden states (B, S, D) into the vectors (B, D) that labels are compared with."""
+        return self.summarize(self.pool(hidden, source_mask))
 
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Computes logits (B, L) of the labels; see `encode`."""
-        pooled = self.pool(self.encode(source, source_mask), source_mask)
-        return self.project(self.summarize(pooled))
+        return self.project(self.summary(self.encode(source, source_mask), source_mask))
 
     def project(self, pooled: Tensor) -> Tensor:
         """Compares vectors (..., D) with the labels' rows: logits (..., L)."""

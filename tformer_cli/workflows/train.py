@@ -45,6 +45,7 @@ from tformer_cli.files.atomic import (
 from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
+from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.weight_shapes import parameter_count
@@ -406,7 +407,7 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     """Observer of the heads, if one is asked for or was in an earlier part of the run."""
     trainer = prepared.trainer
     is_asked = recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()
-    if not is_asked or not isinstance(trainer.model, Transformer):
+    if not is_asked or not isinstance(trainer.model, Transformer | Classifier):
         return None
     counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
     return HeadFollower(

@@ -12,6 +12,7 @@ from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.heads.steps import measure_heads
 from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import StepReport
@@ -20,6 +21,7 @@ from tformer_cli.workflows.inspection.follow_heads import N_PAIRS, HeadFollower,
 from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
 from tformer_cli.workflows.train import train
 
+CONFIG = ModelConfig(d_model=16, n_heads=2, n_encoder_layers=1, n_decoder_layers=1)
 LINES = [f"line number {number} of {number * 7}" for number in range(60)]
 
 
@@ -121,10 +123,11 @@ def test_the_pairs_are_the_first_that_fit_and_are_named(whole):
     assert {entry["schema"] for entry in named} == {"tformer.headprobe/1"}
     tokenizer = Tokenizer.from_file(whole / "tokenizer.json")
     pairs = [SentencePair(line, line) for line in LINES]
-    found = probe_pairs(pairs, tokenizer, 1024)
+    found = probe_pairs(pairs, tokenizer, CONFIG)
     assert [index for index, _, _ in found] == list(range(N_PAIRS))
-    longer = max(len(ids) for ids in tokenizer.encode_batch(LINES))
-    assert [index for index, _, _ in probe_pairs(pairs, tokenizer, longer)] != list(range(N_PAIRS))
+    longest = max(len(ids) for ids in tokenizer.encode_batch(LINES))
+    short = replace(CONFIG, max_positions=longest)
+    assert [index for index, _, _ in probe_pairs(pairs, tokenizer, short)] != list(range(N_PAIRS))
 
 
 def test_the_numbers_are_those_of_the_checkpoint_of_that_step(whole):

@@ -135,7 +135,6 @@ def test_a_plan_shows_an_example_and_doubts(make, tmp_path):
     ("changes", "message"),
     [
         ({"validation": {"metric": "bleu"}}, 'validation.metric: must be one of "accuracy", "mac'),
-        ({"training": {"inspect_every": 10}}, "training.inspect_every: follows the heads of task"),
         ({"task": {"kind": "translate", "labels": ["a"]}}, "task.labels: needs kind = "),
         ({"task": {"labels": ["a", " a"]}}, "task.labels: must differ"),
         ({"model": {"tied_embeddings": "none"}}, "model.tied_embeddings: with n_decoder_layers = "),

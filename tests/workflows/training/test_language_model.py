@@ -199,8 +199,6 @@ def test_what_is_not_of_the_task_is_one_line(make, tmp_path):
         make(model__n_encoder_layers=2)
     with pytest.raises(RecipeError, match=r"data.train.0: .* a corpus must be text, or"):
         make(data__train=[{"source": "a.en", "target": "a.fr"}])
-    with pytest.raises(RecipeError, match="inspect_every: follows the heads of"):
-        make(training__inspect_every=5)
     with pytest.raises(RecipeError, match=r"validation.metric: must be one of .*bits_per_byte"):
         make(validation__metric="bleu")
     with pytest.raises(RecipeError, match=r'make a model for "language-model", but task'):

@@ -119,6 +119,7 @@ def dump_heads(
         DataError: if there are more or fewer targets than sentences.
         TformerError: if maps are less exact than `--verify` asks.
     """
+    from tformer_cli.inspection.views.heads import VIEW
     from tformer_cli.workflows.inspection.dump_heads import DumpSettings, HeadDumper
 
     settings = DumpSettings(
@@ -129,7 +130,7 @@ def dump_heads(
         tolerance=chosen.verify,
     )
     corpus = _dumped_corpus(request.text, request.sentences)
-    quiet, opened = request.quiet, request.open()
+    quiet, opened = request.quiet, request.open(tasks=VIEW.tasks)
     dumper = HeadDumper(opened, settings)
     estimate = dumper.estimate(corpus)
     about = "" if estimate.is_exact else "about "

@@ -40,23 +40,28 @@ class ReferenceOptions:
     source: Annotated[
         Path,
         typer.Option(
-            "--source", "-i", metavar="FILE", help="Source sentences, one per line; - is stdin."
+            "--source",
+            "-i",
+            metavar="FILE",
+            help="Source sentences, one per line, or the text of a language model; - is stdin.",
         ),
         PathRole.reads_file,
     ]
     reference: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Reference translation. Repeat for several; the loss is the first's.",
+            help="Reference translation, or right labels. Repeat for several; the loss is the "
+            "first's.",
+            show_default="none, of a language model",
         ),
         PathRole.reads_file,
-    ]
+    ] = None
 
     @property
     def files(self) -> list[Path]:
         """The source and the references."""
-        return [self.source, *self.reference]
+        return [self.source, *(self.reference or ())]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,23 +128,27 @@ def inspect_ablate(
     """Show what a model loses without each of its heads.
 
     Heads are switched off alone, and one after the other. Loss is per target token of the
-    reference, in nats. Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values
-    of the paired bootstrap (1,000 samples, --seed).
+    reference, in nats; of a language model per token of the text, of a classifier per label, and
+    there the accuracy is told, too. Importance is E |dL/dξ|, ξ a factor on the head. Differences
+    have p-values of the paired bootstrap (1,000 samples, --seed).
 
     Examples:
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
+        tformer inspect-ablate runs/ratings -i corpus/test.txt --reference corpus/test.label
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
     pruned.check()
     chosen = view_format(TEXT_VIEW, output_format, output)
     check_stdin_is_read_once(texts.files)
 
+    from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
     from tformer_cli.workflows.evaluate import read_texts
-    from tformer_cli.workflows.inspection.ablate import heads_to_remove
+    from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
+    from tformer_cli.workflows.inspection.inspection_model import inspected_model
     from tformer_cli.workflows.inspection.write_pruned import check_free, write_pruned
 
     if pruned.write_pruned is not None:
@@ -147,9 +156,14 @@ def inspect_ablate(
     counts = LineCounts()
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, *references = read_texts(texts.files, counts)
-    opened = open_model(model, opening, quiet=quiet)
+    opened = open_model(model, opening, quiet=quiet, tasks=TASKS)
+    if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":
+        raise UsageError(
+            "--write-pruned: translates with the smaller model, and so is of translation models; "
+            "omit it"
+        )
     settings = replace(measured, seed=opening["seed"])
-    layout = head_layout(opened.directory.model)
+    layout = head_layout(inspected_model(opened.directory))
     # Before the work begins: a wrong selection is an error
     removed = select_heads(pruned.prune, layout, option="--prune") if pruned.prune else []
     with _staged_progress(quiet=quiet) as observe:

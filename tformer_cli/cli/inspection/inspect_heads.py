@@ -202,8 +202,11 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     from tformer_cli.workflows.inspection.corpus import CorpusInspector
     from tformer_cli.workflows.inspection.heads import frequencies_of
 
-    opened = request.open()
-    frequencies = frequencies_of(opened.directory) or _counted(opened, request)
+    opened = request.open(tasks=heads.VIEW.tasks)
+    has_source = not opened.directory.config.is_decoder_only
+    frequencies = None
+    if has_source:  # rare words are of sources
+        frequencies = frequencies_of(opened.directory) or _counted(opened, request)
     inspector = CorpusInspector(
         opened, options.heads, frequencies=frequencies, seed=request.opening["seed"]
     )
@@ -216,7 +219,8 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
         warn("--heads: no head meets the conditions")
     residual = max((one.residual for one in summaries), default=0.0)
     check_residual(residual, options.verify, "of the corpus")
-    reason = "" if inspector.report.rare else NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
+    reason = NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
+    reason = "" if inspector.report.rare or not has_source else reason
     record = corpus.CorpusRecord(summaries=summaries, rare_reason=reason)
     emit_view(corpus.VIEW, [record], chosen, request.output, NoOptions())
     warn_of_bytes(counts)

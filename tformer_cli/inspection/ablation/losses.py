@@ -21,7 +21,7 @@ from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
 from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions
 from tformer_cli.inspection.capture.observed import ModuleRecord, record_module
-from tformer_cli.model.attention import causal_mask, key_mask
+from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
 from tformer_cli.model.classifier import Classifier
 
 LARGEST_POSITIONS = 1 << 13
@@ -35,10 +35,17 @@ Measure = Callable[[Inspected, Tensor, Tensor], Tensor]
 or (R, M) of several measures."""
 
 
-def batch_of(model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Batch:
+def batch_of(
+    model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, ends: bool = True
+) -> Batch:
     """Pads pairs of ids without specials as a model reads them; see `capture.batches.IdPair`.
 
     The target of a classifier is the id of its label.
+
+    Args:
+        model: the model.
+        pairs: the pairs.
+        ends: whether the end of sentence is to be predicted behind targets, where a model does.
     """
     config = model.config
     return collate(
@@ -46,7 +53,7 @@ def batch_of(model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int
         [target for _, target in pairs],
         source_eos=config.source_eos,
         target_bos=config.target_bos,
-        target_eos=config.ends_targets,
+        target_eos=ends and config.ends_targets,
     )
 
 
@@ -168,7 +175,7 @@ class _Shared:
             encoder, decoder = recorded("encoder"), recorded("decoder")
             memory = model.encode(batch.source, batch.source_mask)
             if isinstance(model, Classifier):
-                last = model.pool(memory, batch.source_mask).unsqueeze(1)
+                last = model.summary(memory, batch.source_mask).unsqueeze(1)
             else:
                 last = model.decode_hidden(batch.target_input, memory, batch.source_mask)
         below_encoder, below_decoder = (
@@ -187,9 +194,12 @@ class _Shared:
         else:
             memory = self.memory.repeat(n_copies, 1, 1)
         if isinstance(model, Classifier):
-            return model.pool(memory, source_mask).unsqueeze(1)
+            return model.summary(memory, source_mask).unsqueeze(1)
         hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
-        causal = causal_mask(hidden.shape[1], hidden.device)
+        n_targets, device, remembered = hidden.shape[1], hidden.device, model.config.memory
+        causal = causal_mask(n_targets, device)
+        if remembered:
+            causal = segment_mask(0, n_targets, model.max_positions, remembered, device)
         return model.decoder(hidden, causal, memory, mask, first=start)
 
 
@@ -218,7 +228,7 @@ def losses_along(
                 memory = model.encode(batch.source, batch.source_mask)
             assert memory is not None  # noqa: S101
             if isinstance(model, Classifier):
-                hidden = model.pool(memory, batch.source_mask).unsqueeze(1)
+                hidden = model.summary(memory, batch.source_mask).unsqueeze(1)
             else:
                 hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
         found.append(measure(model, hidden, batch.target_output).cpu())

@@ -1,7 +1,9 @@
 """Results of an ablation: each head's effect, the pruning curve, and how both were measured."""
 
+import math
 from dataclasses import dataclass, field
 
+from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.evaluation.significance import PairedDifference
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.views.ablation import AblationSettings
@@ -24,7 +26,7 @@ class HeadEffect:
     layer_importance: float
     """I_h divided by the ℓ₂ norm of its layer's."""
     scores: tuple[PairedDifference, ...] = ()
-    """BLEU and chrF2 without it, if they were measured."""
+    """BLEU and chrF2 without it, if they were measured; of a classifier the accuracy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class CurvePoint:
     loss: float
     """Loss per target token."""
     scores: tuple[PairedDifference, ...] = ()
-    """BLEU and chrF2, if they were measured."""
+    """BLEU and chrF2, if they were measured; of a classifier the accuracy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,24 +50,31 @@ class Ablation:
     model: str
     """Name of its directory."""
     n_lines: int
-    """Sentence pairs."""
+    """Sentence pairs, or lines of text."""
     n_tokens: int
-    """Target tokens, ends of sentence included."""
+    """Target tokens, ends of sentence included; of a classifier labels."""
     loss: float
     """Loss per target token with all heads."""
     settings: AblationSettings
     """Settings of the measurement."""
+    task: TaskKind = "translate"
+    """Task of the model."""
     effects: tuple[HeadEffect, ...]
     """By kind, layer and head."""
     curve: tuple[CurvePoint, ...] = ()
     """k = 0, 1, … all the heads looked at."""
     scores: dict[str, float] = field(default_factory=dict)
-    """BLEU and chrF2 with all heads, if they were measured."""
+    """BLEU and chrF2 with all heads, if they were measured; of a classifier the accuracy."""
     signatures: dict[str, str] = field(default_factory=dict)
     """Signatures of the scores."""
 
     pruning: "Pruning | None" = None
     """A model directory without the least important heads, if one was written."""
+
+    @property
+    def perplexity(self) -> float:
+        """The perplexity of a token, e^loss."""
+        return math.exp(self.loss)
 
     @property
     def by_loss(self) -> list[HeadEffect]:

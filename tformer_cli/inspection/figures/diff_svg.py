@@ -27,7 +27,7 @@ def render_diff_svg(diff: HeadDiff) -> str:
     """Renders the maps of A, of B and B − A, of the pairs that have changed most."""
     root = new_svg("Heads of two models: A, B and B − A")
     y, width = MARGIN, 640.0
-    for text in (diff.shown[0].source, diff.shown[0].target):
+    for text in filter(None, (diff.shown[0].source, diff.shown[0].target)):
         y += 19
         draw_text(root, text, MARGIN, y, 15.0)
     for change in drawn(diff):

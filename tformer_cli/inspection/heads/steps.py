@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tformer_cli.inspection.capture.batches import IdPair, capture_batches
-from tformer_cli.inspection.capture.heads import KINDS, HeadId, head_layout
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
 from tformer_cli.inspection.heads.roles import role_of
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.json_lines import plain
-from tformer_cli.model.transformer import Transformer
 
 SCHEMA = "tformer.headsteps/1"
 
@@ -46,7 +45,7 @@ class HeadAtStep:
 
 
 def measure_heads(
-    model: Transformer,
+    model: Inspected,
     pairs: Sequence[IdPair],
     step: int,
     frequencies: TokenFrequencies | None = None,

@@ -169,6 +169,7 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
         "lines": ablation.n_lines,
         "tokens": ablation.n_tokens,
         "loss": ablation.loss,
+        **({"perplexity": ablation.perplexity} if ablation.task == "language-model" else {}),
         "scores": {_key(name): value for name, value in ablation.scores.items()},
         "signatures": {_key(name): text for name, text in ablation.signatures.items()},
         "importance": "E |dL/dxi| in nats a target token",
@@ -239,7 +240,7 @@ def show_ablation(console: Console, ablation: Ablation) -> None:
     largest = max((effect.loss.difference for effect in ablation.effects), default=0.0)
     cells = {effect.head: _cell(console, effect, largest) for effect in ablation.effects}
     console.print(head_grids(console, cells))
-    console.print(Text(_LEGEND, style="dim"))
+    console.print(Text(_legend(ablation), style="dim"))
     console.print()
     print_lines(console, _list(ablation, console.width))
     if ablation.curve:
@@ -247,10 +248,16 @@ def show_ablation(console: Console, ablation: Ablation) -> None:
         print_lines(console, _curve_lines(ablation, console.width))
 
 
-_LEGEND = (
-    "number: change of the loss per target token with the head off, in hundredths of a nat; "
-    f"*: p < {SIGNIFICANT}"
-)
+_UNITS = {"language-model": "token", "classify": "label"}
+"""Things that the loss of a model is measured on, if not target tokens."""
+
+
+def _legend(ablation: Ablation) -> str:
+    unit = _UNITS.get(ablation.task, "target token")
+    return (
+        f"number: change of the loss per {unit} with the head off, in hundredths of a nat; "
+        f"*: p < {SIGNIFICANT}"
+    )
 
 
 def show_pruning(console: Console, pruning: Pruning) -> None:
@@ -277,9 +284,12 @@ def show_pruning(console: Console, pruning: Pruning) -> None:
 def _heading(console: Console, ablation: Ablation) -> Text:
     facts = Text.assemble((shown(ablation.model, is_ascii=is_ascii_only(console)), "bold"))
     facts.append(f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time")
-    tokens = count_of(ablation.n_tokens, "target token")
+    unit = _UNITS.get(ablation.task, "target token")
+    tokens = count_of(ablation.n_tokens, unit)
     facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
-    facts.append(f"   loss {ablation.loss:.4f} nats per token")
+    facts.append(f"   loss {ablation.loss:.4f} nats per {unit.split()[-1]}")
+    if ablation.task == "language-model":
+        facts.append(f"   perplexity {ablation.perplexity:.2f}")
     for name, value in ablation.scores.items():
         facts.append(f"   {name} {value:.2f}")
     return facts
@@ -296,7 +306,8 @@ def _cell(console: Console, effect: HeadEffect, largest: float) -> Text:
 
 def _list(ablation: Ablation, width: int) -> list[Text]:
     """The heads with the largest Δ loss, and all that were scored, with their importance."""
-    rows = [effect for effect in ablation.by_loss if effect.loss_rank < LISTED or effect.scores]
+    n_listed = max(LISTED, ablation.settings.scores)
+    rows = [effect for effect in ablation.by_loss if effect.loss_rank < n_listed]
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
     columns = [

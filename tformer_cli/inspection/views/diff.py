@@ -101,8 +101,8 @@ def signed_map(console: Console, diff: HeadDiff, change: HeadChange) -> Group:
     """Draws B − A of a pair in hundredths, signs written out; what does not fit is counted."""
     is_ascii = is_ascii_only(console)
     record = diff.shown[0]
-    sides = record.row_labels(change.kind), record.column_labels(change.kind)
-    rows, keys = ([shown(label, is_ascii=is_ascii) for label in side] for side in sides)
+    labels = record.row_labels(change.kind), record.column_labels(change.kind)
+    rows, keys = ([shown(label, is_ascii=is_ascii) for label in side] for side in labels)
     difference = diff.difference(change)
     largest = difference.abs().max().item()
     label_width = min(max(map(cell_len, rows)), max(8, console.width // 4))
@@ -111,7 +111,8 @@ def signed_map(console: Console, diff: HeadDiff, change: HeadChange) -> Group:
     for key in keys[:n_shown]:
         label = cut(key, CELL - 1, is_ascii=is_ascii)
         header.append(left_aligned(label, CELL - 1) + " ", style="dim")
-    sentences = sentence_lines(console, [("source", record.source), ("target", record.target)])
+    sides = [("source", record.source), ("target", record.target)]
+    sentences = sentence_lines(console, sides if record.has_both_sides else record.texts)
     lines = [header]
     for label, row in zip(rows, difference.tolist(), strict=True):
         label = cut(label, label_width, is_ascii=is_ascii)

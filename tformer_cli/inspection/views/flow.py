@@ -1,7 +1,9 @@
 """Sources of each generated token: shares of the source and of the prefix, by two methods.
 
 Of a language model all is prefix: the text so far. A classifier has one row, of the pooled state
-that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools.
+that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools. Of
+its heads it is also told which tokens each one reads: the norms ‖A_ij f(x_j)‖ (Kobayashi et al.
+2020) over all rows i, as shares.
 
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
 Zuidema 2020) and ALTI+ (Ferrando et al. 2022). Row i holds the shares, together 1, of every source
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.inspection.capture.forced import AttentionMaps
-    from tformer_cli.inspection.capture.heads import Inspected, Kind
+    from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
     from tformer_cli.inspection.record import HeadsRecord
 
 SCHEMA = "tformer.flow/1"
@@ -63,6 +65,21 @@ class Flow:
         return self.source.sum(dim=-1).mean().item()
 
 
+@dataclass(frozen=True)
+class HeadReading:
+    """What a head reads in a text, all its rows together."""
+
+    head: HeadId
+    """The head."""
+    shares: Tensor
+    """(S) share of each token in the norms of what it reads; they sum to 1."""
+
+    @property
+    def first(self) -> int:
+        """Position of the token that it reads most."""
+        return int(self.shares.argmax())
+
+
 @dataclass(frozen=True, kw_only=True)
 class FlowRecord:
     """Sources of the tokens of one translation."""
@@ -71,12 +88,13 @@ class FlowRecord:
     """The sentence and its translation."""
     flows: dict[Method, Flow]
     """By each method; none for a blank line."""
+    readings: tuple[HeadReading, ...] = ()
+    """What each selected head of a classifier reads; none of other models."""
 
     @property
     def has_both_sides(self) -> bool:
         """True if there is a source and a prefix, and so a share of the whole source."""
-        model = self.sentence.model
-        return model.n_encoder_layers > 0 and model.n_decoder_layers > 0
+        return self.sentence.has_both_sides
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -117,7 +135,17 @@ def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
     maps = sentence.maps
     pooling = model.config.pooling if sentence.is_labelled else ""
     flows = {method: _last_layer(weighted_maps(model, maps, method), pooling) for method in METHODS}
-    return FlowRecord(sentence=sentence, flows=flows)
+    readings: tuple[HeadReading, ...] = ()
+    if sentence.is_labelled:
+        norms = weighted_maps(model, maps, "norm")
+        readings = tuple(_reading(head, norms.weights(head)) for head in sentence.heads)
+    return FlowRecord(sentence=sentence, flows=flows, readings=readings)
+
+
+def _reading(head: HeadId, norms: Tensor) -> HeadReading:
+    """Sums the norms (Q, K) of a head over its rows."""
+    read = norms.double().sum(dim=0)
+    return HeadReading(head, read / read.sum().clamp(min=1e-30))
 
 
 def _last_layer(maps: AttentionMaps, pooling: str) -> Flow:
@@ -163,6 +191,11 @@ def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
     return data
 
 
+def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
+    piece = record.sentence.source_pieces[reading.first]
+    return {"id": str(reading.head), "reads": piece, "shares": plain(reading.shares)}
+
+
 BAR, SHORT_BAR = 16, 8
 """Columns of a bar, and of one where there is little room."""
 FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
@@ -190,6 +223,8 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
     console.print()
     if sentence.is_labelled:
         print_lines(console, _words(console, record, method))
+        console.print()
+        print_lines(console, _readings(console, record))
         return
     print_lines(console, _shares(console, record, method))
     labels, maps = sentence.target_pieces, (flow.source, flow.prefix)
@@ -221,6 +256,22 @@ def _words(console: Console, record: FlowRecord, method: Method) -> list[Text]:
         Column("reads", pieces, is_label=True),
         Column("share", [f"{share:.3f}" for share in shares]),
         Column("", bars, at_left=True),
+    ]
+    return table_lines(columns, console.width, is_ascii=is_ascii)
+
+
+def _readings(console: Console, record: FlowRecord) -> list[Text]:
+    """A line for each head of a classifier: the token that it reads most."""
+    is_ascii = is_ascii_only(console)
+    pieces = record.sentence.source_pieces
+    columns = [
+        Column("head", [str(one.head) for one in record.readings], at_left=True),
+        Column(
+            "reads most",
+            [shown(pieces[one.first], is_ascii=is_ascii) for one in record.readings],
+            is_label=True,
+        ),
+        Column("share", [f"{one.shares[one.first]:.3f}" for one in record.readings]),
     ]
     return table_lines(columns, console.width, is_ascii=is_ascii)
 
@@ -344,6 +395,11 @@ class FlowView(SentenceView[FlowRecord]):
                 for method, flow in record.flows.items()
             },
             "positions": [_position_data(record, position) for position in range(n_positions)],
+            **(
+                {"heads": [_reading_data(record, one) for one in record.readings]}
+                if record.readings
+                else {}
+            ),
         }
 
     def text(self, console: Console, record: FlowRecord, options: FlowOptions) -> None:

@@ -148,7 +148,8 @@ def layer_logits(
     def hidden_of(states: Tensor) -> Tensor:
         if not isinstance(model, Classifier):
             return states
-        return model.pool(states, states.new_ones(states.shape[:2], dtype=torch.bool)).unsqueeze(1)
+        is_token = states.new_ones(states.shape[:2], dtype=torch.bool)
+        return model.summary(states, is_token).unsqueeze(1)
 
     with torch.inference_mode(), ExitStack() as hooks:
         stack = model.encoder if isinstance(model, Classifier) else model.decoder

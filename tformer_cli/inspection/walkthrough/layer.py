@@ -1,6 +1,6 @@
 """The steps after a head: all queries at once, all heads together, the residual sum, the word."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -15,6 +15,23 @@ CANDIDATES = 8
 """Words shown with their logits and probabilities."""
 
 
+class Pooler(NamedTuple):
+    """The layer between the pooled vector of a classifier and its labels."""
+
+    name: str
+    """Its function, such as tanh."""
+    weight: Tensor
+    """(D, D) W."""
+    bias: Tensor
+    """(D) b; 0 where there is none."""
+    function: Callable[[Tensor], Tensor]
+    """The function itself."""
+
+    def of(self, pooled: Tensor) -> Tensor:
+        """Computes f(W·p + b)."""
+        return self.function(self.weight @ pooled + self.bias)
+
+
 class Output(NamedTuple):
     """The part of a model that makes logits of hidden states."""
 
@@ -22,8 +39,10 @@ class Output(NamedTuple):
     """(V, D) rows that hidden states are compared with; of a classifier a row for each label."""
     bias: Tensor | None
     """(V) what is added, or None."""
-    pooling: str | None
+    pooling: str | None = None
     """What a classifier makes of the hidden states of a text; None of other models."""
+    pooler: Pooler | None = None
+    """What it makes of that before labels are compared with it, if anything."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Computes the logits (V) of a hidden state (D)."""
@@ -159,19 +178,25 @@ def _label(observed: Observed, subject: Subject, output: Output) -> Step:
     """Step 10 of a classifier: the label of the whole text."""
     is_first = output.pooling == "first"
     pooled = observed.states[0] if is_first else observed.states.mean(dim=0)
-    logits, labels = output.logits(pooled), subject.output_labels
+    n_tokens = len(observed.states)
+    pooler, compared, name, vectors = output.pooler, pooled, "p", {"p": pooled}
+    formulas = ["p = h_0" if is_first else f"p = 1/{n_tokens} · Σ_i h_i"]
+    if pooler is not None:
+        compared, name = pooler.of(pooled), "t"
+        vectors["t"] = compared
+        formulas.append(f"t = {pooler.name}(W·p + b)")
+    logits, labels = output.logits(compared), subject.output_labels
     exponentials, probabilities = _softmax(logits)
     ranked = logits.sort(descending=True, stable=True).indices.tolist()
     chosen = labels.index(subject.sentence.target)
-    n_tokens = len(observed.states)
     how = "that of the first token" if is_first else f"the mean over the {n_tokens} tokens"
     return Step(
         number=10,
         name="label",
         title="From all last hidden states to a label",
         formulas=(
-            "p = h_0" if is_first else f"p = 1/{n_tokens} · Σ_i h_i",
-            "l = p·Eᵀ" + ("" if output.bias is None else " + b"),
+            *formulas,
+            f"l = {name}·Eᵀ" + ("" if output.bias is None else " + b"),
             "probability = softmax(l)",
         ),
         says=f"The h are what the remaining layers make of the tokens, taken from the model; p is "
@@ -180,7 +205,9 @@ def _label(observed: Observed, subject: Subject, output: Output) -> Step:
         f"Σ e is {exponentials.sum().item():.4f}.",
         tables=(
             Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True),
-            Table("pooled", "p", ("p",), pooled[None]),
+            Table(
+                "pooled", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values()))
+            ),
             Table(
                 "words",
                 "labels",
@@ -192,7 +219,7 @@ def _label(observed: Observed, subject: Subject, output: Output) -> Step:
             ),
         ),
         checks=(
-            check("pooled", pooled, observed.hidden[0]),
+            check("pooled", compared, observed.hidden[0]),
             *_word_checks(logits, probabilities, observed.logits[0], "labels"),
         ),
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.capture.observed import Observed, observe
-from tformer_cli.inspection.walkthrough.layer import Output, layer_steps
+from tformer_cli.inspection.walkthrough.layer import Output, Pooler, layer_steps
 from tformer_cli.inspection.walkthrough.scores import scaled_step, score_step, table_by_key
 from tformer_cli.inspection.walkthrough.step import (
     Step,
@@ -17,7 +17,7 @@ from tformer_cli.inspection.walkthrough.step import (
     check,
 )
 from tformer_cli.inspection.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.classifier import POOLERS, Classifier
 
 TERMS = 4
 """Terms of the sum that are written out."""
@@ -60,8 +60,15 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
 def _output(model: Inspected) -> Output:
     """The rows and the bias that make logits, in float64."""
     bias = None if model.output_bias is None else model.output_bias.detach().cpu().double()
-    pooling = model.config.pooling if isinstance(model, Classifier) else None
-    return Output(model.output_matrix.detach().cpu().double(), bias, pooling)
+    matrix = model.output_matrix.detach().cpu().double()
+    if not isinstance(model, Classifier):
+        return Output(matrix, bias)
+    pooling, kind, layer, pooler = model.config.pooling, model.config.pooler, model.pooler, None
+    if layer is not None and kind != "none":
+        weight = layer.weight.detach().cpu().double()
+        shift = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
+        pooler = Pooler(kind, weight, shift.cpu().double(), POOLERS[kind])
+    return Output(matrix, bias, pooling, pooler)
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:

@@ -7,19 +7,36 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tformer_cli.data.batching import Batch, collate, plan_batches
-from tformer_cli.errors import UsageError
+from tformer_cli.artifacts.config_file import task_kind
+from tformer_cli.data.batching import Batch, plan_batches
+from tformer_cli.data.label_tokenizer import LabelTokenizer
+from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.decoding.text_windows import text_windows
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.scores import check_counts
 from tformer_cli.evaluation.significance import PairedDifference, PairedScores, compare_losses
 from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.importance import importance_sums, layer_normalized
-from tformer_cli.inspection.ablation.losses import losses_along, losses_without_each, to_device
+from tformer_cli.inspection.ablation.losses import (
+    Measure,
+    batch_of,
+    losses_along,
+    losses_and_hits,
+    losses_of,
+    losses_without_each,
+    to_device,
+)
 from tformer_cli.inspection.ablation.record import Ablation, CurvePoint, HeadEffect
-from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.capture.forced import longest_read
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import (
+    InspectionOptions,
+    inspected_model,
+    open_for_inspection,
+)
 from tformer_cli.workflows.opening.translator import Opened
 
 if TYPE_CHECKING:
@@ -27,20 +44,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.artifacts.model_directory import ModelDirectory
 
     Observer = Callable[[str, int, int], None]
     """Is told what is done, how many lines are, and how many there are."""
 
+ACCURACY = "accuracy"
+"""Score of a classifier, in percent."""
 POSITIONS_PER_BATCH = 2048
 """Positions of a batch, before its rows are repeated."""
+
+
+TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify")
+"""Tasks whose models can be measured."""
 
 
 def inspect_ablate(
     model: Path | str | ModelDirectory | Opened,
     sources: Sequence[str],
-    references: Sequence[Sequence[str]],
+    references: Sequence[Sequence[str]] = (),
     *,
     settings: AblationSettings | None = None,
     observe: Observer | None = None,
@@ -50,19 +75,22 @@ def inspect_ablate(
 
     Args:
         model: a model directory, its path, or what `open_for_inspection` returned.
-        sources: source sentences.
-        references: one or several streams of references; the loss is that of the first.
+        sources: source sentences; the lines of a language model's text; texts of a classifier.
+        references: one or several streams of references; the loss is that of the first. One stream
+            of right labels of a classifier; none of a language model.
         settings: what is measured; None: the defaults.
         observe: is told of progress.
         **options: of `open_for_inspection`.
 
     Raises:
-        UsageError: if the selection names no head.
+        UsageError: if the selection names no head, or references or settings are not the model's.
         DataError: if the texts differ in the number of lines.
     """
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
-    opened = model if isinstance(model, Opened) else open_for_inspection(model, **options)
+    opened = (
+        model if isinstance(model, Opened) else open_for_inspection(model, tasks=TASKS, **options)
+    )
     chosen = AblationSettings() if settings is None else settings
     return Ablator(opened, sources, references, chosen, observe).run()
 
@@ -77,6 +105,8 @@ class _Measured:
     """(R, N) without each head."""
     n_tokens: NDArray[np.int64]
     """(N) target tokens."""
+    hits: NDArray[np.float64] | None
+    """(1 + R, N) whether the label is right, with all heads and without each; of a classifier."""
     importance: dict[HeadId, float]
     """I_h of every head of the model."""
 
@@ -94,11 +124,15 @@ class Ablator:
     ) -> None:
         """Chooses the heads and makes the batches."""
         self._opened = opened
-        self._model = opened.directory.model
+        self._model = inspected_model(opened.directory)
+        self._task = task_kind(opened.directory.config)
         self._sources, self._references = sources, references
         self._settings = settings
+        _check(self._task, references, settings)
+        self._measured_by: Measure = losses_and_hits if self._task == "classify" else _losses
         self._observe = observe or (lambda *_: None)
         self._heads = select_heads(settings.heads, head_layout(self._model))
+        self._pairs = examples(opened.directory, sources, references)
         self._batches = self._make_batches()
         self._paired: PairedScores | None = None
 
@@ -111,6 +145,9 @@ class Ablator:
         most_important = sorted(effects, key=lambda effect: effect.rank)
         order = [effect.head for effect in reversed(most_important)]
         curve = self._curve(order, total) if settings.curve else ()
+        scores = {} if self._paired is None else self._paired.baseline
+        if measured.hits is not None:
+            scores = {ACCURACY: 100.0 * float(measured.hits[0].mean())}
         scored = {effect.head for effect in effects if effect.loss_rank < settings.scores}
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
@@ -124,28 +161,33 @@ class Ablator:
             n_tokens=total,
             loss=float(measured.losses.sum() / total),
             settings=settings,
+            task=self._task,
             effects=tuple(effects),
             curve=curve,
-            scores={} if self._paired is None else self._paired.baseline,
+            scores=scores if self._paired is None else self._paired.baseline,
             signatures={} if self._paired is None else self._paired.signatures,
         )
 
     def _measure(self) -> _Measured:
         """Runs the model forwards without each head, and once backwards."""
-        n_lines = len(self._sources)
-        losses, n_tokens = np.zeros(n_lines), np.zeros(n_lines, dtype=np.int64)
-        without = np.zeros((len(self._heads), n_lines))
+        n_pairs = len(self._pairs)
+        n_tokens = np.zeros(n_pairs, dtype=np.int64)
+        found = np.zeros((1 + len(self._heads), n_pairs, 2))
         sums = dict.fromkeys(head_layout(self._model), 0.0)
         for indices, batch in self.batches_on_device("switching heads off"):
-            whole, ablated = losses_without_each(self._model, batch, self._heads)
-            losses[indices], without[:, indices] = whole.numpy(), ablated.numpy()
+            whole, ablated = losses_without_each(
+                self._model, batch, self._heads, measure=self._measured_by
+            )
+            found[0, indices, : whole.shape[1]] = whole.numpy()
+            found[1:, indices, : whole.shape[1]] = ablated.numpy()
             n_tokens[indices] = _tokens_of(batch)
             for head, value in importance_sums(
                 self._model, batch, self._settings.granularity
             ).items():
                 sums[head] += value
         importance = {head: value / int(n_tokens.sum()) for head, value in sums.items()}
-        return _Measured(losses, without, n_tokens, importance)
+        hits = found[..., 1] if self._task == "classify" else None
+        return _Measured(found[0, :, 0], found[1:, :, 0], n_tokens, hits, importance)
 
     def _effects(self, measured: _Measured) -> list[HeadEffect]:
         differences = compare_losses(
@@ -156,6 +198,9 @@ class Ablator:
             seed=self._settings.seed,
         )
         within_layer = layer_normalized(measured.importance)
+        accuracies: list[tuple[PairedDifference, ...]] = [()] * len(self._heads)
+        if measured.hits is not None:
+            accuracies = [(one,) for one in self._accuracies(measured.hits)[1:]]
         return [
             HeadEffect(
                 head=head,
@@ -164,9 +209,21 @@ class Ablator:
                 loss=difference,
                 importance=measured.importance[head],
                 layer_importance=within_layer[head],
+                scores=accuracy,
             )
-            for head, difference in zip(self._heads, differences, strict=True)
+            for head, difference, accuracy in zip(self._heads, differences, accuracies, strict=True)
         ]
+
+    def _accuracies(self, hits: NDArray[np.float64]) -> list[PairedDifference]:
+        """Compares rows of hits (R, N) with the first of them."""
+        return compare_losses(
+            100.0 * hits[0],
+            100.0 * hits,
+            np.ones(hits.shape[1], dtype=np.int64),
+            n_resamples=self._settings.n_resamples,
+            seed=self._settings.seed,
+            name=ACCURACY,
+        )
 
     def _ranked(self, effects: list[HeadEffect]) -> list[HeadEffect]:
         """Gives each head its ranks, 0 the most important; equals stand in their order."""
@@ -188,17 +245,24 @@ class Ablator:
         ]
 
     def _curve(self, order: list[HeadId], n_tokens: int) -> tuple[CurvePoint, ...]:
-        sums = np.zeros(len(order) + 1)
-        for _, batch in self.batches_on_device("removing heads one by one"):
-            sums += losses_along(self._model, batch, order).sum(dim=1).numpy()
+        found = np.zeros((len(order) + 1, len(self._pairs), 2))
+        for indices, batch in self.batches_on_device("removing heads one by one"):
+            measured = losses_along(self._model, batch, order, self._measured_by)
+            found[:, indices, : measured.shape[2]] = measured.numpy()
+        losses = found[..., 0].sum(axis=1) / n_tokens
+        scores: list[tuple[PairedDifference, ...]] = [()] * len(losses)
+        if self._task == "classify":
+            scores = [(one,) for one in self._accuracies(found[..., 1])]
+        elif self._settings.curve_scores:
+            scores = [self._scores_without(order[:k]) for k in range(len(losses))]
         return tuple(
             CurvePoint(
                 n_removed=k,
                 head=order[k - 1] if k else None,
-                loss=float(sums[k] / n_tokens),
-                scores=self._scores_without(order[:k]) if self._settings.curve_scores else (),
+                loss=float(losses[k]),
+                scores=scores[k],
             )
-            for k in range(len(order) + 1)
+            for k in range(len(losses))
         )
 
     def _scores_without(self, heads: Sequence[HeadId]) -> tuple[PairedDifference, ...]:
@@ -227,24 +291,83 @@ class Ablator:
         for indices, batch in self._batches:
             yield indices, to_device(batch, self._opened.device)
             done += len(indices)
-            self._observe(what, done, len(self._sources))
+            self._observe(what, done, len(self._pairs))
 
     def _make_batches(self) -> list[tuple[NDArray[np.int64], Batch]]:
-        """Batches of the pairs; texts longer than the model takes are cut off."""
-        longest = self._model.config.max_positions - 1
-        tokenizer = self._opened.directory.tokenizer
-        encoded = (
-            tokenizer.source.encode_batch(self._sources),
-            tokenizer.target.encode_batch(self._references[0]),
-        )
-        pairs = [[ids[:longest] for ids in side] for side in encoded]
-        lengths = [np.array([len(ids) for ids in side]) for side in pairs]
+        lengths = [np.array([len(pair[side]) for pair in self._pairs]) for side in (0, 1)]
         plan = plan_batches(lengths[0], lengths[1], POSITIONS_PER_BATCH, 0, 0)
-        eos = self._model.source_eos
+        ends = (
+            self._task == "translate"
+        )  # a text's windows have the end already, where there is one
         return [
-            (indices, collate(*([side[i] for i in indices] for side in pairs), source_eos=eos))
+            (indices, batch_of(self._model, [self._pairs[i] for i in indices], ends=ends))
             for indices in plan
         ]
+
+
+def examples(
+    directory: ModelDirectory, sources: Sequence[str], references: Sequence[Sequence[str]]
+) -> list[tuple[Sequence[int], Sequence[int]]]:
+    """Makes pairs of tokens whose targets are predicted; see `inspect_ablate`.
+
+    Sentences that are longer than the model takes are cut off. A language model's text is read as
+    `tformer evaluate --text` reads it: in windows of as many tokens as it takes, lines by
+    themselves or all of them as one. Blank texts are left out of a classifier's.
+
+    Raises:
+        DataError: if nothing is left, or a label is not known.
+    """
+    config, tokenizer = directory.config, directory.tokenizer
+    longest = config.max_positions - 1
+    pairs: list[tuple[Sequence[int], Sequence[int]]]
+    if config.is_decoder_only:
+        texts = [joined(sources)]
+        if config.target_eos:
+            texts = [line for line in sources if line.strip()]
+        window, begins = longest_read(config), config.target_bos
+        pairs = [
+            ((), one.predicted if begins else [one.read[0], *one.predicted])
+            for number, ids in enumerate(tokenizer.target.encode_phrases(texts))
+            for one in text_windows(number, ids, window, window, config)
+        ]
+    else:
+        sides = LabelTokenizer(tokenizer, directory.info.labels) if config.n_labels else tokenizer
+        encoded = sides.source.encode_batch(sources), sides.target.encode_batch(references[0])
+        pairs = [
+            (source[:longest], target[:longest]) for source, target in zip(*encoded, strict=True)
+        ]
+        if config.is_encoder_only:
+            pairs = [pair for pair in pairs if pair[0] and pair[1]]
+    if not pairs:
+        raise DataError("--source: there is nothing to predict; give a text that is not blank")
+    return pairs
+
+
+def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: AblationSettings) -> None:
+    """Makes sure that references and settings are those of a task.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    if task == "language-model" and references:
+        raise UsageError("--reference: a language model predicts its own text; omit it")
+    if task != "language-model" and not references:
+        what = "the right labels" if task == "classify" else "the translations"
+        raise UsageError(f"--reference: is missing; name the file of {what}")
+    if task == "classify" and len(references) > 1:
+        raise UsageError("--reference: a text has one right label; name one file")
+    if task != "translate":
+        for option, is_given in (
+            ("--scores", settings.scores > 0),
+            ("--curve-scores", settings.curve_scores),
+        ):
+            if is_given:
+                raise UsageError(f"{option}: translates, and so is of translation models; omit it")
+
+
+def _losses(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
+    """Computes (R, 1) losses; see `losses_of`."""
+    return losses_of(model, hidden, target_output)[:, None]
 
 
 def heads_to_remove(ablation: Ablation, layout_heads: Sequence[HeadId], keep: int) -> list[HeadId]:

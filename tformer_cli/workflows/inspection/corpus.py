@@ -13,7 +13,8 @@ from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tok
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics, HeadSummary
 from tformer_cli.model.operations import StandardProducts
-from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
+from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs, is_written
+from tformer_cli.workflows.inspection.inspection_model import inspected_model
 from tformer_cli.workflows.opening.translator import Opened
 
 
@@ -62,7 +63,7 @@ class CorpusInspector:
         Raises:
             UsageError: if `heads` select nothing.
         """
-        self._model = opened.directory.model
+        self._model = inspected_model(opened.directory)
         self._opened = opened
         self._buffer_lines = buffer_lines
         self._frequencies = frequencies
@@ -73,7 +74,7 @@ class CorpusInspector:
         self.report = CorpusReport()
 
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
-        """Measures sentences with their translations or with given targets.
+        """Measures sentences with their translations or with given targets, or texts.
 
         A pair with a blank side is skipped; one that is longer than the model takes is left
         out and counted.
@@ -86,7 +87,8 @@ class CorpusInspector:
         """
         for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
             limit = longest_side(self._model.config)
-            written = [(place, pair) for place, pair in enumerate(buffer) if pair[0] and pair[1]]
+            config = self._model.config
+            written = [(n, pair) for n, pair in enumerate(buffer) if is_written(pair, config)]
             fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
             places = [place for place, _ in fitting]
             self._measure(places, [pair for _, pair in fitting])

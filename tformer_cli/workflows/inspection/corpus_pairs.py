@@ -1,16 +1,38 @@
-"""A corpus as pairs of token ids: sentences with their translations, or with given targets."""
+"""A corpus as pairs of token ids: sentences with their translations, or with given targets.
+
+Of a language model a line is a target without a source, of a classifier a source without a target.
+"""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from tformer_cli.data.given_lines import check_lines, given_lines
+from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.batches import IdPair
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.workflows.inspection.align import read_pairs
 from tformer_cli.workflows.opening.translator import Opened
 
 BUFFER_LINES = 256
 """Lines that are translated together. With 1,024 the search fragments memory, and the inspection
 takes 50 MiB more from the second buffer on."""
+
+
+def check_targets(config: ModelConfig, targets: object) -> None:
+    """Makes sure that no targets are given to a model that has none.
+
+    Raises:
+        UsageError: if there are some.
+    """
+    if targets is not None and (config.is_decoder_only or config.is_encoder_only):
+        kind = "language model" if config.is_decoder_only else "classifier"
+        raise UsageError(f"--target: a {kind} reads one text; omit it")
+
+
+def is_written(pair: IdPair, config: ModelConfig) -> bool:
+    """Returns whether no side of a pair that a model reads is blank."""
+    source, target = pair
+    return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
 
 
 def corpus_pairs(
@@ -22,15 +44,25 @@ def corpus_pairs(
     """Yields a pair for each line, a buffer at a time; a blank side has no tokens.
 
     Args:
-        opened: the model; without targets it translates.
+        opened: the model; without targets a translation model translates.
         lines: the sentences.
         targets: a target for each, instead of its translation.
         buffer_lines: lines of a buffer.
 
     Raises:
         DataError: if there are more or fewer targets than lines.
+        UsageError: if there are targets for a model that has none.
     """
     check_lines(lines)
+    config, tokenizer = opened.directory.config, opened.directory.tokenizer
+    check_targets(config, targets)
+    if config.is_decoder_only or config.is_encoder_only:
+        side = tokenizer.target if config.is_decoder_only else tokenizer.source
+        remaining = given_lines(lines)
+        while texts := list(islice(remaining, buffer_lines)):
+            found = side.encode_batch([text if text.strip() else "" for text in texts])
+            yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in found]
+        return
     if targets is None:
         for buffer in opened.translator.buffers(lines, buffer_lines):
             yield [
@@ -41,9 +73,8 @@ def corpus_pairs(
             ]
         return
     pairs = read_pairs(given_lines(lines), given_lines(targets, "targets"))
-    tokenizer = opened.directory.tokenizer
     while given := list(islice(pairs, buffer_lines)):
-        texts = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
-        sources = tokenizer.source.encode_batch([source for source, _ in texts])
-        targets_of = tokenizer.target.encode_batch([target for _, target in texts])
+        written = [("", "") if pair.is_blank else (pair.source, pair.target) for pair in given]
+        sources = tokenizer.source.encode_batch([source for source, _ in written])
+        targets_of = tokenizer.target.encode_batch([target for _, target in written])
         yield list(zip(sources, targets_of, strict=True))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from tformer_cli.artifacts.config_file import COMMANDS, MODELS, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.errors import DataError, UsageError
@@ -22,16 +23,23 @@ from tformer_cli.inspection.heads.rare_tokens import (
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.runtime import resolve_device
-from tformer_cli.workflows.inspection.corpus_pairs import corpus_pairs
+from tformer_cli.workflows.inspection.corpus_pairs import corpus_pairs, is_written
 from tformer_cli.workflows.inspection.heads import summary_of
-from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.inspection_model import (
+    InspectionOptions,
+    inspected_model,
+    open_for_inspection,
+)
 from tformer_cli.workflows.inspection.open_checkpoint import (
     open_model_or_checkpoint,
     run_of_checkpoint,
 )
 from tformer_cli.workflows.opening.translator import Opened
 
+TASKS = HEADS.tasks
+"""Tasks whose models can be compared: those with maps of heads."""
 BUFFER_LINES = 256
 """Lines that are translated and captured together."""
 
@@ -91,10 +99,12 @@ def open_models(
     except ValueError as error:
         raise UsageError(f"--device: {error}") from None
     before, after = (
-        model if isinstance(model, ModelDirectory) else open_model_or_checkpoint(Path(model), place)
+        model
+        if isinstance(model, ModelDirectory)
+        else open_model_or_checkpoint(Path(model), place, TASKS)
         for model in (first, second)
     )
-    return open_for_inspection(before, **options), after
+    return open_for_inspection(before, tasks=TASKS, **options), after
 
 
 class ModelComparer:
@@ -109,8 +119,9 @@ class ModelComparer:
     ) -> None:
         """Makes sure that the models can be compared; see `inspect_diff`."""
         self._opened, self._directories = opened, (opened.directory, other)
+        _check_tasks(*self._directories)
         _check_vocabularies(*self._directories)
-        self._models = opened.directory.model, other.model
+        self._models = inspected_model(opened.directory), inspected_model(other)
         self._layouts = head_layout(self._models[0]), head_layout(self._models[1])
         self._matching = matching or default_matching(*self._layouts)
         self._selection = HeadSelection(heads, self._layouts[0])
@@ -140,7 +151,7 @@ class ModelComparer:
         """
         limit = min(longest_side(model.config) for model in self._models)
         for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
-            written = [pair for pair in buffer if pair[0] and pair[1]]
+            written = [pair for pair in buffer if is_written(pair, self._models[0].config)]
             pairs = [pair for pair in written if max(map(len, pair)) <= limit]
             if pairs and self._shown is None:
                 self._shown = pairs[0]
@@ -224,6 +235,16 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
         if counts is not None:
             return TokenFrequencies(counts)
     return None
+
+
+def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:
+    """Makes sure that both models read the same: a text, or a sentence and its translation."""
+    kinds = [task_kind(directory.config) for directory in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise DataError(
+            f"{second.path}: {COMMANDS[kinds[1]]}; {first.path} is of {MODELS[kinds[0]]}, and only "
+            "models of one kind can be compared"
+        )
 
 
 def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:

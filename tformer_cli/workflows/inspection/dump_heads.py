@@ -28,7 +28,13 @@ from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.weighting.weighting import ALPHA
 from tformer_cli.version import __version__
 from tformer_cli.workflows.inspection.align import in_buffers, read_pairs
-from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs
+from tformer_cli.workflows.inspection.corpus_pairs import (
+    BUFFER_LINES,
+    check_targets,
+    corpus_pairs,
+    is_written,
+)
+from tformer_cli.workflows.inspection.inspection_model import inspected_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,7 +140,7 @@ class HeadDumper:
             UsageError: if they select nothing, or by metrics, or columns are too many to number.
         """
         self._opened = opened
-        self._model = opened.directory.model
+        self._model = inspected_model(opened.directory)
         self._settings = settings or DumpSettings()
         heads = select_heads(self._settings.heads, head_layout(self._model))
         self.layout = DumpLayout(heads=tuple(heads), top_k=self._settings.top_k)
@@ -144,6 +150,8 @@ class HeadDumper:
                 "weights instead"
             )
         self._longest = longest_side(self._model.config)
+        config = self._model.config
+        self._translates = not (config.is_decoder_only or config.is_encoder_only)
         self.report = DumpReport()
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
@@ -152,6 +160,7 @@ class HeadDumper:
         Raises:
             DataError: if it holds no sentence that fits, or more or fewer targets than lines.
         """
+        check_targets(self._model.config, corpus.targets)
         n_lines = n_pairs = n_bytes = 0
         for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
             tokenizer = self._opened.directory.tokenizer
@@ -165,14 +174,14 @@ class HeadDumper:
             for pair in zip(sources, targets, strict=True):
                 if self._fits(*pair):
                     n_pairs += 1
-                    n_bytes += self.layout.n_bytes(pair[0] + 1, pair[1] + 1)
+                    n_bytes += self.layout.n_bytes(*self._lengths(*pair))
         if not n_pairs:
             raise DataError("--source: no sentence fits the model; give shorter sentences")
         return DumpEstimate(
             lines=n_lines,
             pairs=n_pairs,
             n_bytes=n_bytes,
-            is_exact=corpus.targets is not None,
+            is_exact=corpus.targets is not None or not self._translates,
         )
 
     def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
@@ -210,20 +219,20 @@ class HeadDumper:
         for buffer in corpus_pairs(self._opened, lines, targets, size):
             for pair in buffer:
                 fits = self._fits(*map(len, pair))
-                n_bytes = self.layout.n_bytes(len(pair[0]) + 1, len(pair[1]) + 1) if fits else 0
+                n_bytes = self.layout.n_bytes(*self._lengths(*map(len, pair))) if fits else 0
                 if fits and shard.is_full_for(n_bytes, self._settings.shard_pairs):
                     self._add(shards, shard)
                     shard = _PendingShard(first_line=self.report.lines)
                 shard.take(pair if fits else None, n_bytes)
                 self.report.lines += 1
-                self.report.too_long += bool(pair[0] and pair[1] and not fits)
+                self.report.too_long += is_written(pair, self._model.config) and not fits
             yield self.report.lines
         if shard.pairs:  # none are left where the end alone was not written down
             self._add(shards, shard)
 
     def _add(self, shards: ShardDirectory, shard: _PendingShard) -> None:
         """Captures the pairs of a shard and writes it."""
-        lengths = [(len(source) + 1, len(target) + 1) for source, target in shard.pairs]
+        lengths = [self._lengths(len(source), len(target)) for source, target in shard.pairs]
         filled = ShardArrays(self.layout, shard.lines, lengths)
         metadata = {"schema": SCHEMA, "conventions": ALPHA.conventions}
         limit = self._settings.max_bytes
@@ -263,7 +272,18 @@ class HeadDumper:
             )
 
     def _fits(self, n_source: int, n_target: int) -> bool:
-        return min(n_source, n_target) > 0 and max(n_source, n_target) <= self._longest
+        config = self._model.config
+        sides = [] if config.is_decoder_only else [n_source]
+        sides += [] if config.is_encoder_only else [n_target]
+        return min(sides) > 0 and max(sides) <= self._longest
+
+    def _lengths(self, n_source: int, n_target: int) -> tuple[int, int]:
+        """S and T of a pair that has so many tokens without specials."""
+        config = self._model.config
+        return (
+            0 if config.is_decoder_only else n_source + config.source_eos,
+            0 if config.is_encoder_only else n_target + config.target_bos,
+        )
 
     def _about(self) -> dict[str, object]:
         """The head of the manifest: how to read the shards."""

@@ -13,45 +13,74 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.decoding.hypothesis import longest_source
+from tformer_cli.data.loading.text_stream import TextStream
+from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.inspection.capture.batches import IdPair
+from tformer_cli.inspection.capture.forced import longest_side
+from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.steps import measure_heads
 from tformer_cli.inspection.heads.timeline import HEADS_LOG, LARGEST_LOG
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.training.events import RolledBack, TrainingEvent
 from tformer_cli.training.run_logs import read_log
+from tformer_cli.workflows.inspection.corpus_pairs import is_written
 
 PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
 N_PAIRS = 32
 """Pairs that are looked at: some hundreds of rows for each head, in a fraction of a second."""
+BLOCK = 64
+"""Tokens of a block of a stream, at most."""
 
 
 def probe_pairs(
-    pairs: Sequence[SentencePair], tokenizer: Tokenizer, max_positions: int
+    pairs: Sequence[SentencePair], tokenizer: Tokenizer, config: ModelConfig
 ) -> list[tuple[int, SentencePair, IdPair]]:
     """Chooses the pairs to look at: the first `N_PAIRS` with text on both sides that fit the model.
+
+    A classifier reads the text alone, and a language model the target alone; where texts are a
+    stream, it reads the first blocks of all of them.
 
     Args:
         pairs: the validation pairs.
         tokenizer: of the run.
-        max_positions: of the model.
+        config: of the model.
 
     Returns:
         For each pair its number among the validation pairs, its text and its tokens.
     """
     found: list[tuple[int, SentencePair, IdPair]] = []
-    longest = longest_source(max_positions)
+    longest = longest_side(config)
+    if config.is_decoder_only and not config.target_eos:
+        return _blocks(pairs, tokenizer.target, min(longest, BLOCK))
     for index, pair in enumerate(pairs):
-        ids = tokenizer.source.encode(pair.source), tokenizer.target.encode(pair.target)
-        if all(0 < len(side) <= longest for side in ids):
-            found.append((index, pair, (ids[0], ids[1])))
+        source = [] if config.is_decoder_only else tokenizer.source.encode(pair.source)
+        target = [] if config.is_encoder_only else tokenizer.target.encode(pair.target)
+        ids = source, target
+        if is_written(ids, config) and max(map(len, ids)) <= longest:
+            found.append((index, pair, ids))
         if len(found) == N_PAIRS:
             break
     return found
+
+
+def _blocks(
+    pairs: Sequence[SentencePair], side: TokenizerSide, length: int
+) -> list[tuple[int, SentencePair, IdPair]]:
+    """Cuts the first blocks of so many tokens out of a stream of texts."""
+    stream, blocks = TextStream(side, length), list[list[int]]()
+    for pair in pairs:
+        blocks += stream.add([pair.target])
+        if len(blocks) >= N_PAIRS:
+            break
+    else:
+        blocks += [rest] if (rest := stream.rest()) else []
+    return [
+        (index, SentencePair("", side.decode(ids)), ((), ids))
+        for index, ids in enumerate(blocks[:N_PAIRS])
+    ]
 
 
 class HeadFollower:
@@ -60,7 +89,7 @@ class HeadFollower:
     def __init__(
         self,
         run: Path,
-        model: Transformer,
+        model: Inspected,
         tokenizer: Tokenizer,
         pairs: Sequence[SentencePair],
         step: int,
@@ -82,7 +111,7 @@ class HeadFollower:
         self._path = run / HEADS_LOG
         self._model = model
         self._frequencies = frequencies
-        chosen = probe_pairs(pairs, tokenizer, model.config.max_positions)
+        chosen = probe_pairs(pairs, tokenizer, model.config)
         self._pairs = [ids for _, _, ids in chosen]
         self.seconds = 0.0
         """Time that recording has taken in this process."""

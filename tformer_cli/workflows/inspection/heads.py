@@ -37,6 +37,7 @@ from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.model.classifier import Classifier
 from tformer_cli.wording import count_of
+from tformer_cli.workflows.inspection.corpus_pairs import check_targets
 from tformer_cli.workflows.inspection.inspection_model import (
     InspectionOptions,
     inspected_model,
@@ -126,9 +127,9 @@ class HeadInspector:
         self._for_page = for_page
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._model.config.is_decoder_only
-        self._kind = "language model" if self._is_of_texts else "classifier"
         if self._is_of_texts or self._labels:
-            _check_of_texts(self._kind, mode, rank)
+            kind = "language model" if self._is_of_texts else "classifier"
+            _check_of_texts(kind, mode, rank)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
@@ -161,8 +162,7 @@ class HeadInspector:
         """
         if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
-        if targets is not None and (self._is_of_texts or self._labels):
-            raise UsageError(f"--target: a {self._kind} reads one text; omit it")
+        check_targets(self._model.config, targets)
         lines = given_lines(lines)
         if targets is None:
             return ((line, None) for line in lines)

@@ -93,7 +93,7 @@ def open_translator(
     if isinstance(model, ModelDirectory) and settings.adapter is not None:
         model = model.path
     if isinstance(model, ModelDirectory):
-        directory, place = model, str(next(model.model.parameters()).device)
+        directory, place = model, str(next(model.any_model.parameters()).device)
     else:
         place = device_of(settings)
         takes_int8 = settings.engine != "ctranslate2"
@@ -131,7 +131,8 @@ def open_translator(
         scorers=[TorchEngine(place, torch_precision)],
         shortlist=chosen_shortlist(directory, settings.shortlist),
     )
-    translator.check()
+    if not directory.config.is_encoder_only:  # which never searches
+        translator.check()
     return Opened(
         directory=directory,
         translator=translator,
@@ -230,7 +231,7 @@ def _searched_model(
         return join_models([directory, *others], settings)
     is_labelled = directory.config.is_encoder_only  # a classifier, which is never searched
     if weights is None or (place != "cpu" and not is_labelled) or settings.engine == "continuous":
-        return directory.model
+        return directory.any_model
     return DirectoryModel(directory, weights, in_integers=precision == "int8")
 
 
