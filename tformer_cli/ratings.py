@@ -18,16 +18,14 @@ The gold words of a sentence are its adjective, and what changes its stars: thos
 would have others.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.aside import aside_of
+from tformer_cli.files.splits import write_splits
 from tformer_cli.grammar.choices import Choices
 
 Split = Literal["train", "valid", "test"]
@@ -173,9 +171,7 @@ def write_ratings(
     seed: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, int]:
-    """Writes `train|valid|test` with the endings `.txt`, `.label` and `.gold`, line by line.
-
-    Every file is written aside and renamed when all are complete.
+    """Writes `train|valid|test` with the endings `.txt`, `.label` and `.gold`; see `write_splits`.
 
     Args:
         directory: created if missing.
@@ -190,40 +186,8 @@ def write_ratings(
         DataError: if the directory cannot be written, or holds other files of these names.
     """
     rating_sizes(n_pairs)
-    names = [f"{split}.{ending}" for split in SPLITS for ending in ("txt", "label", "gold")]
-    there = [name for name in names if os.path.lexists(directory / name)]
-    if there and len(there) < len(names):
-        raise DataError(
-            f"{directory}: holds {there[0]}, which this command did not write and would replace; "
-            "name another directory"
-        )
-    counts = dict.fromkeys(SPLITS, 0)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        asides = {name: aside_of(directory / f".{name}") for name in names}
-        try:
-            with ExitStack() as stack:
-                files = {
-                    name: stack.enter_context(path.open("w", encoding="utf-8", newline="\n"))
-                    for name, path in asides.items()
-                }
-                for total, (split, rating) in enumerate(generate_ratings(n_pairs, seed), start=1):
-                    files[f"{split}.txt"].write(rating.text + "\n")
-                    files[f"{split}.label"].write(rating.stars + "\n")
-                    files[f"{split}.gold"].write(" ".join(map(str, rating.gold)) + "\n")
-                    counts[split] += 1
-                    if progress is not None and total % 1000 == 0:
-                        progress(total)
-            for name, path in asides.items():
-                path.replace(directory / name)
-        finally:
-            for path in asides.values():
-                path.unlink(missing_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DataError(
-            f"{directory}: cannot be written ({reason}); name a directory that you can write to"
-        ) from error
-    if progress is not None:
-        progress(sum(counts.values()))
-    return {str(split): n for split, n in counts.items()}
+    rows = (
+        (split, (rating.text, rating.stars, " ".join(map(str, rating.gold))))
+        for split, rating in generate_ratings(n_pairs, seed)
+    )
+    return write_splits(directory, ("txt", "label", "gold"), rows, progress)

@@ -30,7 +30,11 @@ from tformer_cli.cli.commands.data import show_report
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.plot import show_chart
-from tformer_cli.cli.commands.quickstart import show_quickstart, show_ratings
+from tformer_cli.cli.commands.quickstart import (
+    show_language_model,
+    show_quickstart,
+    show_ratings,
+)
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help_screen import show_help, show_list
 from tformer_cli.data.config import TokenizerConfig
@@ -299,7 +303,6 @@ def draw(models, chart, report, biased):
         samples=[sample],
         evaluation=evaluation,
         n_test=1000,
-        training=SimpleNamespace(run=Path("runs/quickstart")),
         page=Path("runs/quickstart/heads.html"),
     )
     ratings = SimpleNamespace(
@@ -309,6 +312,13 @@ def draw(models, chart, report, biased):
             scores=SimpleNamespace(n_examples=1000, accuracy=0.999, macro_f1=0.998)
         ),
     )
+    language_model = SimpleNamespace(
+        samples=[("", TARGET), (SOURCE, WIDE)],
+        page=Path("runs/quickstart/heads.html"),
+        n_test=1000,
+        evaluation=SimpleNamespace(scores=SimpleNamespace(bits_per_byte=0.51, perplexity=4.2)),
+    )
+    run = Path("runs/quickstart")
     systems = {"a": (TARGET, SOURCE), LONG: (f"{TARGET} x", WIDE)}
     compared = compare_tiny(("bleu", "ter"), systems, references=(TARGET, SOURCE))
     sections = sections_of([compared, compared])
@@ -350,8 +360,9 @@ def draw(models, chart, report, biased):
             )
         ],
         "show_guide": [lambda c: show_guide(c, GUIDE)],
-        "show_quickstart": [lambda c: show_quickstart(c, quickstart)],
-        "show_ratings": [lambda c: show_ratings(c, ratings, Path("runs/quickstart"))],
+        "show_quickstart": [lambda c: show_quickstart(c, quickstart, run)],
+        "show_ratings": [lambda c: show_ratings(c, ratings, run)],
+        "show_language_model": [lambda c: show_language_model(c, language_model, run)],
         "show_report": [lambda c: show_report(c, report)],
     }
 
@@ -407,7 +418,7 @@ def _views():
 
 
 VIEWS = _views()
-COPIED = ("tformer ", "echo ", "nrefs:", "Every head of the first two sentences")
+COPIED = ("tformer ", "echo ", "nrefs:", "Every head of ")
 """How lines begin that are not wrapped: commands and signatures, to be copied."""
 
 

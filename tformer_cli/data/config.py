@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from tformer_cli.algorithmic import SPLITS, TASKS
+
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
 MOST_PAIRS = 10_000_000
@@ -28,6 +30,7 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "ratings": ("ratings",),
         "images": ("images",),
         "shapes": ("shapes",),
+        "algorithmic": ("algorithmic",),
     }
 )
 """Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
@@ -43,7 +46,7 @@ TEXT_FIELDS: Mapping[str, str] = MappingProxyType(
         "jsonl": "text",
         "dataset": "text",
         "tsv": "1",
-        **dict.fromkeys(("built_in", "ratings"), "source"),
+        **dict.fromkeys(("built_in", "ratings", "algorithmic"), "source"),
     }
 )
 """Formats that may have a text in place of a pair, and where it is by default."""
@@ -66,7 +69,8 @@ class CorpusConfig:
     dataset_config: str = ""
     """Configuration name of the dataset, if it has several."""
     split: str = "train"
-    """Split of the dataset; slices such as `train[:1000]` work."""
+    """Split of the dataset, of which slices such as `train[:1000]` work; or "train", "valid" or
+    "test" of an algorithmic task."""
     built_in: str = ""
     """Split of the built-in English-French corpus: "train", "valid" or "test"."""
     ratings: str = ""
@@ -79,8 +83,11 @@ class CorpusConfig:
     with, `train-labels-idx1-ubyte`)."""
     shapes: str = ""
     """Split of the built-in shapes, small pictures: "train", "valid" or "test"."""
+    algorithmic: str = ""
+    """Built-in algorithmic task, strings with their answers: "copy", "reverse", "sort", "parity" or
+    "brackets"; `split` names their split."""
     pairs: int = 50_000
-    """Training pairs of the built-in corpus, sentences of the ratings or pictures of shapes, to
+    """Training pairs of the built-in corpus, or sentences, pictures or strings of the others, to
     generate."""
     seed: int = 1
     """Seed of what is built in."""
@@ -112,6 +119,7 @@ class CorpusConfig:
             split = getattr(self, name)
             if split not in ("", "train", "valid", "test"):
                 raise ValueError(f'{name}: must be "train", "valid" or "test", but is "{split}"')
+        self._check_algorithmic()
         self._check_text_field()
         if self.labels and not self.images:
             raise ValueError("labels: are those of images; name both, or neither")
@@ -124,12 +132,22 @@ class CorpusConfig:
                 f"weight: must be above 0 and at most {LARGEST_WEIGHT:g}, but is {self.weight}"
             )
 
+    def _check_algorithmic(self) -> None:
+        if not self.algorithmic:
+            return
+        if self.algorithmic not in TASKS:
+            named = ", ".join(f'"{name}"' for name in TASKS)
+            raise ValueError(f'algorithmic: must be one of {named}, but is "{self.algorithmic}"')
+        if self.split not in SPLITS:
+            raise ValueError(f'split: must be "train", "valid" or "test", but is "{self.split}"')
+
     def _check_text_field(self) -> None:
         if not self.text_field:
             return
         if self.format not in TEXT_FIELDS:
             raise ValueError("text_field: is of JSONL, datasets, TSV and built-in data; omit it")
-        if self.format in SPLIT_KEYS and self.text_field not in ("source", "target"):
+        is_built_in = TEXT_FIELDS[self.format] == "source"
+        if is_built_in and self.text_field not in ("source", "target"):
             raise ValueError(
                 f'text_field: must be "source" or "target" of built-in data, but is '
                 f'"{self.text_field}"'

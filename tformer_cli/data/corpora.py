@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from tformer_cli import algorithmic
 from tformer_cli.data.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.data.fields import field_names, text_of
 from tformer_cli.data.images.corpora import content_of, labelled_images
@@ -108,6 +109,8 @@ def corpus_name(config: CorpusConfig) -> str:
         return f"built-in ratings, {config.ratings}"
     if config.shapes:
         return f"built-in shapes, {config.shapes}"
+    if config.algorithmic:
+        return f"built-in {config.algorithmic}, {config.split}"
     if config.dataset:
         names = filter(None, (config.dataset, config.dataset_config, config.split))
         return ", ".join(names)
@@ -256,6 +259,25 @@ def _content_of_ratings(config: CorpusConfig, directory: str) -> list[str]:  # n
     return ["ratings", config.ratings, str(config.pairs), str(config.seed), *rules]
 
 
+def _algorithmic(
+    config: CorpusConfig,
+    directory: str,  # noqa: ARG001 - it comes from no file
+    counts: LineCounts,  # noqa: ARG001
+) -> Iterator[CorpusRecord]:
+    stream = algorithmic.generate_examples(config.algorithmic, config.pairs, config.seed)
+    wanted = (example for split, example in stream if split == config.split)
+    for number, example in enumerate(wanted, start=1):
+        yield CorpusRecord(number, SentencePair(example.source, example.target))
+
+
+def _content_of_algorithmic(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
+    from tformer_cli.grammar import choices
+
+    # The rules themselves are the content, as of ratings
+    rules = [hash_file(Path(str(module.__file__))) for module in (algorithmic, choices)]
+    return [config.algorithmic, config.split, str(config.pairs), str(config.seed), *rules]
+
+
 def _dataset(
     config: CorpusConfig,
     directory: str,
@@ -331,6 +353,9 @@ FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
         "ratings": CorpusFormat(read=_ratings, content=_content_of_ratings, has_lines=False),
         "images": CorpusFormat(read=_images, content=_content_of_images, has_lines=False),
         "shapes": CorpusFormat(read=_shapes, content=_content_of_shapes, has_lines=False),
+        "algorithmic": CorpusFormat(
+            read=_algorithmic, content=_content_of_algorithmic, has_lines=False
+        ),
     }
 )
 """Formats by the names of `config.FORMAT_KEYS`."""

@@ -194,6 +194,8 @@ def corpus_name(corpus: CorpusConfig) -> str:
         return f"built-in ratings, {corpus.ratings}"
     if corpus.shapes:
         return f"built-in shapes, {corpus.shapes}"
+    if corpus.algorithmic:
+        return f"built-in {corpus.algorithmic}, {corpus.split}"
     if corpus.dataset:
         return " ".join(part for part in (corpus.dataset, corpus.dataset_config) if part)
     named = corpus.tsv or corpus.jsonl or corpus.text or corpus.images

@@ -1,6 +1,69 @@
 """The built-in corpora as files."""
 
-from tformer_cli.grammar.write import write_corpus as make_corpus
-from tformer_cli.ratings import write_ratings as make_ratings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 
-__all__ = ["make_corpus", "make_ratings"]
+from tformer_cli.algorithmic import TASKS, write_examples
+from tformer_cli.grammar.write import write_corpus
+from tformer_cli.ratings import write_ratings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltIn:
+    """A built-in corpus."""
+
+    write: Callable[[Path, int, int, Callable[[int], None] | None], dict[str, int]]
+    """Writes it, given the directory, how many examples are for training, a seed and what is told
+    of the progress; returns the examples of each split."""
+    n_train: int
+    """Examples for training, if nothing else is asked for."""
+    unit: str
+    """Word for its examples."""
+
+
+def _algorithmic(name: str) -> BuiltIn:
+    def write(
+        directory: Path, n_pairs: int, seed: int, progress: Callable[[int], None] | None
+    ) -> dict[str, int]:
+        return write_examples(directory, name, n_pairs, seed, progress)
+
+    return BuiltIn(write=write, n_train=4000, unit="strings")
+
+
+BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
+    {
+        "translate": BuiltIn(write=write_corpus, n_train=50_000, unit="pairs"),
+        "rating": BuiltIn(write=write_ratings, n_train=8000, unit="sentences"),
+        **{name: _algorithmic(name) for name in TASKS},
+    }
+)
+"""The built-in corpora by their tasks."""
+
+
+def make_corpus(
+    directory: Path,
+    n_pairs: int | None = None,
+    seed: int = 1,
+    progress: Callable[[int], None] | None = None,
+    *,
+    task: str = "translate",
+) -> dict[str, int]:
+    """Writes a built-in corpus to a directory.
+
+    Args:
+        directory: created if missing.
+        n_pairs: examples for training; None: as many as is usual.
+        seed: of the generator.
+        progress: called with the number of examples written, now and then and at the end.
+        task: name of the corpus.
+
+    Returns:
+        The examples of each split.
+
+    Raises:
+        DataError: if the directory cannot be written, or holds other files of these names.
+    """
+    chosen = BUILT_IN[task]
+    return chosen.write(directory, n_pairs or chosen.n_train, seed, progress)

@@ -11,6 +11,9 @@ from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.config import MOST_PAIRS
 
+Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets"]
+"""What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`."""
+
 
 def make_corpus(
     directory: Annotated[
@@ -20,14 +23,17 @@ def make_corpus(
     ],
     *,
     task: Annotated[
-        Literal["translate", "rating"],
-        option("translate: English and French. rating: sentences with 1 to 5 stars."),
+        Task,
+        option(
+            "translate: English and French. rating: sentences with 1 to 5 stars. The others: "
+            "strings with their answers."
+        ),
     ] = "translate",
     pairs: Annotated[
         int | None,
         option(
-            "Sentence pairs, or sentences with stars, for training.",
-            shown="50000; 8000 of ratings",
+            "Sentence pairs, sentences with stars, or strings, for training.",
+            shown="50000; 8000 ratings; 4000 strings",
             min=1,
             max=MOST_PAIRS,
         ),
@@ -38,23 +44,25 @@ def make_corpus(
     ] = 1,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the built-in English-French corpus, or ratings, to files.
+    """Write a built-in corpus to files: English and French, ratings, or strings with answers.
 
     The files are train, valid and test, each as .en and .fr (ordinary text), .tok.en and .tok.fr
     (words separated by spaces) and .align (gold alignments: Pharaoh links between those words).
-    Ratings are .txt, .label (the stars) and .gold (places of the words that decide, from 0).
+    Ratings are .txt, .label (the stars) and .gold (places of the words that decide, from 0), and so
+    are parity (even or odd, as the sum of its digits is) and brackets (balanced or not). copy, reverse
+    and sort are .source, .target and .align (which symbol is from which).
 
     Examples:
         tformer make-corpus corpus
         tformer make-corpus small --pairs 2000 --seed 7
         tformer make-corpus ratings --task rating
+        tformer make-corpus sort --task sort
     """
-    from tformer_cli.workflows import make_corpus as workflow
+    from tformer_cli.workflows.make_corpus import BUILT_IN
+    from tformer_cli.workflows.make_corpus import make_corpus as workflow
 
-    write, n_default, what = workflow.make_corpus, 50_000, "pairs"
-    if task == "rating":
-        write, n_default, what = workflow.make_ratings, 8000, "sentences"
     with line_progress(None, "writing", quiet=quiet) as progress:
-        counts = write(directory, pairs or n_default, seed, progress.update)
-    note(", ".join(f"{n:,} {split}" for split, n in counts.items()) + f" {what}", quiet=quiet)
+        counts = workflow(directory, pairs, seed, progress.update, task=task)
+    unit = BUILT_IN[task].unit
+    note(", ".join(f"{n:,} {split}" for split, n in counts.items()) + f" {unit}", quiet=quiet)
     typer.echo(str(directory))

@@ -1,7 +1,11 @@
 """`tformer quickstart`: trains a model from nothing and shows its heads."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.options import (
@@ -18,15 +22,13 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.recipe import Recipe
     from tformer_cli.workflows.quickstart import QuickstartResult
+    from tformer_cli.workflows.quickstart_language_model import LanguageModelResult
     from tformer_cli.workflows.quickstart_ratings import RatingsResult
 
 
-NAME = "quickstart"
-"""Name of the recipe."""
-RATINGS = "ratings"
-"""The same of `--task rating`."""
+Task = Literal["translate", "rating", "language-model"]
+"""What is trained: the names of `QUICKSTARTS`."""
 
 
 def quickstart(
@@ -37,14 +39,17 @@ def quickstart(
             "Run directory to write, which is a model directory.",
             "--output",
             "-o",
-            shown="runs/quickstart; runs/ratings of ratings",
+            shown="runs/quickstart; of other tasks runs/ratings, runs/sentences",
             metavar="RUN",
         ),
         PathRole.writes_run,
     ] = None,
     task: Annotated[
-        Literal["translate", "rating"],
-        option("translate: English to French. rating: sentences to 1 to 5 stars."),
+        Task,
+        option(
+            "translate: English to French. rating: sentences to 1 to 5 stars. language-model: "
+            "English sentences."
+        ),
     ] = "translate",
     seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",
@@ -56,48 +61,33 @@ def quickstart(
     It learns the built-in corpus, translates, is scored, and gets a page that shows every head.
     Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second it
     says how long here. The same command again resumes. With --task rating a classifier learns the
-    built-in ratings in a minute or two, and rates what it never saw.
+    built-in ratings in a minute or two, and rates what it never saw; with --task language-model a
+    decoder alone learns the English sentences, is scored in bits per byte, and writes some.
 
     Examples:
         tformer quickstart
         tformer quickstart -o runs/other --seed 2
         tformer quickstart --task rating
+        tformer quickstart --task language-model
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.recipe import load_recipe
     from tformer_cli.training.processes.launch import launched, one_error_per_node
-    from tformer_cli.workflows.quickstart import quickstart as workflow
 
     with one_error_per_node():
         if launched().world_size > 1:
             raise UsageError("torchrun: quickstart runs in one process; use `train quickstart`")
     prepare_torch(threads)
-    given = [] if seed is None else [f"training.seed={seed}"]
-    if task == "rating":
-        _rating(output or Path("runs/ratings"), load_recipe(RATINGS, given), device, quiet=quiet)
-        return
-    recipe = load_recipe(NAME, given)
+    chosen = QUICKSTARTS[task]
+    run = output or Path("runs", chosen.recipe)
+    recipe = load_recipe(chosen.recipe, [] if seed is None else [f"training.seed={seed}"])
+    module = import_module(f"tformer_cli.workflows.{chosen.workflow}")
     with training_progress(quiet=quiet) as view:
-        result = workflow(
-            output or Path("runs/quickstart"),
-            recipe=recipe,
-            device=device,
-            observers=[view],
-            progress=view.prepare,
-        )
-    show_quickstart(stdout_console(), result)
-
-
-def _rating(run: Path, recipe: "Recipe", device: str, *, quiet: bool) -> None:
-    """Trains and shows the classifier."""
-    from tformer_cli.cli.commands.training_progress import training_progress
-    from tformer_cli.workflows.quickstart_ratings import quickstart_ratings
-
-    with training_progress(quiet=quiet) as view:
-        result = quickstart_ratings(
+        result = getattr(module, chosen.workflow)(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )
-    show_ratings(stdout_console(), result, run)
+    show = chosen.show
+    show(stdout_console(), result, run)
 
 
 def show_ratings(console: "Console", result: "RatingsResult", run: Path) -> None:
@@ -131,7 +121,29 @@ def show_ratings(console: "Console", result: "RatingsResult", run: Path) -> None
         console.print(Text(line), soft_wrap=True)
 
 
-def show_quickstart(console: "Console", result: "QuickstartResult") -> None:
+def show_language_model(console: "Console", result: "LanguageModelResult", run: Path) -> None:
+    """Prints what a language model has written, its scores and the next commands."""
+    from rich.text import Text
+
+    for prompt, text in result.samples:
+        console.print(Text.assemble((prompt, "bold"), text, overflow="fold"))
+    scores = result.evaluation.scores
+    console.print(
+        f"\n{result.n_test:,} unseen sentences: [bold]{scores.bits_per_byte:.3f} bits per byte, "
+        f"perplexity {scores.perplexity:.1f}[/] a token\n"
+    )
+    for line in (
+        f"Every head of two sentences: open {result.page} in a browser. Next, try:",
+        f'  tformer generate {run} "The cat" --temperature 0.5',
+        f'  tformer inspect-logits {run} "The animal was tired." --lens',
+        "  tformer make-corpus corpus --pairs 20000",
+        f"  tformer evaluate {run} --text corpus/test.en",
+        "  tformer guide language-models   # your own texts",
+    ):
+        console.print(Text(line), soft_wrap=True)
+
+
+def show_quickstart(console: "Console", result: "QuickstartResult", run: Path) -> None:
     """Prints samples, scores and the next commands."""
     from rich.table import Table
     from rich.text import Text
@@ -148,7 +160,6 @@ def show_quickstart(console: "Console", result: "QuickstartResult") -> None:
     console.print(table)
     scores = ", ".join(f"{score.name} {score.value:.1f}" for score in result.evaluation.scores)
     console.print(f"\n{result.n_test:,} unseen test sentences: [bold]{scores}[/]\n")
-    run = result.training.run
     for line in next_commands(run, result.page):
         console.print(Text(line), soft_wrap=True)
 
@@ -164,3 +175,27 @@ def next_commands(run: Path, page: Path) -> list[str]:
         f"  tformer evaluate {run} --source corpus/test.en --reference corpus/test.fr",
         "  tformer guide training   # your own data",
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quickstart:
+    """A quickstart: what trains, and how its result is shown."""
+
+    recipe: str
+    """Name of the recipe, and of the run below `runs`."""
+    workflow: str
+    """Name of the workflow's function and of its module."""
+    show: Callable[["Console", Any, Path], None]
+    """Prints the result, given the run directory."""
+
+
+QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
+    {
+        "translate": Quickstart(recipe="quickstart", workflow="quickstart", show=show_quickstart),
+        "rating": Quickstart(recipe="ratings", workflow="quickstart_ratings", show=show_ratings),
+        "language-model": Quickstart(
+            recipe="sentences", workflow="quickstart_language_model", show=show_language_model
+        ),
+    }
+)
+"""The quickstarts by their tasks."""
