@@ -2,9 +2,11 @@
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from tformer_cli import algorithmic
 from tformer_cli.algorithmic import TASKS, generate_examples, split_of, write_examples
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import corpus_name, read_corpus
@@ -63,11 +65,13 @@ def test_the_same_seed_gives_the_same_strings_and_more_of_them_begin_alike():
     assert list(generate_examples("sort", 50, seed=2)) != one
 
 
-def test_there_is_an_end_to_strings():
+def test_there_is_an_end_to_strings(monkeypatch):
     with pytest.raises(DataError, match="pairs: must be 1 to 50,000 for algorithmic tasks"):
         next(iter(generate_examples("copy", 0)))
-    with pytest.raises(DataError, match="pairs: there are no more strings for brackets"):
-        list(generate_examples("brackets", 50_000))
+    few = replace(TASKS["copy"], draw=lambda rng: [rng.pick("abc")])
+    monkeypatch.setattr(algorithmic, "TASKS", {"few": few})
+    with pytest.raises(DataError, match="pairs: there are no more strings for few; ask for fewer"):
+        list(generate_examples("few", 10))
 
 
 def test_a_recipe_reads_them_as_pairs():

@@ -72,9 +72,10 @@ class Task:
         return ("txt", "label", "gold") if self.has_labels else ("source", "target", "align")
 
 
-def _strings_of(symbols: str, longest: int) -> Callable[[Choices], Sequence[str]]:
-    """Draws strings of 1 to `longest` symbols."""
-    return lambda rng: [rng.pick(symbols) for _ in range(rng.pick(range(1, longest + 1)))]
+def _strings_of(symbols: str, shortest: int, longest: int) -> Callable[[Choices], Sequence[str]]:
+    """Draws strings of so many symbols."""
+    lengths = range(shortest, longest + 1)
+    return lambda rng: [rng.pick(symbols) for _ in range(rng.pick(lengths))]
 
 
 def _drawn_brackets(rng: Choices) -> Sequence[str]:
@@ -122,15 +123,17 @@ def _balance(string: Sequence[str]) -> tuple[list[str], list[int]]:
 
 TASKS: Mapping[str, Task] = MappingProxyType(
     {
-        "copy": Task(draw=_strings_of("abcdefgh", 12), answer=lambda s: _picked(s, range(len(s)))),
+        "copy": Task(
+            draw=_strings_of("abcdefgh", 1, 12), answer=lambda s: _picked(s, range(len(s)))
+        ),
         "reverse": Task(
-            draw=_strings_of("abcdefgh", 12), answer=lambda s: _picked(s, range(len(s))[::-1])
+            draw=_strings_of("abcdefgh", 1, 12), answer=lambda s: _picked(s, range(len(s))[::-1])
         ),
         "sort": Task(
-            draw=_strings_of("0123456789", 10),
+            draw=_strings_of("0123456789", 1, 10),
             answer=lambda s: _picked(s, sorted(range(len(s)), key=s.__getitem__)),
         ),
-        "parity": Task(draw=_strings_of("0123456789", 6), answer=_parity, has_labels=True),
+        "parity": Task(draw=_strings_of("0123456789", 2, 6), answer=_parity, has_labels=True),
         "brackets": Task(draw=_drawn_brackets, answer=_balance, has_labels=True),
     }
 )

@@ -49,8 +49,8 @@ def make_corpus(
     The files are train, valid and test, each as .en and .fr (ordinary text), .tok.en and .tok.fr
     (words separated by spaces) and .align (gold alignments: Pharaoh links between those words).
     Ratings are .txt, .label (the stars) and .gold (places of the words that decide, from 0), and so
-    are parity (even or odd, as the sum of its digits is) and brackets (balanced or not). copy, reverse
-    and sort are .source, .target and .align (which symbol is from which).
+    are parity (even or odd, as the sum of its digits is) and brackets (balanced or not). copy,
+    reverse and sort are .source, .target and .align (which symbol is from which).
 
     Examples:
         tformer make-corpus corpus
