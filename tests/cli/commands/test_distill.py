@@ -44,7 +44,8 @@ def test_tables_are_on_stdout_and_all_else_on_stderr(recipe, tmp_path, in_proces
     assert lines[0] == "Systems"
     assert any(line.split()[:2] == ["int8", "student"] for line in lines)
     assert "Chosen of the teacher's translations" in lines
-    assert "translate train-0 (by " in done.stderr
+    assert "translate train-0: by " in done.stderr
+    assert "skipped" not in done.stderr
     assert f"{out}/report/report.html has it as a page" in done.stderr
     again = distill(recipe, "-o", out, "--quiet", "--format", "json")
     assert (again.exit_code, again.stderr) == (0, "")
@@ -77,7 +78,9 @@ def test_fresh_asks_before_anything_is_deleted(recipe, tmp_path, in_process):
     assert (out / "student/model.safetensors").exists()
     anew = distill(recipe, "-o", out, "--set", "distillation.int8=false", "--fresh", "--yes")
     assert anew.exit_code == 0
-    assert "select (the best by chrf): to do" in anew.stderr
+    assert "select: the best by chrf\n" in anew.stderr
+    said = distill(recipe, "-o", out, "--set", "distillation.int8=false").stderr
+    assert "select: the best by chrf; unchanged; skipped\n" in said
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from tformer_cli.workflows.training.start import completion
 from tformer_cli.workflows.translate import translate_lines
 
 IN_PROCESSES = "test_from_teacher_to_report_and_again_nothing"
-RUN = State.new, State.begun, State.changed
+DONE = State.new, State.begun, State.changed
 
 
 class Noted(Silent):
@@ -64,7 +64,7 @@ def run(make):
     def ran(*overrides, fresh=False):
         noted = Noted()
         report = distill(make(*overrides, display=noted), fresh=fresh)
-        return report, {name for name, state in noted.states.items() if state in RUN}
+        return report, {name for name, state in noted.states.items() if state in DONE}
 
     return ran
 
@@ -128,10 +128,12 @@ def test_only_what_a_change_concerns_is_done_again(run, texts):
     assert run('distillation.significance="paired-approximate-randomization"')[1] == {"report"}
     _, done = run("training.max_steps=5")
     assert done == {"student", "shortlist", "int8", "report"}
-    assert (out / "earlier/student-1/model.safetensors").read_bytes() == old
-    assert (out / "earlier/student-1/shortlist.safetensors").exists()
+    assert (out / "earlier/student-1/student/model.safetensors").read_bytes() == old
+    assert (out / "earlier/student-1/student/shortlist.safetensors").exists()
+    assert run()[1] == {"shortlist", "int8"}  # the student and the report are taken back
+    assert (out / "student/model.safetensors").read_bytes() == old
     _, done = run("distillation.shortlist=false")
-    assert done == {"student", "int8", "report"}
+    assert done == {"int8", "report"}
     assert not (out / "student/shortlist.safetensors").exists()
     assert not (out / "int8/shortlist.safetensors").exists()
 
@@ -257,6 +259,8 @@ def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monk
         (["data.valid=[]", "validation.metric='loss'"], RecipeError, "^distillation.test"),
         (['distillation.monolingual=["none.en"]'], DataError, "none.en: no such file"),
         (['data.train.0.source="none.en"'], DataError, "^data.train: no such file"),
+        (["distillation.test=[{tsv='blank.tsv'}]"], DataError, "^distillation.test: blank has no"),
+        (["distillation.test=[{source='train.en', target='blank.tsv'}]"], DataError, "different"),
         (
             ["distillation.original_weight=0", "distillation.distilled_weight=0"],
             RecipeError,
@@ -270,6 +274,7 @@ def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monk
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_done(make, texts, changes, error, message):
+    write_lines(texts / "blank.tsv", ["\tabc"])
     with pytest.raises(error, match=message):
         distill(make(*changes))
     assert not (texts / "out").exists()

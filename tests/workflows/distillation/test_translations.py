@@ -101,6 +101,7 @@ def test_a_begun_translation_of_another_text_is_not_continued(make, texts, monke
     assert translated(make()) == [State.changed]
     lines = (setup.directory / "translations/train-0.jsonl").read_text().splitlines()
     assert {json.loads(line)["source"] for line in lines} == {"A man sleeps."}
+    assert (setup.directory / "earlier/train-0-1/train-0.jsonl.part").exists()
 
 
 @pytest.mark.parametrize(

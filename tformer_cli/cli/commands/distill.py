@@ -18,7 +18,7 @@ from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import prepare_torch
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import DataError, RecipeError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,10 +92,10 @@ def distill(
         if fresh and not yes:
             _ask_before_removing(directory)
         report = workflow.distill(setup, fresh=fresh)
-    except DataError as error:
+    except (DataError, RecipeError) as error:
         if not str(error).startswith(("data.", "distillation.")):
             raise
-        raise DataError(f"{find_recipe(recipe)}: {error}") from error
+        raise type(error)(f"{find_recipe(recipe)}: {error}") from error
     if output_format == TextOrJson.json:
         write_line(json.dumps(asdict(report), ensure_ascii=False))
         return
@@ -114,7 +114,8 @@ class TerminalDisplay:
 
     def stage(self, stage: "Stage", state: "State") -> None:
         """Says what is done for a stage."""
-        note(f"{stage.name} ({stage.what}): {state.value}", quiet=self._quiet)
+        how = "" if state.is_first else f"; {state.value}"
+        note(f"{stage.name}: {stage.what}{how}", quiet=self._quiet)
 
     def say(self, text: str) -> None:
         """Says what takes long."""

@@ -9,6 +9,7 @@ from tformer_cli.files.lock import locked
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.workflows.distillation.report import (
     DistillationReport,
+    check_test_sets,
     read_report,
     report_stage,
 )
@@ -48,6 +49,7 @@ def plan_distillation(setup: Setup) -> Plan:
         TformerError: as `distill` raises it of inputs.
     """
     check(setup)
+    check_test_sets(setup)
     manifest = Manifest.read(setup.directory)
     recipe = student_recipe(setup)
     return Plan(
@@ -59,8 +61,8 @@ def plan_distillation(setup: Setup) -> Plan:
 def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
     """Trains a student on a teacher's translations, and reports on both.
 
-    Stages whose inputs have not changed are skipped, one that was interrupted is resumed. What
-    translations, students and reports were made of other inputs is kept in `earlier`.
+    Stages whose inputs have not changed are skipped, one that was interrupted is resumed. The
+    translations, students and reports of other inputs are kept in `earlier`.
 
     Args:
         setup: recipe and directory.
@@ -78,6 +80,7 @@ def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
         Interrupted: on SIGINT or SIGTERM while a student is trained; its state is saved.
     """
     check(setup)
+    check_test_sets(setup)
     directory, stages = setup.directory, stages_of(setup)
     make_directory(directory)
     with locked(directory):

@@ -138,6 +138,31 @@ class _Contestant:
     options: TranslatorOptions
 
 
+def check_test_sets(setup: Setup) -> None:
+    """Makes sure, before hours of work, that the report can be made of the test sets.
+
+    Raises:
+        DataError: if one cannot be read, or has nothing to translate.
+    """
+    _made_elsewhere(setup, read_test_sets(setup))
+
+
+def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
+    """Reads the pairs of each test set.
+
+    Raises:
+        DataError: if one cannot be read, or has nothing to translate.
+    """
+    found = {
+        name: list(read_corpus(corpus, setup.recipe.data.directory))
+        for name, corpus in _named_test_sets(setup.test_sets).items()
+    }
+    for name, pairs in found.items():
+        if not any(pair.source.strip() for pair in pairs):
+            raise DataError(f"distillation.test: {name} has no sentence; name another corpus")
+    return found
+
+
 def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
     """Makes the stage of the report.
 
@@ -215,18 +240,10 @@ def _choices(options: TranslatorOptions) -> list[str | None]:
 
 
 def _write_report(setup: Setup) -> None:
-    contestants = list(_contestants(setup))
-    pairs = {
-        name: list(read_corpus(corpus, setup.recipe.data.directory))
-        for name, corpus in _named_test_sets(setup.test_sets).items()
-    }
-    empty = next((name for name, found in pairs.items() if not found), None)
-    if empty is not None:
-        raise DataError(f"distillation.test: {empty} has no pairs; name another corpus")
+    contestants, pairs = list(_contestants(setup)), read_test_sets(setup)
+    made = _made_elsewhere(setup, pairs)
     lines = [pair.source for found in pairs.values() for pair in found]
     kept = [line for line in lines if line.strip()]
-    if not kept:
-        raise DataError("distillation.test: has no sentence to translate; name another corpus")
     systems = [System(model=str(one.models[0]), options=one.options) for one in contestants]
     total = ROUNDS * len(systems) * len(kept)
     with setup.display.lines("measuring", total) as progress:
@@ -237,8 +254,8 @@ def _write_report(setup: Setup) -> None:
         one.name: _with_blanks(lines, own[0]["texts"])
         for one, own in zip(contestants, runs, strict=True)
     }
-    if setup.config.test_translations:
-        texts = {"teacher": list(_made_elsewhere(setup, pairs)), **texts}
+    if made:
+        texts = {"teacher": made, **texts}
     settings = TestSettings(name=setup.config.significance)
     setup.display.say(f"testing {len(texts) - 1} of {len(texts)} systems")
     report = DistillationReport(
@@ -301,13 +318,16 @@ def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]
     return found
 
 
-def _made_elsewhere(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> Iterator[str]:
-    """Yields a teacher's translations of all test sets, from files."""
-    for file, (name, found) in zip(setup.config.test_translations, pairs.items(), strict=True):
+def _made_elsewhere(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
+    """Reads a teacher's translations of all test sets; empty if none were made elsewhere."""
+    read: list[str] = []
+    files = setup.config.test_translations
+    for file, (name, found) in zip(files, pairs.items() if files else (), strict=True):
         path = setup.file(file)
         made = [texts[0] for _, texts in read_translations(path)]
         check_counts([(str(path), len(made)), (name, len(found))])
-        yield from made
+        read += made
+    return read
 
 
 def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:

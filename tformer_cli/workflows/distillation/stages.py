@@ -3,12 +3,12 @@
 A stage names the content of its inputs by hashes. `distillation.json` records them when a stage
 begins, and the hashes of its outputs when it ends. A kill at any moment leaves a record that the
 next run continues from: a stage that was begun with the same inputs is resumed, one whose inputs
-have changed is done again.
+have changed is done again. What took long moves to `earlier`, and back if the inputs do.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,17 @@ class State(Enum):
 
     unchanged = "unchanged; skipped"
     begun = "begun; resumed"
+    kept = "made before; taken back"
+    """What it made of these inputs is in `earlier`."""
     new = "to do"
     changed = "changed; done again"
     later = "after the stages before it"
     """Its inputs are not there yet."""
+
+    @property
+    def is_first(self) -> bool:
+        """True if nothing was done for it before."""
+        return self in (State.new, State.later)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,8 @@ class Manifest:
     """Directory of the job."""
     stages: dict[str, Record] = field(default_factory=dict)
     """Those begun or done, by name."""
+    earlier: dict[str, tuple[str, Record]] = field(default_factory=dict)
+    """Directories in `earlier`, each with the stage that made its content and its record."""
 
     @staticmethod
     def read(directory: Path) -> "Manifest":
@@ -91,12 +100,10 @@ class Manifest:
         try:
             found = json.loads(read_regular(path, MIB))
             is_ours = found["schema"] == SCHEMA
-            stages = {
-                str(name): Record(
-                    inputs=dict(one["inputs"]),
-                    outputs=None if one["outputs"] is None else dict(one["outputs"]),
-                )
-                for name, one in found["stages"].items()
+            stages = {str(name): _record(one) for name, one in found["stages"].items()}
+            earlier = {
+                str(name): (str(one["stage"]), _record(one))
+                for name, one in found["earlier"].items()
             }
         except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
             is_ours = False
@@ -104,7 +111,7 @@ class Manifest:
             raise ArtifactError(
                 f"{path}: is damaged; start over with --fresh, or in another directory"
             )
-        return Manifest(directory, stages)
+        return Manifest(directory, stages, earlier)
 
     def write(self) -> None:
         """Writes the record.
@@ -112,23 +119,27 @@ class Manifest:
         Raises:
             ArtifactError: if it cannot be written.
         """
-        stages: dict[str, Any] = {
-            name: {"inputs": dict(one.inputs), "outputs": one.outputs}
-            for name, one in self.stages.items()
+        record = {
+            "schema": SCHEMA,
+            "stages": {name: asdict(one) for name, one in self.stages.items()},
+            "earlier": {
+                name: {"stage": stage, **asdict(one)} for name, (stage, one) in self.earlier.items()
+            },
         }
-        text = json.dumps({"schema": SCHEMA, "stages": stages}, ensure_ascii=False, indent=1)
+        text = json.dumps(record, ensure_ascii=False, indent=1)
         write_text(self.directory / MANIFEST, text + "\n")
 
     def state(self, stage: Stage, inputs: Mapping[str, str]) -> State:
         """Returns what is to be done for a stage with these inputs."""
         record = self.stages.get(stage.name)
-        if record is None:
-            return State.new
-        if record.inputs != inputs:
-            return State.changed
-        if record.outputs is None:
+        is_same = record is not None and record.inputs == inputs
+        if record is not None and is_same and record.outputs is None:
             return State.begun
-        return State.unchanged if record.outputs == self._outputs(stage) else State.changed
+        if record is not None and is_same and record.outputs == self._outputs(stage):
+            return State.unchanged
+        if self._kept(stage, inputs) is not None:
+            return State.kept
+        return State.new if record is None else State.changed
 
     def bring_up_to_date(self, stage: Stage, tell: Callable[[Stage, State], None]) -> None:
         """Does a stage, unless it is done.
@@ -147,9 +158,9 @@ class Manifest:
         if state is State.unchanged:
             return
         if state is not State.begun:
+            kept = self._kept(stage, inputs)
             self._put_away(stage)
-            self.stages[stage.name] = Record(inputs=inputs)
-            self.write()
+            self._take_back(stage, inputs, kept)
         # A kill may have fallen between the last rename and the record
         if not (stage.is_whole and (self.directory / stage.place).exists()):
             stage.run()
@@ -169,24 +180,60 @@ class Manifest:
             for name, file in zip(stage.files, files, strict=True)
         }
 
+    def _kept(self, stage: Stage, inputs: Mapping[str, str]) -> str | None:
+        """Name of the directory in `earlier` with what a stage made of these inputs, if any."""
+        for name, (made_by, record) in self.earlier.items():
+            is_same = made_by == stage.name and record.inputs == inputs
+            if is_same and (self.directory / EARLIER / name).is_dir():
+                return name
+        return None
+
     def _put_away(self, stage: Stage) -> None:
-        """Moves what a stage made of other inputs out of its place, or removes it."""
+        """Moves what a stage made of other inputs out of its place, or removes it.
+
+        First it is no longer recorded as the stage's: a kill in between costs its work at most.
+        """
         place = self.directory / stage.place
+        there = [path for path in (place, *parts_of(place)) if path.exists()]
+        record = self.stages.pop(stage.name, None)
+        keeps = stage.keeps_earlier and bool(there)
+        target = _free_name(self.directory / EARLIER, place.stem)
+        if keeps and record is not None:
+            self.earlier[target.name] = stage.name, record
+        self.write()
         try:
-            for part in parts_of(place):
-                part.unlink(missing_ok=True)
-            if not place.exists():
-                return
-            if stage.keeps_earlier:
-                earlier = self.directory / EARLIER
-                make_directory(earlier)
-                place.rename(_free_name(earlier, place.name))
-            elif place.is_dir():
-                remove_tree(place)
-            else:
-                place.unlink()
+            if keeps:
+                make_directory(target)
+            for path in there:
+                if keeps:
+                    path.rename(target / path.name)
+                elif path.is_dir():
+                    remove_tree(path)
+                else:
+                    path.unlink()
         except OSError as error:
             raise not_writable(place, error) from None
+
+    def _take_back(self, stage: Stage, inputs: Mapping[str, str], kept: str | None) -> None:
+        """Begins a stage, with what it made of the same inputs before, if that was kept."""
+        record = Record(inputs=inputs)
+        if kept is not None:
+            source, target = self.directory / EARLIER / kept, (self.directory / stage.place).parent
+            make_directory(target)
+            try:
+                for path in source.iterdir():
+                    path.rename(target / path.name)
+                source.rmdir()
+            except OSError as error:
+                raise not_writable(source, error) from None
+            del self.earlier[kept]
+        self.stages[stage.name] = record
+        self.write()
+
+
+def _record(values: Mapping[str, Any]) -> Record:
+    outputs = values["outputs"]
+    return Record(inputs=dict(values["inputs"]), outputs=None if outputs is None else dict(outputs))
 
 
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
