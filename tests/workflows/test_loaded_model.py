@@ -8,7 +8,7 @@ import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
-from itertools import count
+from itertools import chain, count
 
 import numpy as np
 import pytest
@@ -18,6 +18,8 @@ import tformer_cli
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
 from tformer_cli.workflows import loaded_model
+from tformer_cli.workflows.classify import classify_lines, open_classifier
+from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
@@ -88,6 +90,139 @@ def test_several_threads_get_what_each_would_get_alone(loaded):
             assert one.result() == alone[name], name
 
 
+def test_a_classifier_labels_as_the_workflow_does(classifier):
+    loaded = tformer_cli.load(classifier, device="cpu")
+    opened = open_classifier(classifier, device="cpu")
+    expected = list(chain.from_iterable(classify_lines(opened, LINES)))
+    assert [one.label for one in expected][1] == ""
+    assert list(loaded.classify(LINES)) == expected
+    assert list(loaded.classify(iter(LINES), buffer_lines=1)) == expected
+    with pytest.raises(DataError, match=r"line 2: has \d+ tokens"):
+        list(loaded.classify(["a", "A man " * 99], too_long="error"))
+
+
+def test_a_language_model_generates_as_the_workflow_does(language_model):
+    loaded = tformer_cli.load(language_model, device="cpu", seed=5)
+    prompts = ["A man", "Two dogs", "the", "A woman"]
+    fixed = {"device": "cpu", "seed": 5}
+    assert list(loaded.generate()) == generate_texts(language_model, **fixed)
+    for search in (
+        {"max_length": 6},
+        {"max_length": 6, "n_best": 2, "temperature": 0.5},
+        {"max_length": 6, "beam_size": 3},
+        {"max_length": 20, "stops": [" "]},
+    ):
+        expected = generate_texts(language_model, prompts, **fixed, **search)
+        assert list(loaded.generate(prompts, **search)) == expected
+        assert list(loaded.generate(prompts, buffer_prompts=1, **search)) == expected
+    with pytest.raises(UsageError, match="--coverage-penalty"):
+        loaded.generate(prompts, coverage_penalty=1.0)
+    with pytest.raises(UsageError, match="--stop: is empty"):
+        loaded.generate(prompts, stops=[""])
+
+
+def test_a_model_of_another_task_says_what_it_is(model, classifier, language_model):
+    labels, writes = (tformer_cli.load(one, device="cpu") for one in (classifier, language_model))
+    translates = tformer_cli.load(model, device="cpu")
+    for call in (labels.translate, labels.generate, labels.heads):
+        with pytest.raises(ArtifactError, match=r"is a classifier, .* `tformer classify`"):
+            call(LINES)
+    for call in (lambda lines: writes.score(lines, lines), writes.translate, writes.classify):
+        with pytest.raises(ArtifactError, match=r"is a language model, .* `tformer generate`"):
+            call(LINES)
+    for call in (translates.classify, translates.generate):
+        with pytest.raises(ArtifactError, match=r"is a translation model; use `tformer translate`"):
+            call(LINES)
+    with pytest.raises(UsageError, match="beam_size: is not a setting of a classifier; omit it"):
+        tformer_cli.load(classifier, beam_size=3)
+
+
+FORKED = """
+import os, signal, sys, threading, time
+import tformer_cli
+
+path, n_threads, computes = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "computes"
+lines = ["A man sleeps.", "Two dogs run in the snow.", "the street"] * 40
+model = tformer_cli.load(path, device="cpu", precision="float32", threads=n_threads)
+
+def translated():
+    return [one.text for one in model.translate(lines, buffer_lines=20)]
+
+expected, is_over = translated(), False
+
+def compute():
+    while not is_over:
+        assert translated() == expected
+
+threads = [threading.Thread(target=compute) for _ in range(4 if computes else 0)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(3):
+    time.sleep(0.05)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(0 if translated() == expected else 9)
+    statuses.append(os.waitpid(child, 0)[1])
+is_over = True
+for thread in threads:
+    thread.join()
+print(statuses, translated() == expected)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.parametrize("parent", ["waits", "computes"])
+def test_a_forked_child_gets_what_its_parent_gets(model, kernels, parent):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(model), "2", parent],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 0, 0] True\n", "")
+
+
+GROWTH = """
+import gc, sys, tracemalloc
+import tformer_cli
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+model = tformer_cli.load(sys.argv[1], device="cpu", precision="float32")
+lines = ["A man sleeps.", "Two dogs run in the snow.", "", "the street"]
+
+def call(n_calls):
+    for number in range(n_calls):
+        list(model.translate(lines, beam_size=1 + number % 4))
+        list(model.score(lines, lines))
+        if number % 10 == 0:
+            list(model.heads(lines[:1]))
+    gc.collect()
+
+call(100)
+tracemalloc.start()
+call(100)
+before, held = resident(), tracemalloc.get_traced_memory()[0]
+call(1000)
+print(resident() - before, tracemalloc.get_traced_memory()[0] - held)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
+def test_memory_does_not_grow_with_calls(model):
+    command = [sys.executable, "-c", GROWTH, str(model)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    resident, python_objects = map(int, done.stdout.split())
+    assert resident < 4_000_000
+    assert python_objects < 100_000
+
+
 def test_results_come_while_lines_are_still_being_made(loaded):
     made = []
 
@@ -151,8 +286,12 @@ def state_of_the_process():
     }
 
 
-def test_nothing_of_the_process_is_changed(model, capfd):
+def test_nothing_of_the_process_is_changed(model, classifier, language_model, capfd):
     before = state_of_the_process()
+    list(tformer_cli.load(classifier, device="cpu").classify(LINES))
+    writer = tformer_cli.load(language_model, device="cpu", seed=4)
+    list(writer.generate(["A man"], max_length=5))
+    list(writer.generate(["A man"], max_length=5, beam_size=2))
     one = tformer_cli.load(model, device="cpu", threads=2, seed=3)
     list(one.translate(LINES, sampling=True, temperature=0.5))
     list(one.translate(LINES, beam_size=2))

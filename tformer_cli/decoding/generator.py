@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,15 @@ class Generator:
         Raises:
             UsageError: if no engine can search so, or a text to stop at is empty.
         """
+        self._prompted = PromptedModel(model)
+        self._searcher = Searcher(self._prompted, engines, before_batch)
+        self._side = tokenizer.target
+        self._begin = (BOS_ID,) if target_bos else ()
+        self._has_beginning = target_bos or target_eos
+        self._seed = seed
+        self._choose(config, stops)
+
+    def _choose(self, config: DecodingConfig, stops: Sequence[str]) -> None:
         if not all(stops):
             raise UsageError("--stop: is empty; name the text that ends what is written")
         self.config = replace(
@@ -110,14 +120,18 @@ class Generator:
             max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
             max_length_ratio=ANY_RATIO,
         )
-        self._prompted = PromptedModel(model)
-        self._searcher = Searcher(self._prompted, engines, before_batch)
-        self._side = tokenizer.target
-        self._begin = (BOS_ID,) if target_bos else ()
-        self._has_beginning = target_bos or target_eos
-        self._seed = seed
         self._stops = tuple(stops)
         self._searcher.check(self.config, Sentence(tokens=()))
+
+    def with_config(self, config: DecodingConfig, stops: Sequence[str]) -> Generator:
+        """Makes a generator that searches and stops otherwise, with the same engines.
+
+        Raises:
+            UsageError: if no engine can search so, or a text to stop at is empty.
+        """
+        other = copy(self)
+        other._choose(config, stops)
+        return other
 
     def generate(
         self,

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from weakref import WeakSet
 
+from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, read_config, task_kind
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.translator import BUFFER_LINES
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.wording import did_you_mean, suggestions
-from tformer_cli.workflows.opening.settings import TranslatorOptions
-from tformer_cli.workflows.opening.translator import Opened, open_translator, overridden
+from tformer_cli.workflows.classify import OpenedClassifier, open_classifier
+from tformer_cli.workflows.generate import BUFFER_PROMPTS
+from tformer_cli.workflows.opening.generator import (
+    OpenedGenerator,
+    generation_config,
+    open_generator,
+)
+from tformer_cli.workflows.opening.settings import TranslatorOptions, split_options
+from tformer_cli.workflows.opening.translator import (
+    Opened,
+    open_translator,
+    overridden,
+    resolved,
+)
 from tformer_cli.workflows.score import PAIRS_AT_ONCE, ScoreCounts, aligned_pairs, scored_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tformer_cli.decoding.config import DecodingOverrides
+    from tformer_cli.decoding.generator import Generation
     from tformer_cli.decoding.translator import Translation, Translator
     from tformer_cli.inspection.capture.heads import CaptureMode
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.inspection.weighting.weighting import WeightingName
+    from tformer_cli.workflows.classify import LabelledText, TooLong
     from tformer_cli.workflows.inspection.heads import HeadInspector
     from tformer_cli.workflows.score import ScoredPair
 
@@ -35,32 +54,91 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
         if name not in known:
             guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
             raise UsageError(f"{name}: is not a setting of a loaded model; {guess}")
-    return LoadedModel(open_translator(model, **options), options)
+    path = resolved(model, split_options(options)[0])
+    task = read_config(path).task if (path / CONFIG).is_file() else "translate"
+    if task == "language-model":
+        return LoadedModel(open_generator(path, **options), options)
+    if task != "classify":
+        return LoadedModel(open_translator(path, **options), options)
+    for name, value in options.items():
+        if name not in OF_CLASSIFIERS and value is not None:
+            raise UsageError(f"{name}: is not a setting of a classifier; omit it")
+    given: dict[str, Any] = dict(options)
+    return LoadedModel(open_classifier(path, **given), options)
+
+
+class _Forks:
+    """Locks that a fork waits for: a child has the locks of all threads, but one thread only."""
+
+    def __init__(self) -> None:
+        self._locks: WeakSet[Any] = WeakSet()
+        self._of_set = RLock()
+        self._held: list[Any] = []
+
+    def add(self, lock: Any) -> None:  # noqa: ANN401 - threading's locks have no type
+        """Adds a lock, for as long as there is somebody else who has it."""
+        with self._of_set:
+            self._locks.add(lock)
+
+    def before(self) -> None:
+        """Acquires all of them."""
+        self._of_set.acquire()
+        self._held = [self._of_set, *self._locks]
+        for lock in self._held[1:]:
+            lock.acquire()
+
+    def after(self) -> None:
+        """Releases them, in the parent and in the child."""
+        held, self._held = self._held, []
+        for lock in reversed(held):
+            lock.release()
+
+
+_forks = _Forks()
+# What is registered last is called first. The library of thread pools has a lock for forks, too,
+# which whoever computes asks for: it must be acquired after ours.
+importlib.import_module("concurrent.futures.thread")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_forks.before, after_in_parent=_forks.after, after_in_child=_forks.after
+    )
+
+OF_CLASSIFIERS = ("device", "precision", "tell", "before_torch")
+"""Settings that a classifier has."""
+AnyOpened = Opened | OpenedClassifier | OpenedGenerator
+Result = TypeVar("Result")
 
 
 class LoadedModel:
-    """A model that translates, scores and shows its heads.
+    """A model to call: what it was trained for, it does.
+
+    A translation model translates, scores and shows its heads; a classifier classifies; a language
+    model generates. Methods of another task raise an `ArtifactError` that says what the model is.
 
     Methods check their settings at once and return iterators, which compute when they are asked for
     a result and read no more than a buffer ahead. Several threads may use the same model: it
     computes for one of them at a time, a buffer or a sentence, and each gets what it would get
-    alone. One iterator belongs to one thread.
+    alone. One iterator belongs to one thread. A process may be forked meanwhile: that waits for the
+    buffer that is being computed, and the model works in both.
     """
 
-    def __init__(self, opened: Opened, options: TranslatorOptions | None = None) -> None:
+    def __init__(self, opened: AnyOpened, options: TranslatorOptions | None = None) -> None:
         """Takes an opened model.
 
         Args:
-            opened: from `open_translator`; the functions of `tformer_cli.workflows` take it, too.
+            opened: from `open_translator`, `open_classifier` or `open_generator`; the functions of
+                `tformer_cli.workflows` take it, too.
             options: that it was opened with.
         """
         self.opened = opened
         """The model as the workflows know it."""
         self._options = options or {}
-        is_shown = opened.precision == "float32" and opened.engine in ("tformer", "torch")
-        self._for_inspection: Opened | None = opened if is_shown else None
+        self._for_inspection: Opened | None = None
+        if isinstance(opened, Opened) and opened.precision == "float32":
+            self._for_inspection = opened if opened.engine in ("tformer", "torch") else None
         # One at a time: engines have buffers of their own, and taps listen to whoever computes
         self._lock = RLock()
+        _forks.add(self._lock)
 
     def __repr__(self) -> str:
         opened = self.opened
@@ -85,21 +163,28 @@ class LoadedModel:
             ValueError: if `buffer_lines` is not positive.
             UsageError: if a setting is impossible.
         """
+        translator = self._translator(self._translating(), search)
+        return self._computed(translator.translate, given_lines(lines), buffer_lines)
+
+    def _computed(
+        self,
+        compute: Callable[[list[str], int], list[Result]],
+        lines: Iterator[str],
+        buffer_lines: int,
+    ) -> Iterator[Result]:
+        """Computes the results of lines, a buffer at a time, once they are asked for."""
         if buffer_lines < 1:
             raise ValueError(f"buffer_lines: must be at least 1, but is {buffer_lines}")
-        return self._translations(
-            self._translator(self.opened, search), given_lines(lines), buffer_lines
-        )
 
-    def _translations(
-        self, translator: Translator, lines: Iterator[str], buffer_lines: int
-    ) -> Iterator[Translation]:
-        first = 0
-        while buffer := list(islice(lines, buffer_lines)):
-            with self._lock:
-                found = translator.translate(buffer, first)
-            yield from found
-            first += len(buffer)
+        def results() -> Iterator[Result]:
+            first = 0
+            while buffer := list(islice(lines, buffer_lines)):
+                with self._lock:
+                    found = compute(buffer, first)
+                yield from found
+                first += len(buffer)
+
+        return results()
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[ScoredPair]:
         """Scores translations that are given, by forced decoding.
@@ -113,15 +198,79 @@ class LoadedModel:
             DataError: while it is read, if one side has more lines.
         """
         return self._scores(
-            aligned_pairs(given_lines(sources, "sources"), given_lines(targets, "targets"))
+            self._translating(),
+            aligned_pairs(given_lines(sources, "sources"), given_lines(targets, "targets")),
         )
 
-    def _scores(self, pairs: Iterator[tuple[str, str]]) -> Iterator[ScoredPair]:
+    def _scores(self, opened: Opened, pairs: Iterator[tuple[str, str]]) -> Iterator[ScoredPair]:
         counts = ScoreCounts()
         while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
             with self._lock:
-                found = scored_pairs(self.opened, buffer, counts)
+                found = scored_pairs(opened, buffer, counts)
             yield from found
+
+    def classify(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        too_long: TooLong = "truncate",
+    ) -> Iterator[LabelledText]:
+        """Labels texts as they come, in order; a blank one gets no label.
+
+        Args:
+            lines: the texts.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no classifier.
+            DataError: while it is read, if a text is too long and `too_long` is "error".
+        """
+        if not isinstance(self.opened, OpenedClassifier):
+            raise self._other_task()
+        label = partial(self.opened.label, too_long=too_long)
+        return self._computed(
+            lambda texts, first: label(texts, first_index=first), given_lines(lines), buffer_lines
+        )
+
+    def generate(
+        self,
+        prompts: Iterable[str] = ("",),
+        *,
+        stops: Sequence[str] = (),
+        buffer_prompts: int = BUFFER_PROMPTS,
+        **search: Unpack[DecodingOverrides],
+    ) -> Iterator[Generation]:
+        """Continues prompts as they come, in order; an empty one is the beginning of a text.
+
+        Args:
+            prompts: the prompts.
+            stops: texts that end what is written.
+            buffer_prompts: prompts that are batched together; 1 answers one by one.
+            **search: settings of this call's search or sampling, such as `max_length`, `top_p`.
+
+        Raises:
+            TypeError: if the prompts are one string, or hold something else.
+            ValueError: if `buffer_prompts` is not positive.
+            ArtifactError: if the model is no language model.
+            UsageError: if a setting is impossible; while it is read, if a prompt is empty and the
+                model knows no beginning of texts.
+        """
+        if not isinstance(self.opened, OpenedGenerator):
+            raise self._other_task()
+        generator = self.opened.generator
+        if search or stops:
+            tell = self._options.get("tell")
+            config = generation_config(generator.config, tell, **search)
+            generator = generator.with_config(config, stops)
+        return self._computed(
+            lambda texts, first: generator.generate(texts, range(first, first + len(texts))),
+            given_lines(prompts, "prompts"),
+            buffer_prompts,
+        )
 
     def heads(
         self,
@@ -175,7 +324,18 @@ class LoadedModel:
                 record = inspector.inspect_line(index, line, target)
             yield record
 
+    def _translating(self) -> Opened:
+        """The opened model, if it is of translation."""
+        if not isinstance(self.opened, Opened):
+            raise self._other_task()
+        return self.opened
+
+    def _other_task(self) -> ArtifactError:
+        directory = self.opened.directory
+        return ArtifactError(f"{directory.path}: {COMMANDS[task_kind(directory.config)]}")
+
     def _opened_for_inspection(self) -> Opened:
+        self._translating()
         if self._for_inspection is None:
             options: dict[str, Any] = {**self._options, "precision": "float32"}
             options["engine"] = "tformer"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
@@ -17,7 +18,7 @@ from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import count_of_lines, warn_of_bytes, warn_of_lengths
-from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.lines import LineCounts, check_file
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -127,11 +128,69 @@ class WorkerOptions:
         ),
     ] = None
 
-    def engine(self, threads: int) -> "BulkEngine":
-        """Makes what translates the shards."""
+    cluster: Annotated[
+        str | None,
+        option(
+            "Dask scheduler whose workers translate instead; they must see the model, the sources "
+            "and DIR under the same paths. Needs the extra cluster.",
+            panel=LARGE_JOBS,
+            shown="none",
+            metavar="HOST:PORT",
+        ),
+    ] = None
+    tls_ca: Annotated[
+        str | None,
+        option(
+            "Certificate of the authority that scheduler and workers trust, in PEM format.",
+            panel=LARGE_JOBS,
+            shown="no TLS",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    tls_cert: Annotated[
+        str | None,
+        option(
+            "Certificate of this program for the scheduler.",
+            panel=LARGE_JOBS,
+            shown="no TLS",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    tls_key: Annotated[
+        str | None,
+        option(
+            "Key of the certificate.", panel=LARGE_JOBS, shown="in the same file", metavar="FILE"
+        ),
+        PathRole.reads_file,
+    ] = None
+
+    def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
+        """Makes what translates the shards.
+
+        Raises:
+            UsageError: if options exclude each other, or the extra is missing.
+        """
+        from tformer_cli.workflows.bulk.cluster import DaskCluster, TlsFiles
         from tformer_cli.workflows.bulk.processes import LocalProcesses
 
-        return LocalProcesses(self.workers, threads)
+        files = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
+        given = [name for name, file in files.items() if file is not None]
+        if self.cluster is None:
+            if given:
+                raise UsageError(f"{given[0]}: is for a cluster; add --cluster HOST:PORT")
+            return LocalProcesses(self.workers, threads)
+        if self.workers is not None:
+            raise UsageError("--workers: are processes of this machine; omit it or --cluster")
+        for name in given:
+            check_file(str(files[name]))
+        if given and not (self.tls_ca and self.tls_cert):
+            raise UsageError(f"{given[0]}: TLS needs --tls-ca and --tls-cert; name both")
+        tls = None
+        if self.tls_ca and self.tls_cert:
+            tls = TlsFiles(ca=self.tls_ca, certificate=self.tls_cert, key=self.tls_key)
+        return DaskCluster(self.cluster, tls, partial(note, quiet=quiet))
 
 
 @takes_decoding_options
@@ -162,6 +221,7 @@ def translate_corpus(
         tformer translate-corpus runs/mine news.txt -o news.fr --workers 4
         tformer translate-corpus runs/mine a.jsonl b.jsonl.gz -o out --source-field text.en
         tformer translate-corpus runs/mine reviews.parquet -o out --target-field text_fr
+        tformer translate-corpus runs/mine big.en -o out --cluster node1:8786
     """
     from tformer_cli.workflows.bulk.translate_corpus import (
         BulkOptions,
@@ -176,7 +236,7 @@ def translate_corpus(
     }  # fmt: skip
     with _shown(quiet=quiet) as (scanned, progress):
         bulk = BulkOptions(
-            workers=workers.engine(options.threads),
+            workers=workers.engine(options.threads, quiet=quiet),
             glossary=constraints.terms(),
             scanned=scanned,
             progress=progress,

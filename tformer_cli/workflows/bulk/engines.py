@@ -26,6 +26,8 @@ class Event:
     """Rows of the shard that are translated."""
     answer: dict[str, Any] | None = None
     """Of "done": what `translate_shard` returned."""
+    seconds: float = 0.0
+    """Of "done": the time that the shard took, where the worker's start is not known."""
     reason: str = ""
     """Of "lost" and "given up": the end of the worker, in words."""
 

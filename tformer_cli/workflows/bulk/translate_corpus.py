@@ -200,6 +200,7 @@ def _run(
             _follow(event, state, plan)
             if event.answer is not None:
                 check_answer(event.answer)
+                _check_shared(directory.path / plan.shards[event.number].file, event)
                 directory.add(event.number, event.answer)  # type: ignore[arg-type]
             elif event.kind == "lost":
                 file = plan.shards[event.number].file
@@ -214,9 +215,22 @@ def _run(
         )
 
 
+def _check_shared(file: Path, event: Event) -> None:
+    """Checks that what a worker has written is here.
+
+    Raises:
+        TformerError: if it is not.
+    """
+    if not file.is_file():
+        raise TformerError(
+            f"{file}: worker {event.worker} has written it, but it is not here; name a directory "
+            "on a file system that all workers share"
+        )
+
+
 def _follow(event: Event, state: BulkState, plan: CorpusPlan) -> None:
     """Counts what a worker has done."""
-    since, rows = state.workers.get(event.worker, (monotonic(), 0))
+    since, rows = state.workers.get(event.worker, (monotonic() - event.seconds, 0))
     if event.kind == "rows":
         state.running[event.number] = state.at_work[event.worker] = event.rows
     else:

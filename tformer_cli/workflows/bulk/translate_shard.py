@@ -20,6 +20,7 @@ from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageErro
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
+from tformer_cli.version import __version__
 from tformer_cli.workflows.bulk.line_files import read_rows, written
 from tformer_cli.workflows.bulk.shards import LINE_KINDS, Task
 from tformer_cli.workflows.opening.translator import Opened, open_translator
@@ -52,7 +53,12 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
     if "ensemble" in named:
         named["ensemble"] = [str(Path(one).absolute()) for one in named["ensemble"]]
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
-    about = {"model": str(model.absolute()), "options": named, "glossary": terms}
+    about = {
+        "version": __version__,
+        "model": str(model.absolute()),
+        "options": named,
+        "glossary": terms,
+    }
     return json.dumps(about, sort_keys=True)
 
 
@@ -106,6 +112,11 @@ def _failure(error: Exception) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _opened(opening: str) -> tuple[Opened, list[str]]:
     about = json.loads(opening)
+    if about["version"] != __version__:
+        raise UsageError(
+            f"--cluster: a worker has tformer {__version__}, not {about['version']}; install the "
+            "same for every worker"
+        )
     options: dict[str, Any] = about["options"]
     if "adapter" in options:
         options["adapter"] = Path(options["adapter"])

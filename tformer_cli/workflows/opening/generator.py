@@ -15,12 +15,17 @@ from tformer_cli.workflows.opening.stored_model import DirectoryModel
 from tformer_cli.workflows.opening.translator import device_of, overridden, resolved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import torch
 
-    from tformer_cli.decoding.config import Engine, PrecisionChoice
+    from tformer_cli.decoding.config import (
+        DecodingConfig,
+        DecodingOverrides,
+        Engine,
+        PrecisionChoice,
+    )
     from tformer_cli.model.config import Precision
     from tformer_cli.workflows.opening.settings import TranslatorOptions
 
@@ -64,8 +69,6 @@ def open_generator(
         ArtifactError: if the model directory cannot be used, or the model is of another task.
     """
     settings, overrides = split_options(options)
-    if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
-        overrides["sampling"] = False
     place = device_of(settings)
     directory, weights = read_model_directory(
         resolved(model, settings),
@@ -76,9 +79,7 @@ def open_generator(
     )
     if settings.engine == "ctranslate2":
         raise UsageError("--engine ctranslate2: it is exported translation models alone; omit it")
-    decoding = overridden(directory.decoding, settings.tell, **overrides)
-    if decoding.coverage_penalty:
-        raise UsageError("--coverage-penalty: there is no source to cover; omit it")
+    decoding = generation_config(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
     directory = in_precision(directory, precision, settings, may_change=True)
     torch_precision: Precision = "bfloat16" if precision == "bfloat16" else "float32"
@@ -106,3 +107,23 @@ def open_generator(
         precision=precision,
         engine=settings.engine,
     )
+
+
+def generation_config(
+    config: DecodingConfig,
+    tell: Callable[[str], None] | None = None,
+    **overrides: Unpack[DecodingOverrides],
+) -> DecodingConfig:
+    """Replaces the fields that are given, as `overridden` does.
+
+    A beam size without `sampling` asks for a search.
+
+    Raises:
+        UsageError: if a setting is impossible.
+    """
+    if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
+        overrides["sampling"] = False
+    chosen = overridden(config, tell, **overrides)
+    if chosen.coverage_penalty:
+        raise UsageError("--coverage-penalty: there is no source to cover; omit it")
+    return chosen
