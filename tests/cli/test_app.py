@@ -267,7 +267,7 @@ def test_every_output_option_refuses_an_empty_name(tmp_path, monkeypatch):
 def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
     monkeypatch, tmp_path, signals, status, said
 ):
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("why")
 
     monkeypatch.setattr("tformer_cli.cli.app._signals", signals)
@@ -280,7 +280,7 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
 
 @pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
 def test_too_little_memory_is_one_line(tmp_path, monkeypatch, error):
-    def fail(*_):
+    def fail(*_, **__):
         raise error
 
     monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)

@@ -129,8 +129,8 @@ def test_commands_stand_in_panels():
     names = re.findall(r"│ ([a-z-]+)  ", shown)
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
-    assert names[10:14] == ["translate", "translate-corpus", "generate", "classify"]
-    assert names[14:19] == ["fill", "embed", "evaluate", "compare", "score"]
+    assert names[10:15] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
+    assert names[15:19] == ["classify", "generate", "fill", "embed"]
     assert names[19:24] == ["info", "import", "export", "shortlist", "benchmark"]
     assert names[24] == "inspect-heads"
 
@@ -150,7 +150,7 @@ def test_common_options_come_first():
 
 def test_the_usage_names_required_parameters():
     shown = screen(("inspect-ablate",), 200).splitlines()[0]
-    assert shown == "Usage: tformer inspect-ablate [OPTIONS] --source FILE --reference FILE MODEL"
+    assert shown == "Usage: tformer inspect-ablate [OPTIONS] --source FILE MODEL"
     shown = screen(("tokenize", "train"), 200).splitlines()[0]
     assert shown == "Usage: tformer tokenize train [OPTIONS] --output FILE FILE…"
 

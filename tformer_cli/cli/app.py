@@ -16,7 +16,15 @@ from typer.exceptions import TyperException
 
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.console import error_line
-from tformer_cli.cli.help_screen import DEPLOY, EXAMPLES, LOOK_INSIDE, START, TRAIN, TRANSLATE
+from tformer_cli.cli.help_screen import (
+    DEPLOY,
+    EXAMPLES,
+    LOOK_INSIDE,
+    OTHER_TASKS,
+    START,
+    TRAIN,
+    TRANSLATE,
+)
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.errors import TformerError
@@ -194,13 +202,13 @@ COMMANDS = {
     "tokenize": TRAIN,
     "translate": TRANSLATE,
     "translate-corpus": TRANSLATE,
-    "generate": TRANSLATE,
-    "classify": TRANSLATE,
-    "fill": TRANSLATE,
-    "embed": TRANSLATE,
     "evaluate": TRANSLATE,
     "compare": TRANSLATE,
     "score": TRANSLATE,
+    "classify": OTHER_TASKS,
+    "generate": OTHER_TASKS,
+    "fill": OTHER_TASKS,
+    "embed": OTHER_TASKS,
     "info": DEPLOY,
     "import": DEPLOY,
     "export": DEPLOY,

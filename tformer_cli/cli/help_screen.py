@@ -29,9 +29,9 @@ COMMON_FIRST = (
     *("--output", "--beam-size", "--n-best", "--format"),
 )
 """First options of the panel Common, in order."""
-START, TRAIN, TRANSLATE = "Start", "Train", "Translate"
+START, TRAIN, TRANSLATE, OTHER_TASKS = "Start", "Train", "Translate", "Other tasks"
 DEPLOY, LOOK_INSIDE = "Deploy", "Look inside"
-COMMAND_PANELS = (START, TRAIN, TRANSLATE, DEPLOY, LOOK_INSIDE)
+COMMAND_PANELS = (START, TRAIN, TRANSLATE, OTHER_TASKS, DEPLOY, LOOK_INSIDE)
 """Panels of commands, in their order."""
 
 EXAMPLES = "\n\nExamples:\n"

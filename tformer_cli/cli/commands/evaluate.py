@@ -151,14 +151,14 @@ def evaluate(
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
 ) -> None:
-    """Score translations: BLEU, chrF and TER by sacreBLEU.
+    """Score translations (BLEU, chrF, TER), labels or texts.
 
-    Scores are on raw, detokenized text. With MODEL and --source, MODEL first translates the source;
-    its loss per token (natural logarithm) and perplexity on the first reference are measured too.
-    Otherwise --hypothesis is scored. A classifier labels the source: accuracy, precision, recall
-    and F1 of each label, their mean (macro F1) and the confusion matrix; one of images takes them
-    and their labels from --images, or names from --source. Of a language model --text
-    has its loss, perplexity and bits per byte.
+    Scores are sacreBLEU's, on raw, detokenized text. With MODEL and --source, MODEL first
+    translates the source; its loss per token (natural logarithm) and perplexity on the first
+    reference are measured too. Otherwise --hypothesis is scored. A classifier labels the source:
+    accuracy, precision, recall and F1 of each label, their mean (macro F1) and the confusion
+    matrix; one of images takes them and their labels from --images, or names from --source. Of a
+    language model --text has its loss, perplexity and bits per byte.
 
     Examples:
         tformer evaluate runs/quickstart -i corpus/test.en --reference corpus/test.fr
