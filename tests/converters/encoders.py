@@ -55,8 +55,8 @@ def byte_pieces():
     return tokenizer
 
 
-def random_model(kind, head, size, **changes):
-    """A model of transformers with all parameters random."""
+def random_model(kind, head, size, *, std=0.3, **changes):
+    """A model of transformers with all parameters random, or, with std 0, as training begins."""
     name, shape = KINDS[kind]
     config_class = getattr(transformers, f"{name}Config")
     epsilon = {} if kind == "distilbert" else {"layer_norm_eps": 1e-3}
@@ -65,11 +65,11 @@ def random_model(kind, head, size, **changes):
     )
     torch.manual_seed(3)
     model = getattr(transformers, f"{name}{head}")(config).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
+    for parameter in model.parameters() if std else ():
+        torch.nn.init.normal_(parameter, std=std)
     if config.tie_word_embeddings:
         model.tie_weights()
-    elif head == "ForMaskedLM":  # one bias under two names
+    elif head == "ForMaskedLM" and std:  # one bias under two names
         model.cls.predictions.bias.data.copy_(model.cls.predictions.decoder.bias)
     return model
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import (
     LARGEST_CONFIG,
+    MODELS,
     TOKENIZER,
     WEIGHTS,
     ImportOrigin,
@@ -22,12 +23,13 @@ from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.adapter_config import adapted_parts
+from tformer_cli.model.config import Head
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.training.tasks import TASKS, task_of
+from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 FREE = ("dropout", "attention_dropout", "activation_dropout")
 """Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
+FREE_OF_HEADS = ("pooling", "pooler", "unit_length")
+"""The same where the run puts a head of its own on an encoder."""
+HEADS: Mapping[str, Head] = {"classify": "labels", "masked": "tokens"}
+"""Heads of the tasks that encoders alone are trained for."""
+_OF_HEADS = ("output_", "pooler.", "transform.", "transform_norm.")
+"""Beginnings of the names of weights that belong to a head."""
 IMPORTED = "imported.json"
 """Record of a run that starts from an imported model: what that was imported from."""
 PEAK_SHARE = 0.1
@@ -236,14 +244,21 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
     torch.manual_seed(recipe.training.seed)
     model = task_of(recipe).new_model(recipe.model, vocab_size)
     if recipe.start.model and loads:
-        load_start(model, recipe.start)
+        load_start(model, recipe.start, recipe.task.labels)
     if recipe.adapter.rank:
         add_low_ranks(model, recipe.adapter)
     return model
 
 
-def load_start(model: "Model", start: StartConfig) -> None:
+def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ()) -> None:
     """Gives a model the weights that its run starts from; new tokens get the mean of the others.
+
+    A head of another kind, or of other labels, keeps the weights that it was made with.
+
+    Args:
+        model: with fresh weights.
+        start: the model to start from.
+        labels: the model's labels, if it is a classifier.
 
     Raises:
         ArtifactError: if they cannot be read, or are not those that the recipe was made for.
@@ -253,7 +268,13 @@ def load_start(model: "Model", start: StartConfig) -> None:
         raise ArtifactError(f"{path / WEIGHTS}: has changed since the run began; restore the file")
     import torch
 
-    weights = read_model_directory(path, tasks=TASKS)[0].load().state_dict()
+    directory = read_model_directory(path, tasks=MODELS)[0]
+    weights = directory.load().state_dict()
+    config, own = model.config, directory.config
+    if (config.head, config.pooler, labels) != (own.head, own.pooler, directory.info.labels):
+        weights = {n: weight for n, weight in weights.items() if not n.startswith(_OF_HEADS)}
+        fresh_head = {n: w for n, w in model.state_dict().items() if n.startswith(_OF_HEADS)}
+        weights = {**weights, **fresh_head}
     for name, fresh in model.state_dict().items():
         n_new = len(fresh) - len(weights[name])
         if n_new:
@@ -278,13 +299,12 @@ def _completed(
     added = tokenizer.get("new_tokens", ())
     n_new = len(added) if isinstance(added, list | tuple) else 0
     settings = _of_run(run, name) or _of_model(name, n_new, say)
-    _check_shape(model, settings, name)
-    _check_tokenizer(tokenizer, settings, name)
     task = values.get("task", {})
-    if settings.labels and isinstance(task, Mapping):
-        labels = task.get("labels") or settings.labels
-        if tuple(labels) != settings.labels:
-            raise StructureError("task.labels", f"are others in {name}; omit them")
+    task = task if isinstance(task, Mapping) else {}
+    settings, free = _with_head(settings, task)
+    _check_shape(model, settings, name, free)
+    _check_tokenizer(tokenizer, settings, name)
+    if settings.labels:
         values = {**values, "task": {**task, "labels": settings.labels}}
     return {
         **values,
@@ -294,6 +314,30 @@ def _completed(
         "training": {**_schedule(training, values.get("adapter")), **training},
         "decoding": {**settings.decoding, **decoding},
     }
+
+
+def _with_head(
+    settings: StartSettings, task: Mapping[str, Any]
+) -> tuple[StartSettings, tuple[str, ...]]:
+    """Puts the head of a task on an encoder that has another one.
+
+    Args:
+        settings: of the model that a run starts from.
+        task: the recipe's `[task]`.
+
+    Returns:
+        The settings, and the keys of `[model]` that a recipe may give beside `from`.
+    """
+    head = HEADS.get(str(task.get("kind")))
+    labels = task.get("labels") or ()
+    is_encoder = settings.model["n_decoder_layers"] == 0 and not settings.model["patch_size"]
+    has_others = bool(labels) and tuple(labels) != settings.labels
+    if not is_encoder or head is None or (head == settings.model["head"] and not has_others):
+        return settings, FREE
+    model = {**settings.model, "head": head, "n_labels": 0, "unit_length": False}
+    if head != "labels":
+        model["pooler"] = "none"
+    return replace(settings, model=model, labels=tuple(labels)), (*FREE, *FREE_OF_HEADS)
 
 
 def _schedule(training: Mapping[str, Any], adapter: object) -> dict[str, Any]:
@@ -347,12 +391,14 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
     )
 
 
-def _check_shape(given: Mapping[str, Any], settings: StartSettings, name: str) -> None:
+def _check_shape(
+    given: Mapping[str, Any], settings: StartSettings, name: str, free: tuple[str, ...]
+) -> None:
     expected = {**settings.model, "from_hash": settings.weights_hash}
     for key, value in given.items():
         found = expected.get(key, value)  # unknown keys are found out later
         found = list(found) if isinstance(found, tuple) else found
-        if key not in FREE and value != found and not (key == "from_hash" and not value):
+        if key not in free and value != found and not (key == "from_hash" and not value):
             raise StructureError(
                 f"model.{key}",
                 f"is {value!r}, but {found!r} in {name}, where the run starts; omit it",
