@@ -133,7 +133,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
             draw=_strings_of("0123456789", 1, 10),
             answer=lambda s: _picked(s, sorted(range(len(s)), key=s.__getitem__)),
         ),
-        "parity": Task(draw=_strings_of("0123456789", 2, 6), answer=_parity, has_labels=True),
+        "parity": Task(draw=_strings_of("0123456789", 2, 5), answer=_parity, has_labels=True),
         "brackets": Task(draw=_drawn_brackets, answer=_balance, has_labels=True),
     }
 )

@@ -28,6 +28,7 @@ from tformer_cli.converters.hugging_face.importing import ACTIVATIONS, OFFSET, T
 from tformer_cli.converters.hugging_face.layout import Layout, layout_of
 from tformer_cli.converters.hugging_face.model_card import model_card
 from tformer_cli.converters.positions import tensor2tensor_halves
+from tformer_cli.converters.t5 import exporting as t5
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
@@ -79,6 +80,7 @@ _CLASSES = {
     "pegasus": ("PegasusForConditionalGeneration", PEGASUS),
     "m2m_100": ("M2M100ForConditionalGeneration", PEGASUS),
     "mbart": ("MBartForConditionalGeneration", MBART),
+    "t5": ("T5ForConditionalGeneration", t5.T5),
 }
 """Class of each model_type, and the settings that it can hold."""
 
@@ -119,9 +121,15 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         weights = decoders.weights_of(directory, kind, layout)
     else:
         layout = layout_of(directory, kind)
-        settings = _settings(config, layout)
         generation = _generation(directory.decoding, config, layout)
-        weights = _weights(directory, layout, kind)
+        if kind == "t5":
+            settings = {**t5.settings_of(directory, layout), **_special_ids(layout)}
+            never = t5.never_written(directory, layout) | {*generation["suppress_tokens"]}
+            generation["suppress_tokens"] = sorted(never)
+            weights = t5.weights_of(directory, layout)
+        else:
+            settings = _settings(config, layout)
+            weights = _weights(directory, layout, kind)
     texts = {
         CONFIG: _json({"architectures": [name], "model_type": kind, **settings}),
         "generation_config.json": _json(generation),
@@ -140,6 +148,8 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
 def _kind(directory: ModelDirectory) -> str:
     """Returns the model_type of the class that holds a model, or comes nearest."""
     config = directory.config
+    if t5.is_like_t5(config):
+        return "t5"
     if config.norm == "post":
         return "marian"
     if config.embedding_norm:

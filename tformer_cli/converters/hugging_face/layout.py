@@ -22,7 +22,7 @@ from tformer_cli.converters.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from tformer_cli.errors import UsageError
 
 _N_SPECIAL = len(SPECIAL_PIECES)
@@ -86,6 +86,8 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
         UsageError: if the library has no tokenizer for it, or would cut its new tokens.
     """
     tokenizer = directory.tokenizer
+    if kind == "t5" and (ids := original_ids(directory)):
+        return _t5(directory, tokenizer, ids)
     if tokenizer.new_tokens:
         raise UsageError(
             f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
@@ -105,6 +107,28 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
         f"{directory.path}: has a SentencePiece tokenizer that no {kind} model of Hugging Face "
         "has; use the model it was imported from"
     )
+
+
+def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layout:
+    """The vocabulary of an imported model of T5's family: its SentencePiece file, or bytes."""
+    matrix, start = directory.model.target_matrix, ids[BOS_ID]
+    same = [n for n, number in enumerate(ids) if number == start and n not in (PAD_ID, BOS_ID)]
+    if tokenizer.new_tokens or any(not torch.equal(matrix[n], matrix[BOS_ID]) for n in same):
+        raise UsageError(
+            f"{directory.path}: has new tokens, or a start of translations that training has made "
+            "another token; export with --format int8"
+        )
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        files = {"spiece.model": tokenizer.target.file.data}
+        names = ("pad_token", "unk_token", "eos_token")
+        pieces = tokenizer.target.file.segmenter.pieces
+        named = {
+            n: pieces[ids[token]] for n, token in zip(names, (PAD_ID, UNK_ID, EOS_ID), strict=True)
+        }
+        # the tokens for what is omitted are pieces of the file
+        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, **named}
+        return Layout(ids=tuple(ids), files=files, settings=settings)
+    return Layout(ids=tuple(ids), files={}, settings={"tokenizer_class": "ByT5Tokenizer"})
 
 
 def _joint(tokenizer: JointTokenizer) -> Layout:

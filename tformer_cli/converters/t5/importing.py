@@ -54,6 +54,8 @@ KNOWN = {
 }
 """Settings that could change what is computed, with the values that are known."""
 _TITLES = {"t5": "T5", "mt5": "mT5"}
+BIASES = "{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+"""Foreign name of the biases of distances of a stack."""
 _IGNORED = "EncDecAttention.relative_attention_bias.weight"
 """Ends the name of a tensor of older files that nothing reads."""
 
@@ -167,8 +169,7 @@ def _outer(
         "output_bias": output_bias(rows, None),
     }
     for side in ("encoder", "decoder"):
-        name = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        given[f"{side}_input.positions.table"] = reader.take(name)
+        given[f"{side}_input.positions.table"] = reader.take(BIASES.format(side=side))
     if np.array_equal(output, embedding):
         return given, "all"
     given["output_projection.weight"] = rows.of(output)
