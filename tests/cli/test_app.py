@@ -51,6 +51,7 @@ COMMANDS = {
             "inspect-positions",
             "inspect-logits",
             "inspect-flow",
+            "inspect-image",
             "inspect-align",
             "inspect-ablate",
             "inspect-diff",

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import typer
@@ -61,6 +62,7 @@ from tformer_cli.inspection.views.corpus import show_summaries
 from tformer_cli.inspection.views.diff import show_diff
 from tformer_cli.inspection.views.flow import show_flow
 from tformer_cli.inspection.views.heads import show_record
+from tformer_cli.inspection.views.image import ImageRecord, Looked, show_image
 from tformer_cli.inspection.views.logits import show_logits
 from tformer_cli.inspection.views.positions import show_positions
 from tformer_cli.inspection.views.step import show_steps
@@ -319,12 +321,30 @@ def draw(models, chart, report, biased):
         evaluation=SimpleNamespace(scores=SimpleNamespace(bits_per_byte=0.51, perplexity=4.2)),
     )
     run = Path("runs/quickstart")
+    looked = [
+        Looked(
+            name=str(head),
+            kind="head",
+            shares=torch.rand(3, 4),
+            class_token=0.123,
+            distance=123.456,
+        )
+        for head in ALL_HEADS
+    ]
+    images = ImageRecord(
+        sentence=record,
+        pixels=np.zeros((12, 16, 1), np.uint8),
+        patch_size=4,
+        row="class token",
+        looked=tuple(looked),
+    )
     systems = {"a": (TARGET, SOURCE), LONG: (f"{TARGET} x", WIDE)}
     compared = compare_tiny(("bleu", "ter"), systems, references=(TARGET, SOURCE))
     sections = sections_of([compared, compared])
     shown = [HeadId("enc", 0, 0), HeadId("dec", 1, 3), HeadId("cross", 1, 15)]
     ways = {
         "show_record": [lambda c: show_record(c, record, shown)],
+        "show_image": [lambda c: show_image(c, images)],
         "show_logits": [lambda c: show_logits(c, logits)],
         "show_flow": [
             lambda c: show_flow(c, flow, "alti"),

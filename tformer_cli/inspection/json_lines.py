@@ -42,7 +42,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
         "source": {
             "text": record.source,
             "pieces": list(record.source_pieces),
-            "ids": [] if maps is None else list(maps.source_ids),
+            "ids": _source_ids(record),
         },
         **({} if record.model.n_decoder_layers else label),
         "target": {
@@ -70,6 +70,12 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
         "residual": None if maps is None else rounded(maps.residual),
         **({"segment": maps.segment} if maps is not None and maps.segment else {}),
     }
+
+
+def _source_ids(record: HeadsRecord) -> list[int]:
+    """The ids of the pieces; none of images, whose ids are of pixels."""
+    ids = () if record.maps is None else record.maps.source_ids
+    return list(ids) if len(ids) == len(record.source_pieces) else []
 
 
 def json_line(data: Mapping[str, Any]) -> str:

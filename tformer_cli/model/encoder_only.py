@@ -16,6 +16,9 @@ from tformer_cli.model.transformer import initialize, make_encoder, make_input
 class EncoderOnly(Model):
     """The encoder of a Transformer; what stands on it is up to the classes made of it."""
 
+    source_embedding: nn.Embedding
+    """Of the tokens of texts; a model of images has none."""
+
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         """Creates a model with fresh weights, drawn from torch's global generator.
 

@@ -15,7 +15,6 @@ from tformer_cli.cli.text_io import (
     results,
     warn_of_bytes,
 )
-from tformer_cli.data.images.corpora import labelled_images
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
@@ -54,6 +53,8 @@ def evaluate_labels(
 
     read = LineCounts()
     if pictures.images is not None:
+        from tformer_cli.data.images.corpora import labelled_images
+
         label = str(references[0]) if references else ""
         pairs = labelled_images(pictures.images, label, pictures.label_field, read)
         sources, right = map(list, zip(*pairs, strict=True))

@@ -22,6 +22,7 @@ from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import EncoderOnly
 
 LONGEST_MAP = 1024
 """Positions of a text that is read segment by segment, whose maps are kept."""
@@ -37,7 +38,8 @@ class AttentionMaps:
     """
 
     source_ids: tuple[int, ...]
-    """(S) source tokens, the end of sentence last if the model reads it."""
+    """(S) source tokens, the end of sentence last if the model reads it; of images the ids of their
+    pixels, while S counts the class token, if any, and the patches."""
     target_input_ids: tuple[int, ...]
     """(T) what the decoder reads: the begin of sentence, then the target tokens."""
     enc: tuple[Tensor, ...]
@@ -133,11 +135,15 @@ def capture_maps(
 
 def longest_read(config: ModelConfig) -> int:
     """Most positions of a sentence that is looked at; a text with a memory would have no end."""
+    if config.reads_images:
+        return config.longest_source
     return min(config.longest_text, max(config.max_positions, LONGEST_MAP))
 
 
 def longest_side(config: ModelConfig) -> int:
     """Most tokens without specials of a sentence that a model reads, or of a text."""
+    if config.reads_images:
+        return config.longest_source
     if config.is_decoder_only:
         return longest_read(config) - config.target_bos
     return longest_source(config.max_positions)
@@ -155,7 +161,7 @@ def ids_read(
 
 def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
     """Chooses what the decoder's last rows, of hidden states (B, D), predict; see `next_id`."""
-    if model.config.target_eos:
+    if model.config.target_eos or isinstance(model, EncoderOnly):
         return [EOS_ID] * len(hidden)
     found: list[int] = model.project(hidden).argmax(dim=-1).tolist()
     return found
@@ -213,12 +219,14 @@ def forced_pass(
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
 
     Returns:
-        (1, T, D) the decoder's last hidden states, on the model's device; of a classifier (1, 1, D)
-        the pooled one.
+        (1, T, D) the decoder's last hidden states, on the model's device; of an encoder alone
+        (1, 1, D) the pooled one.
     """
     device = next(model.parameters()).device
     source = torch.tensor([source_ids], dtype=torch.long, device=device)
     mask = torch.ones_like(source, dtype=torch.bool)
+    if isinstance(model, EncoderOnly) and model.config.head == "none":
+        return model(source, mask).unsqueeze(1)
     target = torch.tensor([target_input_ids], dtype=torch.long, device=device)
     return model.target_hidden(source, mask, target)
 

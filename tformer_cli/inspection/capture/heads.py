@@ -103,12 +103,12 @@ def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
 
 def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:
     """Yields every attention of a model with its kind and layer; a recurrent unit is none."""
-    from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.encoder_only import EncoderOnly
 
     encoder = () if model.config.is_decoder_only else model.encoder.layers
     for index, encoder_layer in enumerate(encoder):
         yield "enc", index, encoder_layer.self_attention
-    if isinstance(model, Classifier):
+    if isinstance(model, EncoderOnly):
         return
     for index, decoder_layer in enumerate(model.decoder.layers):
         if decoder_layer.recurrence is None:

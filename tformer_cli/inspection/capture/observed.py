@@ -16,7 +16,9 @@ from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import Inspected, Kind
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
 from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.norms import Norm
+from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
         encoder = model.encoder.layers[layer]
         norms = encoder.self_attention_norm, encoder.feed_forward_norm
         return Place(encoder.self_attention, *norms, model.encoder_input)
-    if isinstance(model, Classifier):
+    if isinstance(model, EncoderOnly):
         raise TypeError(f"{kind}: a classifier has no decoder")
     decoder = model.decoder.layers[layer]
     if kind == "dec":
@@ -107,9 +109,10 @@ def observe(
     """
     with ExitStack() as hooks:
         recorders = [_Recorder(hooks, model, *layer) for layer in layers]
-        pooled = record_module(hooks, model.encoder) if isinstance(model, Classifier) else None
+        pooled = record_module(hooks, model.encoder) if isinstance(model, EncoderOnly) else None
         hidden = forced_pass(model, source_ids, target_input_ids)
-        logits = first_of(model.project(hidden))
+        has_rows = isinstance(model, Classifier | Transformer)  # to be compared with
+        logits = first_of(model.project(hidden) if has_rows else hidden)
     states = first_of(hidden if pooled is None else pooled.output)
     return [one.observed(states, first_of(hidden), logits) for one in recorders]
 

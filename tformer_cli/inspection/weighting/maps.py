@@ -17,7 +17,7 @@ from tformer_cli.inspection.weighting.sublayers import (
     value_norms,
 )
 from tformer_cli.inspection.weighting.weighting import WeightingName
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import EncoderOnly
 
 
 def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingName) -> AttentionMaps:
@@ -51,7 +51,7 @@ def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingNam
 
 def can_roll_out(model: Inspected) -> bool:
     """Returns whether all that mixes positions is attention."""
-    return isinstance(model, Classifier) or all(
+    return isinstance(model, EncoderOnly) or all(
         layer.recurrence is None for layer in model.decoder.layers
     )
 

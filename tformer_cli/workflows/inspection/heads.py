@@ -12,7 +12,7 @@ from tformer_cli.decoding.classification import label_probabilities
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment.best import StoredHeads, align_words
 from tformer_cli.inspection.alignment.links import cross_heads
-from tformer_cli.inspection.alignment.words import spelled_words
+from tformer_cli.inspection.alignment.words import SpelledWords, spelled_words
 from tformer_cli.inspection.capture.forced import (
     AttentionMaps,
     capture_maps,
@@ -36,6 +36,8 @@ from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
 from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.corpus_pairs import check_targets
 from tformer_cli.workflows.inspection.inspection_model import (
@@ -127,7 +129,7 @@ class HeadInspector:
         self._for_page = for_page
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._model.config.is_decoder_only
-        if self._is_of_texts or self._labels:
+        if self._is_of_texts or self._model.config.is_encoder_only:
             kind = "language model" if self._is_of_texts else "classifier"
             _check_of_texts(kind, mode, rank)
         self._recorder: RecordingModel | None = None
@@ -143,6 +145,8 @@ class HeadInspector:
         self._selection = HeadSelection(heads, self._layout)
         self._summary = summary_of(opened.directory)
         self._frequencies = frequencies_of(opened.directory)
+        if self._model.config.reads_images:  # frequencies are of pixels, heads of patches
+            self._frequencies = None
 
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
@@ -181,8 +185,8 @@ class HeadInspector:
         """
         if self._is_of_texts:
             return self._inspect_pair(index, line, line)
-        if isinstance(self._model, Classifier):
-            return self._inspect_labelled(index, line, self._model)
+        if isinstance(self._model, EncoderOnly):
+            return self._inspect_read(index, line, self._model)
         if target is None:
             return self._inspect_translation(index, line)
         return self._inspect_pair(index, line, target)
@@ -242,11 +246,14 @@ class HeadInspector:
             capture_maps(self._model, source_ids, target_ids),
         )
 
-    def _inspect_labelled(self, index: int, line: str, model: Classifier) -> HeadsRecord:
+    def _inspect_read(self, index: int, line: str, model: EncoderOnly) -> HeadsRecord:
+        """Inspects what an encoder alone reads, with the label that it gives, if it does."""
         if not line.strip():
             return self._blank(index, line, "", is_forced=False)
         ids = self._tokenizer.source.encode(line)
         self._check_length(index, ids)
+        if not isinstance(model, Classifier):
+            return self._record(index, (line, ""), capture_maps(self._model, ids, ()))
         probabilities = label_probabilities(model, [ids])[0]
         probability = max(probabilities)
         label = self._labels[probabilities.index(probability)]
@@ -280,7 +287,7 @@ class HeadInspector:
             probability=probability,
             rank=rank,
             mode=mode,
-            source_pieces=tuple(self._tokenizer.source.pieces(maps.source_ids)),
+            source_pieces=self._source_pieces(maps),
             target_pieces=tuple(self._tokenizer.target.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.target.pieces(maps.target_input_ids)),
             maps=weighted,
@@ -291,14 +298,25 @@ class HeadInspector:
             extras=self._extras(maps, mode) if self._for_page else None,
         )
 
+    def _source_pieces(self, maps: AttentionMaps) -> tuple[str, ...]:
+        """Labels of the source tokens; of images those of their patches."""
+        config = self._model.config
+        if config.reads_images:
+            return patch_labels(config)
+        return tuple(self._tokenizer.source.pieces(maps.source_ids))
+
     def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
         """Data that only a page shows of a pair."""
         source_ids, target_ids = maps.source_tokens, maps.target_ids[:-1]
         search: SearchTree | None = None
         if self._recorder is not None and mode == "live":
             search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
+        words = spelled_words(self._tokenizer.source, source_ids)
+        if self._model.config.reads_images:  # each patch is a word
+            pieces = self._source_pieces(maps)
+            words = SpelledWords(pieces, tuple(range(len(pieces))))
         return PageExtras(
-            source_words=spelled_words(self._tokenizer.source, source_ids),
+            source_words=words,
             target_words=spelled_words(self._tokenizer.target, target_ids),
             vectors=capture_vectors(self._model, maps),
             search=search,
@@ -340,6 +358,13 @@ class HeadInspector:
                 f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
                 f"{longest}; inspect a shorter sentence"
             )
+
+
+def patch_labels(config: ModelConfig) -> tuple[str, ...]:
+    """Names the class token, if any, and the patches by row and column, from 0."""
+    rows, columns = config.grid
+    first = ("[class]",) if config.class_token else ()
+    return (*first, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
 
 
 def _check_of_texts(kind: str, mode: CaptureMode, rank: int) -> None:

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.workflows.opening.translator import Opened, open_translator
+
+if TYPE_CHECKING:
+    from tformer_cli.model.classifier import Classifier
 
 
 class InspectionOptions(TypedDict, total=False):
@@ -35,8 +38,13 @@ class InspectionOptions(TypedDict, total=False):
 
 
 def inspected_model(directory: ModelDirectory) -> Inspected:
-    """Gives the model of a directory, of whatever task."""
-    return directory.classifier if directory.config.is_encoder_only else directory.model
+    """Gives the model of a directory, of whatever task.
+
+    An encoder without rows of labels goes as a classifier: views of it do not read those.
+    """
+    if directory.config.is_encoder_only:
+        return cast("Classifier", directory.encoder)
+    return directory.model
 
 
 def open_for_inspection(

@@ -1,0 +1,101 @@
+"""Shares of patches over the image that they are of: pictures, a sheet of them, and a page."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tformer_cli.figures.page_style import base_style
+from tformer_cli.figures.pixels import png_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+SHORTER_SIDE = 144
+"""Least pixels of the shorter side of a picture."""
+GAP = 6
+"""Pixels between the pictures of a sheet."""
+_HOT = np.array([255.0, 96.0, 0.0])
+_DIMMED = 0.65
+"""Share of its brightness that an image keeps below a map."""
+_STYLE = """
+body { padding: 20px; max-width: 1200px; margin: 0 auto; }
+.row { display: flex; flex-wrap: wrap; gap: 14px; margin: 10px 0 22px; }
+figure { margin: 0; background: var(--panel); border: 1px solid var(--line); padding: 8px;
+  border-radius: 8px; }
+figure img { display: block; image-rendering: pixelated; }
+figcaption { font: 12px/1.4 var(--mono); color: var(--soft); padding-top: 6px; }
+h2 { margin-top: 22px; }
+"""
+
+
+def enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Enlarges an image (H, W, C) by a whole number to three channels, its pixels as squares."""
+    factor = max(1, -(-SHORTER_SIDE // min(pixels.shape[:2])))
+    color = np.repeat(pixels, 3, axis=2) if pixels.shape[2] < 3 else pixels[..., :3]
+    large: NDArray[np.uint8] = color.repeat(factor, axis=0).repeat(factor, axis=1)
+    return large
+
+
+def over_image(pixels: NDArray[np.uint8], shares: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Draws shares (h, w) of patches over an image of theirs, enlarged.
+
+    The image is gray and dimmed; the largest share is orange, 0 shows the image alone.
+    """
+    picture = enlarged(pixels).astype(np.float64)
+    gray = picture.mean(axis=2, keepdims=True) * _DIMMED
+    strength = shares / max(float(shares.max()), 1e-12)
+    height, width = picture.shape[:2]
+    cells = strength.repeat(height // shares.shape[0], axis=0).repeat(
+        width // shares.shape[1], axis=1
+    )[..., None]
+    mixed: NDArray[np.float64] = gray * (1.0 - 0.75 * cells) + _HOT * 0.75 * cells
+    return np.rint(mixed).astype(np.uint8)
+
+
+def sheet(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> bytes:
+    """Puts pictures of one size in rows on a white PNG."""
+    height, width = rows[0][0].shape[:2]
+    n_columns = max(map(len, rows))
+    shape = (len(rows) * (height + GAP) - GAP, n_columns * (width + GAP) - GAP, 3)
+    canvas = np.full(shape, 255, np.uint8)
+    for number, row in enumerate(rows):
+        for place, picture in enumerate(row):
+            top, left = number * (height + GAP), place * (width + GAP)
+            canvas[top : top + height, left : left + width] = picture
+    return png_of(canvas)
+
+
+def figure(picture: NDArray[np.uint8], caption: Sequence[str]) -> str:
+    """Writes a picture with its caption as HTML."""
+    content = base64.b64encode(png_of(picture)).decode()
+    lines = "<br>".join(map(escape, caption))
+    return (
+        f'<figure><img alt="{escape(caption[0], quote=True)}" '
+        f'src="data:image/png;base64,{content}"><figcaption>{lines}</figcaption></figure>'
+    )
+
+
+def page(title: str, sections: Sequence[tuple[str, str, Sequence[str]]]) -> str:
+    """Writes a page of its own.
+
+    Args:
+        title: of the page.
+        sections: heading, a sentence below it and figures as HTML; a heading that is empty goes on
+            with the section before.
+    """
+    parts = []
+    for heading, text, figures in sections:
+        parts.append(f"<h2>{escape(heading)}</h2>" if heading else "")
+        parts.append(f"<p>{escape(text)}</p>" if text else "")
+        parts.append(f'<div class="row">{"".join(figures)}</div>')
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{base_style()}{_STYLE}</style>'
+        f"</head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
+    )
