@@ -54,6 +54,10 @@ TASK_DEFAULTS: Mapping[TaskKind, Mapping[str, Mapping[str, Any]]] = {
         "training": {"label_smoothing": 0.0},
         "decoding": {"sampling": True},
     },
+    "masked": {
+        "model": {"n_decoder_layers": 0, "head": "tokens"},
+        "training": {"label_smoothing": 0.0},
+    },
 }
 """Defaults of a task where they are not those of the tables; a preset does not replace them."""
 OF_START = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
@@ -115,6 +119,10 @@ class Recipe:
             kinds = ", ".join(f'"{kind}"' for kind in FOLLOWED)
             raise ValueError(
                 f"training.inspect_every: follows the heads of models of task.kind {kinds}; omit it"
+            )
+        if self.task.kind == "masked" and not self.training.tokens_per_batch:
+            raise ValueError(
+                'training.tokens_per_batch: must be above 0 for task.kind = "masked"; name a number'
             )
         self._check_corpora()
         self._check_memory()
@@ -184,7 +192,7 @@ class Recipe:
 
     def _check_corpora(self) -> None:
         """Checks that a language model has texts, one of images has those, another one pairs."""
-        is_of_texts = self.task.kind == "language-model"
+        is_of_texts = self.task.kind in ("language-model", "masked")
         formats = IMAGE_FORMATS if self.task.kind == "image" else None
         for table, corpora in (("train", self.data.train), ("valid", self.data.valid)):
             for number, corpus in enumerate(corpora):

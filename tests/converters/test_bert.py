@@ -12,6 +12,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import ArtifactError
+from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.import_model import import_model
 
 pytest.importorskip("transformers")
@@ -289,3 +290,19 @@ def test_a_vocabulary_of_whole_words_is_cut_at_spaces(tmp_path):
     side = ours.tokenizer.source
     ids = side.encode("C [C@@H] (=O) c1 N")
     assert side.pieces(ids) == ["[CLS]", "C", "[C@@H]", "(=O)", "c1", "[UNK]"]
+
+
+@pytest.mark.parametrize("kind", encoders.KINDS)
+def test_imported_classifiers_label_texts_as_transformers_does(tmp_path, kind):
+    theirs, tokenizer = encoders.write_directory(
+        tmp_path / "theirs", kind, "ForSequenceClassification", num_labels=3
+    )
+    imported(tmp_path / "theirs", tmp_path)
+    opened = open_classifier(tmp_path / "ours")
+    texts = [text for text in encoders.SAMPLES if "[SEP]" not in text]
+    for found in opened.label(texts):
+        ids = tokenizer.encode(found.text).ids
+        with torch.inference_mode():
+            expected = theirs(input_ids=torch.tensor([ids])).logits[0].softmax(0)
+        shares = [dict(found.labels)[f"LABEL_{n}"] for n in range(3)]
+        assert shares == pytest.approx(expected.tolist(), abs=1e-5)

@@ -358,7 +358,7 @@ class _Conversion:
                 raise ArtifactError(f"{self._file}: the token types are no vectors of the model's")
             table = table + types[0]
             if len(types) > 1:
-                self._notes.append("texts are single sentences: token type 1 is left out")
+                self._notes.append("texts are single sentences: token type 1 is omitted")
         longest = self._pipeline.longest
         if 1 < longest < len(table):
             self._notes.append(f"texts are cut off at {longest} tokens, as its own library does")
@@ -398,12 +398,12 @@ class _Conversion:
         return "tokens", found
 
     def _pass_over(self) -> None:
-        """Leaves out the head for pairs of sentences."""
+        """Omits the head for pairs of sentences."""
         left = [name for name in self._reader.arrays if name.startswith(_PASSED_OVER)]
         left = [name for name in left if not self._reader.is_taken(name)]
         if left:
             self._notes.append(
-                "the layers that tell whether sentences follow each other are left out"
+                "the layers that tell whether sentences follow each other are omitted"
             )
             self._reader.ignore(left)
 

@@ -26,6 +26,11 @@ from tformer_cli.errors import DataError
 
 FEW = 8
 """Texts that are encoded one by one faster than the library's threads for batches start."""
+MASK = "[MASK]"
+"""Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
+as a word has."""
+_STAND_INS = range(0xA4D0, 0xA4F8)
+"""Letters of the Lisu script."""
 LEARNED = ("vocab", "merges", "unk_id")
 """Keys of the model section of a `tokenizer.json` that come from training."""
 
@@ -49,6 +54,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         self._algorithm: Algorithm = algorithm
         self._dropouts: dict[tuple[float, int], BpeDropout] = {}
         encode = self._encode_whole
+        self.mask = MASK if tokenizer.token_to_id(MASK) is not None else ""
         self._words = WordCache(encode, new_tokens) if algorithm in BY_WORDS else None
 
     @classmethod
@@ -62,6 +68,18 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         algorithm = _algorithm_of(tokenizer, where)
         _check_vocabulary(tokenizer, algorithm, where)
         return cls(tokenizer, algorithm, _new_tokens(tokenizer) if algorithm == "bpe" else {})
+
+    def with_mask(self) -> "JointTokenizer":
+        """The tokenizer with a last piece for gaps, which no text becomes."""
+        if self.mask:
+            return self
+        data = json.loads(self.to_json())
+        vocabulary = data["model"]["vocab"]
+        if isinstance(vocabulary, list):  # of "unigram", with log-probabilities
+            vocabulary.append([MASK, min(score for _, score in vocabulary)])
+        else:
+            vocabulary[MASK] = len(vocabulary)
+        return self.parse(json.dumps(data))
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
         """See `Tokenizer`. No merge makes the new pieces, so all other text is cut as before."""
@@ -158,6 +176,37 @@ class JointTokenizer(Tokenizer, TokenizerSide):
             ids += encoding.ids
             spans += [(first + start, last + start) for first, last in encoding.offsets]
         return ids, spans
+
+    def encode_gaps(self, parts: Sequence[str]) -> list[int]:
+        """See `TokenizerSide`. A gap is a word, or the rest of one, with the space before it.
+
+        A letter that the text does not have stands in for gaps while it is cut.
+        """
+        mask = self.mask_id
+        if mask is None or len(parts) == 1:
+            return super().encode_gaps(parts)
+        clean = [without_surrogates(part) for part in parts]
+        known = set("".join(clean))
+        letter = next(one for one in map(chr, _STAND_INS) if one not in known)
+        text = letter.join(clean)
+        ids, spans = self.encode_with_spans([text])[0]
+        found: list[int] = []
+        seen = 0  # gaps before the piece
+        for number, (first, last) in zip(ids, spans, strict=True):
+            end = text.count(letter, 0, last)
+            if end > seen:
+                if self._algorithm in BY_WORDS and found[-1:] == [self._space]:
+                    found.pop()
+                found += [mask] * (end - seen)
+                seen = end
+            elif letter not in text[first:last]:  # no further byte of the letter
+                found.append(number)
+        return found
+
+    @cached_property
+    def _space(self) -> int | None:
+        """Id of the piece that is a space alone."""
+        return next((n for n, piece in enumerate(self.piece_bytes) if piece == b" "), None)
 
     def with_dropout(
         self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int

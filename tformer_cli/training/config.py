@@ -18,6 +18,7 @@ METRICS: Mapping[TaskKind, tuple[Metric, ...]] = MappingProxyType(
         "translate": ("bleu", "chrf", "loss", "perplexity"),
         "classify": ("accuracy", "macro_f1", "loss"),
         "language-model": ("loss", "perplexity", "bits_per_byte"),
+        "masked": ("loss", "perplexity", "accuracy"),
         "image": ("accuracy", "macro_f1", "loss"),
     }
 )
@@ -30,7 +31,7 @@ class TaskConfig:
 
     kind: TaskKind = "translate"
     """"translate": a sentence to a sentence; "classify": a text to a label; "language-model": a
-    text from its beginning; "image": an image to a label."""
+    text from its beginning; "masked": hidden tokens of a text; "image": an image to a label."""
     labels: tuple[str, ...] = ()
     """Labels of a classifier, in the order that results list them (empty: those of the training
     data, sorted)."""

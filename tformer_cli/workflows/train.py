@@ -28,6 +28,7 @@ from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.data.loading.loader import TrainingLoader
 from tformer_cli.data.loading.segments import SegmentLoader
+from tformer_cli.data.masking import masking_of
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
@@ -475,6 +476,7 @@ def _open_loader(
         source_eos=recipe.model.ends_sources,
         target_bos=recipe.model.target_bos,
         target_eos=recipe.model.ends_targets,
+        masking=masking_of(tokenizer) if recipe.task.kind == "masked" else None,
     )
 
 

@@ -20,6 +20,7 @@ from tformer_cli.data.batching import (
 from tformer_cli.data.loading.batch_stream import START, BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.data.loading.epochs import Mixture
+from tformer_cli.data.masking import Masking
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 
@@ -28,6 +29,9 @@ GROWTH_SAMPLE = 512
 
 POOL_BATCHES = 32
 """Batches whose pairs are regrouped by their lengths after BPE-dropout."""
+
+_MASKS = 3
+"""Sets the draws of masks apart from others by the same numbers."""
 
 POOL_SLACK = 1.05
 """Room left in planned batches for pools whose pairs come out longer than expected."""
@@ -69,6 +73,7 @@ class TrainingLoader(BatchStream):
         source_eos: bool = True,
         target_bos: bool = True,
         target_eos: bool = True,
+        masking: Masking | None = None,
     ) -> None:
         """Prepares a stream.
 
@@ -85,6 +90,8 @@ class TrainingLoader(BatchStream):
             source_eos: see `ModelConfig.source_eos`.
             target_bos: see `ModelConfig.target_bos`.
             target_eos: see `ModelConfig.ends_targets`.
+            masking: hides tokens of the targets, which are read in place of the sources; what is
+                hidden follows from the seed and the place of a batch.
 
         Raises:
             DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
@@ -101,6 +108,7 @@ class TrainingLoader(BatchStream):
             target_eos=target_eos,
             ids_per_token=tokenizer.source.ids_per_token,
         )
+        self._masking = masking
         sizes = [len(corpus) for corpus in self._corpora]
         self._starts = np.concatenate(([0], np.cumsum(sizes)))
         self._mixture = Mixture(sizes, weights, seed)
@@ -128,8 +136,9 @@ class TrainingLoader(BatchStream):
         """The batches of a window from its number `start` on."""
         plan = self._plan(epoch, window)
         if not self._bpe_dropout:
-            for members in plan.batches[start:]:
-                yield self._collate(*self._plain_ids(plan.examples[members]))
+            for number, members in enumerate(plan.batches[start:], start):
+                sides = self._plain_ids(plan.examples[members])
+                yield self._batch(*sides, (epoch, window, number))
             return
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
         for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
@@ -153,8 +162,16 @@ class TrainingLoader(BatchStream):
             np.array([len(ids) for ids in side], np.int32) for side in (sources, targets)
         )
         rng = np.random.default_rng([self._seed, epoch, int(places[0])])
-        for members in regroup(source_lengths, target_lengths, n_batches, rng):
-            yield self._collate([sources[i] for i in members], [targets[i] for i in members])
+        grouped = regroup(source_lengths, target_lengths, n_batches, rng)
+        for number, members in enumerate(grouped):
+            sides = [sources[i] for i in members], [targets[i] for i in members]
+            yield self._batch(*sides, (epoch, int(places[0]), number))
+
+    def _batch(self, sources: Ids, targets: Ids, place: tuple[int, int, int]) -> Batch:
+        """Makes a batch of examples; `place` is its own in the run."""
+        if self._masking is None:
+            return self._collate(sources, targets)
+        return self._masking.batch(targets, np.random.default_rng([self._seed, *place, _MASKS]))
 
     def _plan_window(self, epoch: int, window: int) -> _Window:
         places = self._mixture.places(epoch, window)

@@ -22,7 +22,7 @@ from tformer_cli.workflows.training.language_modeling import with_text_field
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
-    {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS}
+    {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
 )
 """Kinds of corpora by the task of a recipe."""
 

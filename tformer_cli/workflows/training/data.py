@@ -19,6 +19,9 @@ from tformer_cli.workflows.training.image_classification import image_tokenizer
 from tformer_cli.workflows.training.start import start_tokenizer
 from tformer_cli.workflows.training.tasks import Progress, task_of
 
+OF_PAIRS = ("translate", "classify", "image")
+"""Tasks whose examples have two sides."""
+
 
 def check_files(recipe: Recipe) -> None:
     """Makes sure that the files of all corpora are there, before any is read.
@@ -88,8 +91,13 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
                 f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
                 f'"{tokenizer.algorithm}"'
             )
+    else:
+        tokenizer = train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
+    if recipe.task.kind != "masked":
         return tokenizer
-    return train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
+    from tformer_cli.data.joint_tokenizer import JointTokenizer
+
+    return tokenizer.with_mask() if isinstance(tokenizer, JointTokenizer) else tokenizer
 
 
 def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
@@ -134,7 +142,7 @@ def encoded_corpora(
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
     """Reports for each training corpus how many pairs it has and why others were skipped."""
     reasons = {
-        "blank": "blank" if recipe.task.kind == "language-model" else "blank on one side",
+        "blank": "blank on one side" if recipe.task.kind in OF_PAIRS else "blank",
         "too_long": f"over {recipe.data.max_length} tokens",
         "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
     }

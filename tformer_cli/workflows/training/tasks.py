@@ -14,6 +14,7 @@ from tformer_cli.data.doubts import doubts
 from tformer_cli.workflows.training.classification import Classification
 from tformer_cli.workflows.training.image_classification import ImageClassification
 from tformer_cli.workflows.training.language_modeling import LanguageModeling
+from tformer_cli.workflows.training.masked_modeling import MaskedModeling
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -127,6 +128,7 @@ TASKS: Mapping[TaskKind, Task] = MappingProxyType(
         "translate": Translation(),
         "classify": Classification(),
         "language-model": LanguageModeling(),
+        "masked": MaskedModeling(),
         "image": ImageClassification(),
     }
 )

@@ -1,0 +1,152 @@
+"""Runs whose model predicts hidden tokens of texts."""
+
+import os
+import random
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.artifacts.config_file import read_config
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.data.masking import masking_of
+from tformer_cli.data.tokenizer import PAD_ID
+from tformer_cli.errors import Interrupted, RecipeError
+from tformer_cli.model.masked import MaskedLanguageModel
+from tformer_cli.recipe import make_recipe
+from tformer_cli.training.events import StepReport
+from tformer_cli.training.gradients import batch_loss
+from tformer_cli.workflows.fill import GapFiller
+from tformer_cli.workflows.opening.encoder import open_encoder
+from tformer_cli.workflows.train import train
+from tformer_cli.workflows.training.plan import plan_training
+
+SOUNDS = {"cat": "meows", "dog": "barks", "cow": "moos", "bird": "sings"}
+
+
+def sentences(n_lines, seed):
+    rng = random.Random(seed)
+    for _ in range(n_lines):
+        animal = rng.choice(list(SOUNDS))
+        yield f"the {rng.choice(['old', 'small', 'red'])} {animal} {SOUNDS[animal]}"
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes recipes of a tiny masked language model, with keys changed."""
+    for name, n_lines in (("a", 300), ("b", 40)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(sentences(n_lines, n_lines)) + "\n")
+
+    def made(**changes):
+        values = {
+            "task": {"kind": "masked"},
+            "data": {
+                "train": [{"text": "a.txt"}],
+                "valid": [{"text": "b.txt"}],
+                "max_length": 30,
+                "directory": str(tmp_path),
+                "cache_directory": str(tmp_path / "cache"),
+            },
+            "tokenizer": {"algorithm": "word", "vocab_size": 30},
+            "model": {
+                "d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "dropout": 0.1,
+                "max_positions": 40,
+            },
+            "training": {
+                "max_steps": 24, "tokens_per_batch": 256, "warmup_steps": 5, "report_every": 6,
+                "learning_rate": 1e-2, "checkpoint_every": 6, "precision": "float32",
+                "average": "none",
+            },
+            "validation": {"every": 12},
+        }  # fmt: skip
+        for table, keys in changes.items():
+            values[table] = {**values[table], **keys}
+        return make_recipe(values, "test")
+
+    return made
+
+
+class Stopping:
+    def notify(self, event):
+        if isinstance(event, StepReport) and event.step == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
+    model = {"d_model": 32, "dropout": 0.0, "positions": "learned"}
+    recipe = make(model=model, training={"max_steps": 150})
+    train(recipe, tmp_path / "run", device="cpu")
+    record = read_config(tmp_path / "run")
+    assert record.task == "masked"
+    assert set(record.scores) == {"loss", "perplexity", "accuracy"}
+    assert record.scores["accuracy"] > 55.0
+    filler = GapFiller(open_encoder(tmp_path / "run", ("masked",), device="cpu"))
+    lines = [f"the old {animal} [MASK]" for animal in SOUNDS]
+    assert [one.filled for one in filler.fill(lines)] == [
+        f"the old {animal} {sound}" for animal, sound in SOUNDS.items()
+    ]
+    assert train(recipe, tmp_path / "run", device="cpu").was_finished
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"data": {"text": "stream"}, "tokenizer": {"algorithm": "char"}},
+        {"tokenizer": {"algorithm": "bpe", "vocab_size": 290, "bpe_dropout": 0.2}},
+    ],
+    ids=str,
+)
+def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread, changes):
+    recipe = make(**changes)
+    train(recipe, tmp_path / "whole", device="cpu")
+    with pytest.raises(Interrupted):
+        train(recipe, tmp_path / "parts", device="cpu", observers=[Stopping()])
+    train(recipe, tmp_path / "parts", device="cpu")
+    whole, parts = (
+        load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts")
+    )
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def test_the_loss_is_of_hidden_tokens_alone(make, tmp_path):
+    train(make(training={"max_steps": 1}), tmp_path / "run", device="cpu")
+    directory = load_model_directory(tmp_path / "run", tasks=("masked",))
+    model = directory.masked_model
+    assert isinstance(model, MaskedLanguageModel)
+    texts = directory.tokenizer.source.encode_batch(list(sentences(12, 5)))
+    batch = masking_of(directory.tokenizer).batch(texts, np.random.default_rng(1))
+    loss = batch_loss(model, batch, label_smoothing=0.0, precision="float32")
+    logits = model(batch.source, batch.source_mask)
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.target_output.flatten(), ignore_index=PAD_ID, reduction="sum"
+    )
+    assert loss.negative_log_likelihood.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_plan_shows_a_text(make):
+    plan = plan_training(make())
+    assert plan.example[0].target.startswith("the ")
+    assert not list(plan.doubts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training": {"tokens_per_batch": 0}}, "training.tokens_per_batch: must be above 0 for"),
+        ({"validation": {"metric": "bleu"}}, 'validation.metric: must be one of "loss", "perpl'),
+        ({"data": {"train": [{"tsv": "a.tsv"}]}}, None),
+        ({"data": {"train": [{"source": "a.txt", "target": "b.txt"}]}}, "a corpus must be text"),
+        ({"model": {"head": "none"}}, 'its layers make a model for "embed", but task.kind is'),
+        ({"training": {"inspect_every": 5}}, "training.inspect_every: "),
+        ({"task": {"kind": "embed"}}, 'task.kind: there is no training for "embed"'),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(make, changes, message):
+    if message is None:
+        assert make(**changes).data.train[0].tsv == "a.tsv"
+        return
+    with pytest.raises(RecipeError, match=message):
+        make(**changes)
