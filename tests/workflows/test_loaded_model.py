@@ -19,8 +19,12 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
 from tformer_cli.workflows import loaded_model
 from tformer_cli.workflows.classify import classify_lines, open_classifier
+from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.generate import generate_texts
+from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.translate import translate_lines
@@ -121,19 +125,65 @@ def test_a_language_model_generates_as_the_workflow_does(language_model):
         loaded.generate(prompts, stops=[""])
 
 
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A masked language model with random weights, imported."""
+    pytest.importorskip("transformers")
+    from tests.converters import encoders
+
+    path = tmp_path_factory.mktemp("masked")
+    encoders.write_directory(path / "theirs", "bert", "ForMaskedLM")
+    import_model(str(path / "theirs"), path / "ours")
+    return path / "ours"
+
+
+def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
+    loaded = tformer_cli.load(encoder, device="cpu", threads=1)
+    opened = open_encoder(encoder, ENCODERS, device="cpu")
+    lines = ["the dog [MASK] in the snow", "", "a <mask> <mask>", "the street"]
+    for settings in ({}, {"pooling": "first", "unit_length": True}):
+        expected = embed_texts(opened, lines, **settings)
+        found = list(loaded.embed(iter(lines), buffer_lines=1, **settings))
+        assert [one.index for one in found] == [0, 1, 2, 3]
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (
+                np.array_equal(ours.vector, theirs.vector) or ours.vector is theirs.vector is None
+            )
+    expected = GapFiller(opened).fill(lines, top=2)
+    assert [len(one.gaps) for one in expected] == [1, 0, 2, 0]
+    assert list(loaded.fill(lines, top=2)) == expected
+    assert list(loaded.fill(lines, top=2, buffer_lines=1)) == expected
+    # a classifier of texts is an encoder, too
+    vectors = [one.vector for one in tformer_cli.load(classifier, device="cpu").embed(LINES)]
+    theirs = embed_texts(open_encoder(classifier, ENCODERS, device="cpu"), LINES)
+    assert np.array_equal(vectors[0], theirs[0].vector)
+
+
+@pytest.mark.parametrize("name", ["classifier", "language_model"])
+def test_heads_of_models_that_do_not_translate_are_those_of_the_workflow(name, request):
+    path = request.getfixturevalue(name)
+    lines = [line for line in LINES if line]
+    loaded = tformer_cli.load(path, device="cpu")
+    expected = as_data(inspect_heads(path, lines, device="cpu"))
+    assert as_data(loaded.heads(lines)) == expected
+
+
 def test_a_model_of_another_task_says_what_it_is(model, classifier, language_model):
     labels, writes = (tformer_cli.load(one, device="cpu") for one in (classifier, language_model))
     translates = tformer_cli.load(model, device="cpu")
-    for call in (labels.translate, labels.generate, labels.heads):
+    for call in (labels.translate, labels.generate, labels.fill):
         with pytest.raises(ArtifactError, match=r"is a classifier, .* `tformer classify`"):
             call(LINES)
-    for call in (lambda lines: writes.score(lines, lines), writes.translate, writes.classify):
+    for call in (
+        lambda lines: writes.score(lines, lines),
+        *(writes.translate, writes.classify, writes.embed, writes.fill),
+    ):
         with pytest.raises(ArtifactError, match=r"is a language model, .* `tformer generate`"):
             call(LINES)
-    for call in (translates.classify, translates.generate):
+    for call in (translates.classify, translates.generate, translates.embed):
         with pytest.raises(ArtifactError, match=r"is a translation model; use `tformer translate`"):
             call(LINES)
-    with pytest.raises(UsageError, match="beam_size: is not a setting of a classifier; omit it"):
+    with pytest.raises(UsageError, match="beam_size: is not a setting of classifiers; omit it"):
         tformer_cli.load(classifier, beam_size=3)
 
 

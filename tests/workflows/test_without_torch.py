@@ -14,6 +14,9 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native_search import default_threads
+from tformer_cli.workflows.bulk.plan import GivenCorpus, plan_corpus
+from tformer_cli.workflows.bulk.shards import Fields, Task
+from tformer_cli.workflows.bulk.translate_shard import opening
 from tformer_cli.workflows.opening.stored_model import is_cpu, may_have_gpu
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
@@ -101,6 +104,34 @@ def test_stored_integers_are_translated_without_torch(model, int8_model):
     stored = without_torch("translate", int8_model, *options, text=text)
     quantized = without_torch("translate", model, *options, "--precision", "int8", text=text)
     assert stored == quantized
+
+
+WORKER = """
+import json, sys
+from tformer_cli.workflows.bulk import translate_shard
+
+answer, task = translate_shard._translate, json.loads(sys.argv[2])
+print(answer(sys.argv[1], translate_shard.Task.from_json(task), lambda _: None)["counts"]["lines"])
+print("torch" in sys.modules, "pyarrow" in sys.modules)
+"""
+
+
+def test_corpora_are_translated_without_torch_by_program_and_workers(model, tmp_path):
+    source, output = tmp_path / "source", tmp_path / "out"
+    source.write_text("\n".join(LINES) + "\n")
+    options = ("--workers", 1, "--device", "cpu", "-q")
+    assert without_torch("translate-corpus", model, source, "-o", output, *options) == f"{output}\n"
+    found = (output / "part-00000.txt").read_text()
+    assert found == with_torch("translate", model, "-i", source, "--heads", "*")
+    fields = Fields()
+    plan = plan_corpus(GivenCorpus(sources=[str(source)], fields=fields))
+    task = Task(
+        directory=str(tmp_path), shard=plan.shards[0], source=plan.sources[0], fields=fields
+    )
+    arguments = (opening(model, {"device": "cpu"}, []), json.dumps(task.as_json()))
+    command = [sys.executable, "-c", WORKER, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "5\nFalse False\n"
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

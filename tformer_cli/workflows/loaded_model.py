@@ -11,13 +11,16 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from weakref import WeakSet
 
-from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, read_config, task_kind
+from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config, task_kind
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.decoding.translator import BUFFER_LINES
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 from tformer_cli.workflows.classify import OpenedClassifier, open_classifier
+from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.fill import TOP, GapFiller
 from tformer_cli.workflows.generate import BUFFER_PROMPTS
+from tformer_cli.workflows.opening.encoder import OpenedEncoder, open_encoder
 from tformer_cli.workflows.opening.generator import (
     OpenedGenerator,
     generation_config,
@@ -33,16 +36,20 @@ from tformer_cli.workflows.opening.translator import (
 from tformer_cli.workflows.score import PAIRS_AT_ONCE, ScoreCounts, aligned_pairs, scored_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.decoding.config import DecodingOverrides
     from tformer_cli.decoding.generator import Generation
     from tformer_cli.decoding.translator import Translation, Translator
     from tformer_cli.inspection.capture.heads import CaptureMode
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.inspection.weighting.weighting import WeightingName
+    from tformer_cli.model.config import Pooling
     from tformer_cli.workflows.classify import LabelledText, TooLong
+    from tformer_cli.workflows.embed import EmbeddedText
+    from tformer_cli.workflows.fill import FilledText
     from tformer_cli.workflows.inspection.heads import HeadInspector
     from tformer_cli.workflows.score import ScoredPair
 
@@ -58,13 +65,20 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
     task = read_config(path).task if (path / CONFIG).is_file() else "translate"
     if task == "language-model":
         return LoadedModel(open_generator(path, **options), options)
-    if task != "classify":
+    if task == "translate":
         return LoadedModel(open_translator(path, **options), options)
-    for name, value in options.items():
-        if name not in OF_CLASSIFIERS and value is not None:
-            raise UsageError(f"{name}: is not a setting of a classifier; omit it")
-    given: dict[str, Any] = dict(options)
-    return LoadedModel(open_classifier(path, **given), options)
+    named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in named:
+        if name not in OF_ENCODERS:
+            raise UsageError(f"{name}: is not a setting of {MODELS[task]}; omit it")
+    if task in ("classify", "image"):
+        return LoadedModel(open_classifier(path, **named), options)
+    return LoadedModel(_open_encoder(path, named), options)
+
+
+def _open_encoder(path: Path, options: Mapping[str, Any]) -> OpenedEncoder:
+    given = {name: value for name, value in options.items() if name != "threads"}
+    return open_encoder(path, ENCODERS, **given)
 
 
 class _Forks:
@@ -103,17 +117,18 @@ if hasattr(os, "register_at_fork"):
         before=_forks.before, after_in_parent=_forks.after, after_in_child=_forks.after
     )
 
-OF_CLASSIFIERS = ("device", "precision", "tell", "before_torch")
-"""Settings that a classifier has."""
-AnyOpened = Opened | OpenedClassifier | OpenedGenerator
+OF_ENCODERS = ("device", "precision", "threads", "tell", "before_torch")
+"""Settings of models that search for nothing."""
+AnyOpened = Opened | OpenedClassifier | OpenedEncoder | OpenedGenerator
 Result = TypeVar("Result")
 
 
 class LoadedModel:
     """A model to call: what it was trained for, it does.
 
-    A translation model translates, scores and shows its heads; a classifier classifies; a language
-    model generates. Methods of another task raise an `ArtifactError` that says what the model is.
+    A translation model translates and scores, a classifier classifies, a language model generates,
+    an encoder embeds, and fills gaps if it was trained to. Methods of another task raise an
+    `ArtifactError` that says what the model is.
 
     Methods check their settings at once and return iterators, which compute when they are asked for
     a result and read no more than a buffer ahead. Several threads may use the same model: it
@@ -126,13 +141,15 @@ class LoadedModel:
         """Takes an opened model.
 
         Args:
-            opened: from `open_translator`, `open_classifier` or `open_generator`; the functions of
-                `tformer_cli.workflows` take it, too.
+            opened: from `open_translator`, `open_classifier`, `open_generator` or `open_encoder`;
+                the functions of `tformer_cli.workflows` take it, too.
             options: that it was opened with.
         """
         self.opened = opened
         """The model as the workflows know it."""
         self._options = options or {}
+        self._for_embedding: OpenedEncoder | None = None
+        self._filler: GapFiller | None = None
         self._for_inspection: Opened | None = None
         if isinstance(opened, Opened) and opened.precision == "float32":
             self._for_inspection = opened if opened.engine in ("tformer", "torch") else None
@@ -236,6 +253,70 @@ class LoadedModel:
             lambda texts, first: label(texts, first_index=first), given_lines(lines), buffer_lines
         )
 
+    def embed(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        pooling: Pooling | None = None,
+        unit_length: bool | None = None,
+        too_long: TooLong = "truncate",
+    ) -> Iterator[EmbeddedText]:
+        """Turns texts into vectors as they come, in order; a blank one has none.
+
+        Args:
+            lines: the texts.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+            pooling: "mean" or "first"; None: that of the model's settings.
+            unit_length: whether vectors are divided by their length; None: see `pooling`.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no encoder alone.
+            DataError: while it is read, if a text is too long and `too_long` is "error".
+        """
+        with self._lock:
+            opened = self._encoder()
+        embed = partial(
+            embed_texts, opened, pooling=pooling, unit_length=unit_length, too_long=too_long
+        )
+        return self._computed(
+            lambda texts, first: embed(texts, first_index=first), given_lines(lines), buffer_lines
+        )
+
+    def fill(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        top: int = TOP,
+        too_long: TooLong = "truncate",
+    ) -> Iterator[FilledText]:
+        """Fills the gaps of texts as they come, in order; a gap is ``[MASK]`` or ``<mask>``.
+
+        Args:
+            lines: the texts.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+            top: candidates of each gap; 0: the whole vocabulary.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no masked language model.
+            DataError: while it is read, if a text is too long and `too_long` is "error".
+        """
+        if not isinstance(self.opened, OpenedEncoder) or self._task != "masked":
+            raise self._other_task()
+        if self._filler is None:
+            self._filler = GapFiller(self.opened)
+        fill = partial(self._filler.fill, top=top, too_long=too_long)
+        return self._computed(
+            lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
+        )
+
     def generate(
         self,
         prompts: Iterable[str] = ("",),
@@ -331,15 +412,33 @@ class LoadedModel:
         return self.opened
 
     def _other_task(self) -> ArtifactError:
-        directory = self.opened.directory
-        return ArtifactError(f"{directory.path}: {COMMANDS[task_kind(directory.config)]}")
+        return ArtifactError(f"{self.opened.directory.path}: {COMMANDS[self._task]}")
+
+    @property
+    def _task(self) -> TaskKind:
+        return task_kind(self.opened.directory.config)
+
+    def _encoder(self) -> OpenedEncoder:
+        """The model as an encoder, which a classifier of texts has in it."""
+        if isinstance(self.opened, OpenedEncoder):
+            return self.opened
+        if self._task not in ENCODERS:
+            raise self._other_task()
+        if self._for_embedding is None:
+            options = {name: one for name, one in self._options.items() if one is not None}
+            self._for_embedding = _open_encoder(self.opened.directory.path, options)
+        return self._for_embedding
 
     def _opened_for_inspection(self) -> Opened:
-        self._translating()
+        from tformer_cli.inspection.views.heads import VIEW
+
+        if self._task not in VIEW.tasks:
+            raise self._other_task()
         if self._for_inspection is None:
             options: dict[str, Any] = {**self._options, "precision": "float32"}
             options["engine"] = "tformer"
-            self._for_inspection = open_translator(self.opened.directory.path, **options)
+            path = self.opened.directory.path
+            self._for_inspection = open_translator(path, tasks=VIEW.tasks, **options)
         return self._for_inspection
 
     def _translator(self, opened: Opened, search: DecodingOverrides | dict[str, Any]) -> Translator:

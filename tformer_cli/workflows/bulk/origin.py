@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
-from tformer_cli.artifacts.ctranslate2_export import EXPORT
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.files.hashes import hash_file, hash_tree
 from tformer_cli.workflows.import_model import resolve_model
@@ -72,5 +71,7 @@ def _hash_model(model: Path, engine: str) -> str:
     names = (CONFIG, TOKENIZER, WEIGHTS, SHORTLIST)
     found = [f"{name} {hash_file(model / name)}" for name in names if (model / name).is_file()]
     if engine == "ctranslate2":
+        from tformer_cli.artifacts.ctranslate2_export import EXPORT  # imports torch
+
         found.append(hash_tree(model / EXPORT, "*"))
     return hashlib.sha256("\n".join(found).encode()).hexdigest()
