@@ -17,7 +17,7 @@ from torch import Tensor
 from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, ImportOrigin, StartOrigin
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
-from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
+from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
     FREQUENCIES,
     load_frequencies,
@@ -71,6 +71,7 @@ from tformer_cli.workflows.training.data import (
     encoded_corpora,
     fingerprint,
     make_tokenizer,
+    named_inputs,
     notes,
     validation_pairs,
 )
@@ -161,7 +162,7 @@ def train(
     launch = launched()
     with one_error_per_node():
         check_start(recipe)
-        check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], _inputs(recipe))
+        check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], named_inputs(recipe))
         place = training_device(device, launch)
     with (
         together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
@@ -241,23 +242,6 @@ def _started(
     if processes.is_first and not prepared.trainer.state.step:
         started = replace(started, doubts=tuple(task_of(recipe).doubts(recipe)))
     return started
-
-
-def _inputs(recipe: Recipe) -> list[NamedPath]:
-    """The files that a recipe names."""
-    data = recipe.data
-    named = [
-        (f"data.{table}.{number}.{key}", Path(data.directory) / Path(name).expanduser())
-        for table, corpora in (("train", data.train), ("valid", data.valid))
-        for number, corpus in enumerate(corpora)
-        for key in ("source", "target", "tsv", "jsonl", "dataset", "text", "images", "labels")
-        if (name := getattr(corpus, key))
-    ]
-    if recipe.start.model:
-        named.append(("model.from", Path(recipe.start.model)))
-    elif recipe.tokenizer.path:
-        named.append(("tokenizer.path", Path(data.directory) / recipe.tokenizer.path))
-    return [NamedPath(name=name, path=path) for name, path in named]
 
 
 def has_run(run: Path) -> bool:

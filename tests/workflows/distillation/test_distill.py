@@ -296,6 +296,14 @@ def test_no_input_and_nothing_of_others_is_written_over(make, texts, model):
         distill(make(f'distillation.teachers=["{out}"]'))
 
 
+def test_a_tokenizer_in_the_place_of_a_stage_is_not_replaced(make, run, texts):
+    run("distillation.shortlist=false")
+    shutil.move(texts / "out/int8", texts / "mine")
+    shutil.copytree(texts / "mine", texts / "out/int8")
+    with pytest.raises(UsageError, match=r"holds the input \(tokenizer.path\)"):
+        distill(make(f'tokenizer.path="{texts / "out/int8/tokenizer.json"}"'))
+
+
 def test_training_alone_refuses_the_table(make, texts):
     with pytest.raises(
         RecipeError, match=r"^distillation: a student is trained by `tformer distill"

@@ -29,7 +29,7 @@ from tformer_cli.workflows.distillation.display import Display, Silent
 from tformer_cli.workflows.distillation.stages import MANIFEST
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.settings import TranslatorOptions
-from tformer_cli.workflows.training.data import check_files
+from tformer_cli.workflows.training.data import check_files, named_inputs
 
 TRANSLATIONS, CORPORA = "translations", "corpora"
 STUDENT, PLAIN, INT8, REPORT = "student", "plain-student", "int8", "report"
@@ -79,8 +79,8 @@ class Setup:
         return (self._resolved(self.config.reverse_model),) if self.config.reverse_model else ()
 
     def _resolved(self, model: str) -> Path:
-        weights = "float32" if self.config.teacher_precision == "float32" else None
-        return resolve_model(model, self.display.say, weights)  # type: ignore[arg-type]
+        is_float = self.config.teacher_precision == "float32"
+        return resolve_model(model, self.display.say, "float32" if is_float else None)
 
     @property
     def test_sets(self) -> tuple[CorpusConfig, ...]:
@@ -201,11 +201,13 @@ def _check_languages(setup: Setup, models: Sequence[Path], *, is_reverse: bool) 
 def _check_places(setup: Setup) -> None:
     """Checks that no stage writes over an input, or into a directory of something else."""
     directory, config = setup.directory, setup.config
-    corpora = (*setup.recipe.data.train, *setup.recipe.data.valid, *config.test)
-    files = [*(one for corpus in corpora for one in _files_of(corpus)), *_texts_of(config)]
+    data = replace(setup.recipe.data, valid=(*setup.recipe.data.valid, *config.test))
     models = [*config.teachers, *([config.reverse_model] if config.reverse_model else [])]
-    inputs = [NamedPath(name="distillation", path=setup.file(one)) for one in files]
-    inputs += [NamedPath(name="distillation.teachers", path=Path(one)) for one in models]
+    inputs = [
+        *named_inputs(replace(setup.recipe, data=data)),
+        *(NamedPath(name="distillation", path=setup.file(one)) for one in _texts_of(config)),
+        *(NamedPath(name="distillation.teachers", path=Path(one)) for one in models),
+    ]
     outputs = [
         Output(name="--output", path=directory / one, writes=Writes.DIRECTORY) for one in PLACES
     ]
@@ -219,11 +221,6 @@ def _check_places(setup: Setup) -> None:
             raise UsageError(
                 f"--output: {directory} holds other files ({min(others)}); name a new directory"
             )
-
-
-def _files_of(corpus: CorpusConfig) -> list[str]:
-    names = (corpus.source, corpus.target, corpus.tsv, corpus.jsonl, corpus.dataset)
-    return [name for name in names if name]
 
 
 def model_hash(model: Path) -> str:

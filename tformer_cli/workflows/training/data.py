@@ -7,6 +7,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.loading.epochs import Mixture
@@ -42,6 +43,23 @@ def check_files(recipe: Recipe) -> None:
                     )
                 if not path.is_dir() or name != corpus.images:
                     corpus_file(name, data.directory)
+
+
+def named_inputs(recipe: Recipe) -> list[NamedPath]:
+    """The files that a recipe names."""
+    data = recipe.data
+    named = [
+        (f"data.{table}.{number}.{key}", Path(data.directory) / Path(name).expanduser())
+        for table, corpora in (("train", data.train), ("valid", data.valid))
+        for number, corpus in enumerate(corpora)
+        for key in ("source", "target", "tsv", "jsonl", "dataset", "text", "images", "labels")
+        if (name := getattr(corpus, key))
+    ]
+    if recipe.start.model:
+        named.append(("model.from", Path(recipe.start.model)))
+    elif recipe.tokenizer.path:
+        named.append(("tokenizer.path", Path(data.directory) / recipe.tokenizer.path))
+    return [NamedPath(name=name, path=path) for name, path in named]
 
 
 def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
