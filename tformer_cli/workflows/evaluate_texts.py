@@ -111,7 +111,7 @@ def evaluate_texts(
     lines = list(given_lines(lines))
     kind = kind or ("lines" if config.target_eos else "stream")
     texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
-    found = _scored(
+    found = log_probabilities(
         opened, directory.tokenizer.target.encode_phrases(texts), window, stride, progress
     )
     if not any(found):
@@ -127,14 +127,22 @@ def evaluate_texts(
     )
 
 
-def _scored(
+def log_probabilities(
     opened: OpenedGenerator,
     texts: Sequence[Sequence[int]],
     window: int,
     stride: int,
-    progress: Callable[[], None] | None,
+    progress: Callable[[], None] | None = None,
 ) -> list[list[float]]:
-    """Computes log p of all tokens of texts, by the kernels if they can."""
+    """Computes log p of all tokens of texts, by the kernels if they can.
+
+    Args:
+        opened: from `open_generator`.
+        texts: token ids without special tokens.
+        window: see `evaluate_texts`.
+        stride: likewise.
+        progress: called before each batch.
+    """
     scorer = opened.generator.compiled_scorer()
     if scorer is not None:
         return scored_windows(

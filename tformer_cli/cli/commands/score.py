@@ -1,8 +1,9 @@
-"""`tformer score`: log-probabilities of given translations."""
+"""`tformer score`: log-probabilities of given translations, or of texts."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from tformer_cli.cli.commands.score_texts import score_texts
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.decoding_options import (
     CoveragePenaltyOption,
@@ -48,7 +49,12 @@ class PairOptions:
 
     source: Annotated[
         str,
-        option("Source sentences, one per line; - is stdin.", "--source", "-i", metavar="FILE"),
+        option(
+            "Source sentences, one per line, or the texts of a language model; - is stdin.",
+            "--source",
+            "-i",
+            metavar="FILE",
+        ),
         PathRole.reads_file,
     ]
     target_file: Annotated[
@@ -69,8 +75,9 @@ class PairOptions:
     output_format: Annotated[
         Literal["text", "tsv", "jsonl"],
         option(
-            "text: the log-probability. tsv: index, source, target, log-probability, score. "
-            "jsonl: one object per line, with the log-probability of every token.",
+            "text: the log-probability. tsv: index, source, target, log-probability, score; of "
+            "texts index, text, log-probability, bits per byte. jsonl: one object per line, with "
+            "the log-probability of every token.",
             "--format",
         ),
     ] = "text"
@@ -106,16 +113,35 @@ def score(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Score given translations by the model's probabilities.
+    """Score given translations or texts by the model's probabilities.
 
     This is forced decoding. The log-probability is the sum of natural logarithms over the tokens
     and the end of sentence. The score is the log-probability after the penalties; --n-best-file
     ranks by it. Probabilities are among all target tokens, whether MODEL has a shortlist or not.
 
+    A language model scores the lines of --source themselves: their log-probability, and with tsv or
+    jsonl their bits per byte, by which sort finds the oddest lines.
+
     Examples:
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr
         tformer score runs/quickstart -i a.en --n-best-file a.nbest > reranked.nbest
+        tformer score runs/names -i names.txt --format tsv
     """
+    from tformer_cli.workflows.opening.generator import is_language_model
+
+    if is_language_model(model):
+        of_translations = {
+            "--target-file": pairs.target_file,
+            "--n-best-file": pairs.n_best_file,
+            "--source-language": source_language,
+            "--target-language": target_language,
+            "--length-penalty": length_penalty,
+            "--length-normalization": length_normalization,
+            "--coverage-penalty": coverage_penalty,
+        }
+        machine = (device, precision.value, adapter, threads)
+        score_texts(model, pairs, of_translations, machine, quiet=quiet)
+        return
     files = pairs.files()
     check_stdin_is_read_once(files)
     counts = LineCounts()

@@ -1,0 +1,85 @@
+"""`tformer score` of language models: each line by itself, as `evaluate` scores them."""
+
+import json
+import math
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.cli.app import app
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+
+LINES = ["Two dogs run in the street", "", "zxqj ☃ zxqj", "A dog", "the snow " * 30]
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES))
+    return path
+
+
+def test_a_score_a_line_in_every_format(language_model, file):
+    plain = run("score", language_model, "-i", file, "-q")
+    assert plain.exit_code == 0, plain.stderr
+    done = run("score", language_model, "-i", file, "-q", "--format", "jsonl")
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [f"{r['log_probability']:.6f}" for r in records] == plain.stdout.splitlines()
+    assert [r["text"] for r in records] == LINES
+    rows = run("score", language_model, "-i", file, "-q", "--format", "tsv").stdout.splitlines()
+    for row, record in zip(rows, records, strict=True):
+        index, text, log_probability, bits = row.split("\t")
+        assert (int(index), text) == (record["index"], record["text"])
+        assert float(log_probability) == pytest.approx(record["log_probability"], abs=1e-6)
+        assert float(bits) == pytest.approx(record["bits_per_byte"], abs=1e-6)
+        n_bytes = len(record["text"].encode()) + 1
+        expected = -record["log_probability"] / math.log(2) / n_bytes
+        assert record["bits_per_byte"] == pytest.approx(expected)
+        assert len(record["token_log_probabilities"]) == len(record["token_ids"]) + 1
+        assert sum(record["token_log_probabilities"]) == pytest.approx(record["log_probability"])
+
+
+@torch.inference_mode()
+def test_they_are_the_models_own(language_model, file):
+    directory = load_model_directory(language_model, tasks=("language-model",))
+    done = run("score", language_model, "-i", file, "-q", "--format", "jsonl")
+    for line in done.stdout.splitlines()[:4]:
+        record = json.loads(line)
+        ids = record["token_ids"]
+        assert ids == directory.tokenizer.target.encode(record["text"])
+        nothing = torch.tensor([[EOS_ID]])
+        logits = directory.model(nothing, nothing == EOS_ID, torch.tensor([[BOS_ID, *ids]]))[0]
+        steps = logits.log_softmax(-1)[torch.arange(len(ids) + 1), [*ids, EOS_ID]].tolist()
+        assert record["token_log_probabilities"] == pytest.approx(steps, abs=1e-4)
+
+
+def test_their_sum_is_the_loss_of_evaluate(language_model, file):
+    done = run("score", language_model, "-i", file, "-q", "--format", "jsonl")
+    records = [json.loads(line) for line in done.stdout.splitlines() if json.loads(line)["text"]]
+    whole = run("evaluate", language_model, "--text", file, "-q", "--format", "json")
+    scores = json.loads(whole.stdout)
+    assert sum(len(r["token_log_probabilities"]) for r in records) == scores["tokens"]
+    total = -sum(r["log_probability"] for r in records)
+    assert total / scores["tokens"] == pytest.approx(scores["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "option", ["--target-file", "--n-best-file", "--source-language", "--length-penalty"]
+)
+def test_options_of_translations_are_refused(language_model, file, option):
+    value = {"--source-language": "en", "--length-penalty": "1"}.get(option, file)
+    done = run("score", language_model, "-i", file, option, value)
+    assert done.exit_code == 2
+    assert f"error: {option}: MODEL is a language model, without a source" in done.stderr
+
+
+def test_a_translation_model_still_needs_targets(model, file):
+    done = run("score", model, "-i", file)
+    assert done.exit_code == 2
+    assert "--target-file: is missing or doubled" in done.stderr

@@ -1,0 +1,63 @@
+"""The part of `tformer score` for language models: log-probabilities of texts."""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tformer_cli.cli.console import note, utf8_line
+from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.process import torch_preparation
+from tformer_cli.cli.text_io import file_lines, note_choices, results, warn_of_bytes
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.cli.commands.score import PairOptions
+
+
+def score_texts(
+    model: Path,
+    pairs: "PairOptions",
+    of_translations: Mapping[str, object],
+    machine: tuple[str, str, Path | None, int],
+    *,
+    quiet: bool,
+) -> None:
+    """Writes the scores of the lines of a text.
+
+    Args:
+        model: the directory of a language model.
+        pairs: the text, and how scores are written and where.
+        of_translations: options that only translations have, with their values.
+        machine: device, precision, adapter and threads.
+        quiet: whether progress is left out.
+
+    Raises:
+        UsageError: if one of those options is given.
+    """
+    for name, value in of_translations.items():
+        if value is not None:
+            raise UsageError(f"{name}: MODEL is a language model, without a source; omit it")
+    counts = LineCounts()
+    lines = file_lines(pairs.source, counts, quiet=quiet)
+    from tformer_cli.workflows import score_texts as workflow
+    from tformer_cli.workflows.opening.generator import open_generator
+
+    device, precision, adapter, threads = machine
+    with results(pairs.output) as stream:
+        opened = open_generator(
+            model,
+            device=device,
+            precision=precision,
+            adapter=adapter,
+            threads=threads,
+            tell=partial(note, quiet=quiet),
+            before_torch=torch_preparation(threads),
+        )
+        note_choices(opened, quiet=quiet)
+        with line_progress(None, "scoring", quiet=quiet) as progress:
+            for scored in workflow.score_text_lines(opened, lines):
+                stream.write(utf8_line(workflow.format_text_score(scored, pairs.output_format)))
+                progress.update(scored.index + 1)
+    warn_of_bytes(counts)
