@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 
+from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.evaluation.scores import bleu, chrf
-from tformer_cli.evaluation.significance import PairedScores, compare_losses, draws
+from tformer_cli.evaluation.significance import PairedScores, compare_labels, compare_losses, draws
 
 REFERENCES = [[f"the cat number {i} sat on the old mat" for i in range(30)]]
 
@@ -46,3 +47,27 @@ def test_losses_are_compared_per_token_and_the_same_for_the_same_seed():
     assert 0.01 < chance.p_value <= 1.0
     assert [chance, clear] == compare_losses(baseline, others, n_tokens, seed=7)
     assert chance != compare_losses(baseline, others, n_tokens, seed=8)[0]
+
+
+def test_labels_are_compared_as_they_are_scored():
+    generator = np.random.default_rng(3)
+    names = np.array(["a", "b", "c"])
+    right = names[generator.integers(3, size=80)].tolist()
+    first = [label if generator.random() < 0.5 else "b" for label in right]
+    second = [label if generator.random() < 0.8 else "c" for label in right]
+    accuracy, macro = compare_labels(first, second, right, n_resamples=40, seed=9)
+    for labels, place in ((first, "baseline"), (second, "value")):
+        scores = score_labels(labels, right, names.tolist())
+        assert getattr(accuracy, place) == pytest.approx(100 * scores.accuracy)
+        assert getattr(macro, place) == pytest.approx(100 * scores.macro_f1)
+    drawn = []
+    for counts in draws(80, 40, 9):
+        chosen = np.repeat(np.arange(80), counts)
+        ends = [
+            score_labels([labels[i] for i in chosen], [right[i] for i in chosen], names.tolist())
+            for labels in (first, second)
+        ]
+        drawn.append(100 * (ends[1].macro_f1 - ends[0].macro_f1))
+    assert macro.low == pytest.approx(np.quantile(drawn, 0.025))
+    assert macro.p_value == (1 + sum(d * macro.difference <= 0 for d in drawn)) / 41
+    assert {one.p_value for one in compare_labels(first, first, right)} == {1.0}

@@ -25,7 +25,7 @@ class PairedDifference:
     """Two systems on the same sentences."""
 
     name: str
-    """Name of the measure: "loss", "BLEU" or "chrF2"."""
+    """Name of the measure, such as "loss" or "BLEU"."""
     baseline: float
     """The first system's."""
     value: float
@@ -81,6 +81,54 @@ def compare_losses(
         _difference(name, observed[0], observed[i], means[:, i] - means[:, 0])
         for i in range(1, len(observed))
     ]
+
+
+def compare_labels(
+    baseline: Sequence[str],
+    others: Sequence[str],
+    right: Sequence[str],
+    *,
+    n_resamples: int = RESAMPLES,
+    seed: int = 1,
+) -> list[PairedDifference]:
+    """Compares accuracy and macro F1 of two classifiers, in percent.
+
+    Args:
+        baseline: the first one's label of each example.
+        others: the second one's.
+        right: the right ones.
+        n_resamples: draws.
+        seed: of the draws.
+    """
+    names = sorted({*baseline, *others, *right})
+    is_right = _one_hot(right, names)
+    given = [_one_hot(labels, names) for labels in (baseline, others)]
+    whole = np.ones(len(right), dtype=np.int64)
+    drawn = np.array(
+        [
+            [_label_scores(counts, one, is_right) for one in given]
+            for counts in (whole, *draws(len(right), n_resamples, seed))
+        ]
+    )
+    return [
+        _difference(name, *drawn[0, :, place], drawn[1:, 1, place] - drawn[1:, 0, place])
+        for place, name in enumerate(("accuracy", "macro F1"))
+    ]
+
+
+def _one_hot(labels: Sequence[str], names: Sequence[str]) -> Statistics:
+    """(N, L) 1 where an example has a label."""
+    return np.array([[float(label == name) for name in names] for label in labels])
+
+
+def _label_scores(
+    counts: NDArray[np.int64], given: Statistics, right: Statistics
+) -> tuple[float, float]:
+    """Accuracy and macro F1 of examples that are there so often; see `labels.macro_f1`."""
+    found, predicted, there = counts @ (given * right), counts @ given, counts @ right
+    total = predicted + there
+    f1 = 2.0 * found[total > 0.0] / total[total > 0.0]
+    return 100.0 * float(found.sum() / counts.sum()), 100.0 * float(f1.mean())
 
 
 class PairedScores:

@@ -24,6 +24,7 @@ from tformer_cli.workflows.opening.translator import device_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import Precision
 
@@ -238,6 +239,8 @@ class LabelEvaluation:
     """Mean -ln p of the right labels."""
     predicted: tuple[str, ...]
     """The label of each text."""
+    right: tuple[str, ...]
+    """The right ones."""
 
     def record(self) -> dict[str, Any]:
         """Returns the scores as a JSON object; shares in percent."""
@@ -339,4 +342,26 @@ def evaluate_classifier(
         scores=score_labels(predicted, right, known),
         loss=math.fsum(losses) / max(1, len(losses)),
         predicted=tuple(predicted),
+        right=tuple(right),
     )
+
+
+def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> list[PairedDifference]:
+    """Compares a classifier with other labels of the same examples by paired bootstrap.
+
+    Args:
+        result: of the classifier.
+        baseline: the other label of each example.
+
+    Raises:
+        DataError: if the numbers differ.
+    """
+    from tformer_cli.evaluation.significance import compare_labels
+
+    labels = [label.strip() for label in baseline]
+    if len(labels) != len(result.right):
+        raise DataError(
+            f"--baseline: has {len(labels):,} labels, but there are {len(result.right):,} "
+            "examples; give files whose lines correspond"
+        )
+    return compare_labels(labels, result.predicted, result.right)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
@@ -18,9 +21,12 @@ if TYPE_CHECKING:
 
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.decoding.text_windows import TextScores
+    from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.workflows.opening.generator import OpenedGenerator
 
 TextKind = Literal["lines", "stream"]
+BLOCK = 128
+"""Tokens of a stream that are drawn together: neighbors are not independent of each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +43,56 @@ class TextEvaluation:
     """Tokens between the beginnings of two windows."""
     memory: int = 0
     """Tokens before a window that the model remembered."""
+    token_ids: tuple[tuple[int, ...], ...] = ()
+    """Tokens of each text."""
+    steps: tuple[tuple[float, ...], ...] = ()
+    """ln p of those that were predicted, of each text."""
+    sizes: tuple[int, ...] = ()
+    """Bytes of each text; see `TextScores`."""
 
     @property
     def signature(self) -> str:
         """Says how the scores were computed."""
         remembered = f"|memory:{self.memory}" if self.memory else ""
         return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
+
+
+def compare_evaluations(result: TextEvaluation, baseline: TextEvaluation) -> PairedDifference:
+    """Compares two language models on the same text by paired bootstrap.
+
+    Lines are drawn and compared by bits per byte, whatever the models' tokens are. A stream is
+    drawn in blocks of `BLOCK` tokens (Künsch 1989) and compared by loss; so both must have the same
+    tokens.
+
+    Raises:
+        UsageError: if the two cannot be compared.
+    """
+    from tformer_cli.evaluation.significance import compare_losses
+
+    has_ends = [len(one.steps[0]) - len(one.token_ids[0]) for one in (result, baseline)]
+    if result.sizes != baseline.sizes or result.kind != baseline.kind:
+        raise UsageError(
+            "--baseline-model: only one of the two predicts where texts end; add --text-kind stream"
+        )
+    if result.kind == "lines":
+        bits = [
+            np.array([-sum(steps) / math.log(2.0) for steps in one.steps])
+            for one in (baseline, result)
+        ]
+        sizes = np.array(result.sizes)
+        return compare_losses(bits[0], bits[1][None], sizes, name="bits per byte")[0]
+    if result.token_ids != baseline.token_ids or has_ends[0] != has_ends[1]:
+        raise UsageError(
+            "--baseline-model: has other tokens, so that blocks of the text cannot be paired; add "
+            "--text-kind lines"
+        )
+    losses = [
+        -np.array([value for text in one.steps for value in text]) for one in (baseline, result)
+    ]
+    starts = np.arange(0, len(losses[0]), BLOCK)
+    sums = [np.add.reduceat(one, starts) for one in losses]
+    sizes = np.diff([*starts, len(losses[0])])
+    return compare_losses(sums[0], sums[1][None], sizes)[0]
 
 
 def texts_in_field(
@@ -111,19 +161,20 @@ def evaluate_texts(
     lines = list(given_lines(lines))
     kind = kind or ("lines" if config.target_eos else "stream")
     texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
-    found = log_probabilities(
-        opened, directory.tokenizer.target.encode_phrases(texts), window, stride, progress
-    )
+    encoded = directory.tokenizer.target.encode_phrases(texts)
+    found = log_probabilities(opened, encoded, window, stride, progress)
     if not any(found):
         raise DataError("--text: has nothing to predict; give a text of two tokens or more")
-    n_ends = len(texts) if config.target_eos else 0
-    n_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts) + n_ends
+    sizes = [len(text.encode("utf-8", "replace")) + config.target_eos for text in texts]
     return TextEvaluation(
-        scores=text_scores(found, n_bytes),
+        scores=text_scores(found, sum(sizes)),
         kind=kind,
         window=window,
         stride=stride,
         memory=config.memory,
+        token_ids=tuple(map(tuple, encoded)),
+        steps=tuple(map(tuple, found)),
+        sizes=tuple(sizes),
     )
 
 

@@ -71,11 +71,20 @@ class TextOptions:
     baseline: Annotated[
         Path | None,
         option(
-            "Other translations of the same text: their scores, and tests of the differences as "
-            "`tformer compare` makes them.",
+            "Other translations of the same text, or labels of another classifier: their scores, "
+            "and tests of the differences as `tformer compare` makes them.",
             metavar="FILE",
         ),
         PathRole.reads_file,
+    ] = None
+    baseline_model: Annotated[
+        Path | None,
+        option(
+            "Another language model or classifier: its scores on the same text, and tests of the "
+            "differences.",
+            metavar="MODEL",
+        ),
+        PathRole.reads_model,
     ] = None
     output: Annotated[
         Path | None,
@@ -167,6 +176,7 @@ def evaluate(
         tformer evaluate runs/ratings -i corpus/test.txt --reference corpus/test.label
         tformer evaluate runs/digits --images t10k-images-idx3-ubyte.gz
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
+        tformer evaluate runs/new --text valid.txt --baseline-model runs/old
     """
     if language.text is not None:
         if model is None or texts.reference or texts.source or texts.hypothesis:
@@ -174,7 +184,16 @@ def evaluate(
                 "--text: is of a language model; name its MODEL, and no --source, --hypothesis or "
                 "--reference"
             )
-        evaluate_texts(model, language, options, scores.report_format, quiet=quiet)
+        if texts.baseline is not None:
+            raise UsageError("--baseline: is a file of translations; name a --baseline-model")
+        evaluate_texts(
+            model,
+            language,
+            options,
+            scores.report_format,
+            baseline=texts.baseline_model,
+            quiet=quiet,
+        )
         return
     pictures.check(has_texts=texts.source is not None)
     if pictures.images is None:
@@ -185,11 +204,16 @@ def evaluate(
         raise UsageError("--images: needs the MODEL of a classifier of images")
     if model is not None and is_classifier(model):
         is_other = scores.lowercase or scores.tokenize != "13a"
-        given = {"baseline": texts.baseline, "lowercase or --tokenize": is_other or None}
+        given = {"lowercase or --tokenize": is_other or None}
         _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")
         as_json = scores.report_format == TextOrJson.json
         evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
+    if texts.baseline_model is not None:
+        raise UsageError(
+            "--baseline-model: is of language models and classifiers; compare translations with "
+            "`tformer compare`"
+        )
     if model is None:
         _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
     check_stdin_is_read_once(texts.files)

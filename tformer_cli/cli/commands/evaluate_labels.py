@@ -5,11 +5,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tformer_cli.cli.commands.changes import change_lines, change_record, signature
 from tformer_cli.cli.console import utf8_line, write_line
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
+    file_lines,
     note_choices,
     prompt_at_terminal,
     results,
@@ -51,19 +53,24 @@ def evaluate_labels(
         raise UsageError("--reference: an example has one right label; name one file")
     from tformer_cli.workflows import classify as workflow
 
+    if texts.baseline is not None and texts.baseline_model is not None:
+        raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
     read = LineCounts()
+    given: list[list[str]] = []
     if pictures.images is not None:
         from tformer_cli.data.images.corpora import labelled_images
 
         label = str(references[0]) if references else ""
         pairs = labelled_images(pictures.images, label, pictures.label_field, read)
         sources, right = map(list, zip(*pairs, strict=True))
+        if texts.baseline is not None:
+            given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
     else:
         from tformer_cli.workflows.evaluate import read_texts
 
         check_stdin_is_read_once(texts.files)
         prompt_at_terminal(files=texts.files, quiet=quiet)
-        sources, right = read_texts(texts.files, read)
+        sources, right, *given = read_texts(texts.files, read)
     with nullcontext() if texts.output is None else results(texts.output) as stream:
         opened = workflow.open_classifier(
             model,
@@ -78,7 +85,23 @@ def evaluate_labels(
             result = workflow.evaluate_classifier(opened, sources, right, progress.update)
         if stream is not None:
             stream.writelines(utf8_line(line) for line in result.predicted)
+        if texts.baseline_model is not None:
+            other = workflow.open_classifier(
+                texts.baseline_model,
+                device=options.device,
+                precision=options.precision.value,
+                before_torch=torch_preparation(options.threads),
+            )
+            given = [list(workflow.evaluate_classifier(other, sources, right).predicted)]
     warn_of_bytes(read)
-    record = json.dumps(result.record(), ensure_ascii=False)
-    for line in [record] if as_json else result.lines():
+    changes = [one for labels in given for one in workflow.compare_predictions(result, labels)]
+    if as_json:
+        more = change_record(changes, signature("examples")) if changes else {}
+        write_line(json.dumps(result.record() | more, ensure_ascii=False))
+        return
+    for line in result.lines():
         write_line(line)
+    if changes:
+        write_line("")
+        for line in change_lines(changes, signature("examples"), 2):
+            write_line(line)

@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from tformer_cli.cli.commands.changes import change_lines, change_record, signature
 from tformer_cli.cli.console import note, write_line
 from tformer_cli.cli.format_choice import TextOrJson
 from tformer_cli.cli.options import option
@@ -110,11 +111,29 @@ def evaluate_texts(
     options: "TranslatorOptions",
     report_format: TextOrJson,
     *,
+    baseline: Path | None = None,
     quiet: bool,
 ) -> None:
-    """Shows the scores of a language model."""
+    """Shows the scores of a language model, and the changes from another one."""
     counts = LineCounts()
-    lines = texts.lines(counts, quiet=quiet)
+    lines = list(texts.lines(counts, quiet=quiet))
+    evaluated = partial(_evaluated, lines, texts, options, quiet=quiet)
+    result = evaluated(model, options.adapter)
+    other = None if baseline is None else evaluated(baseline, None)
+    warn_of_bytes(counts)
+    _show(result, other, report_format)
+
+
+def _evaluated(
+    lines: list[str],
+    texts: TextScoringOptions,
+    options: "TranslatorOptions",
+    model: Path,
+    adapter: Path | None,
+    *,
+    quiet: bool,
+) -> "TextEvaluation":
+    """Scores the lines with a model."""
     from tformer_cli.workflows import evaluate_texts as workflow
     from tformer_cli.workflows.opening.generator import open_generator
 
@@ -122,34 +141,34 @@ def evaluate_texts(
         model,
         device=options.device,
         precision=options.precision.value,
-        adapter=options.adapter,
+        adapter=adapter,
         threads=options.threads,
         tell=partial(note, quiet=quiet),
         before_torch=torch_preparation(options.threads),
     )
     note_choices(opened, quiet=quiet)
-    result = workflow.evaluate_texts(
+    return workflow.evaluate_texts(
         opened,
-        list(lines),
+        lines,
         kind=texts.text_kind,
         window=texts.window or 0,
         stride=texts.stride or 0,
     )
-    warn_of_bytes(counts)
-    _show(result, report_format)
 
 
-def _show(result: "TextEvaluation", report_format: TextOrJson) -> None:
+def _show(
+    result: "TextEvaluation", other: "TextEvaluation | None", report_format: TextOrJson
+) -> None:
+    from tformer_cli.workflows.evaluate_texts import BLOCK, compare_evaluations
+
     scores = result.scores
+    changes = [] if other is None else [compare_evaluations(result, other)]
+    units = "lines" if result.kind == "lines" else f"blocks of {BLOCK} tokens"
     if report_format == TextOrJson.json:
-        record = {
-            "tokens": scores.n_tokens,
-            "bytes": scores.n_bytes,
-            "loss": scores.loss,
-            "perplexity": scores.perplexity,
-            "bits_per_byte": scores.bits_per_byte,
-            "signature": result.signature,
-        }
+        record = _record(result)
+        if other is not None:
+            record["baseline"] = _record(other)
+            record |= change_record(changes, signature(units))
         write_line(json.dumps(record))
         return
     for name, value, how in (
@@ -159,3 +178,20 @@ def _show(result: "TextEvaluation", report_format: TextOrJson) -> None:
         ("signature", "", result.signature),
     ):
         write_line(f"{name:<14}{value:>10}  {how}")
+    if other is not None:
+        write_line(f"{'baseline':<14}{'':>10}  {other.signature}")
+        for line in change_lines(changes, signature(units), 4):
+            write_line(line)
+
+
+def _record(result: "TextEvaluation") -> dict[str, Any]:
+    """Makes the JSON object of scores."""
+    scores = result.scores
+    return {
+        "tokens": scores.n_tokens,
+        "bytes": scores.n_bytes,
+        "loss": scores.loss,
+        "perplexity": scores.perplexity,
+        "bits_per_byte": scores.bits_per_byte,
+        "signature": result.signature,
+    }

@@ -1,0 +1,109 @@
+"""`tformer evaluate --baseline-model`: two language models or classifiers on the same examples."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.cli.app import app
+
+LINES = [f"Two dogs run in the street {number}" for number in range(40)]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(part) for part in arguments])
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES))
+    return path
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """Copies a model with other weights."""
+
+    def changed(model, factor):
+        path = shutil.copytree(model, tmp_path / f"changed-{factor}")
+        weights = load_tensors(path / "model.safetensors")
+        save_tensors(path / "model.safetensors", {n: factor * w for n, w in weights.items()})
+        return path
+
+    return changed
+
+
+@pytest.mark.parametrize("kind", ["lines", "stream"])
+def test_language_models_are_compared_in_lines_or_blocks(language_model, changed, file, kind):
+    other = changed(language_model, 0.5)
+    options = ["--text", file, "--text-kind", kind, "-q", "--format", "json"]
+    done = run("evaluate", language_model, *options, "--baseline-model", other)
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    for model, found in ((language_model, record), (other, record["baseline"])):
+        alone = json.loads(run("evaluate", model, *options).stdout)
+        assert {name: found[name] for name in alone} == alone
+    (change,) = record["changes"]
+    measure = "bits_per_byte" if kind == "lines" else "loss"
+    assert change["measure"] == measure
+    assert change["value"] == pytest.approx(record[measure])
+    assert change["baseline"] == pytest.approx(record["baseline"][measure])
+    assert change["difference"] == pytest.approx(record[measure] - record["baseline"][measure])
+    assert change["ci95"][0] < change["difference"] < change["ci95"][1]
+    assert change["p_value"] < 0.05
+    assert record["test"].startswith(
+        f"paired-bootstrap|units:{'lines' if kind == 'lines' else 'blocks of 128 tokens'}|"
+    )
+    same = run("evaluate", language_model, *options, "--baseline-model", language_model)
+    assert json.loads(same.stdout)["changes"][0]["p_value"] == 1.0
+    table = run("evaluate", language_model, *options[:-2], "--baseline-model", other).stdout
+    assert f"{measure.replace('_', ' ')} change  " in table
+
+
+def test_classifiers_are_compared_with_labels_or_another(classifier, changed, file, tmp_path):
+    from tformer_cli.artifacts.config_file import read_config
+
+    labels = read_config(classifier).labels
+    other = changed(classifier, -1.0)
+    right = tmp_path / "right.txt"
+    right.write_text("".join(f"{labels[n % 3]}\n" for n in range(40)))
+    given = tmp_path / "given.txt"
+    options = ["-i", file, "--reference", right, "-q", "--format", "json"]
+    alone = json.loads(run("evaluate", other, *options, "-o", given).stdout)
+    records = []
+    for baseline in (["--baseline", given], ["--baseline-model", other]):
+        done = run("evaluate", classifier, *options, *baseline)
+        assert done.exit_code == 0, done.stderr
+        records.append(json.loads(done.stdout))
+    assert records[0] == records[1]
+    accuracy, macro = records[0]["changes"]
+    assert (accuracy["measure"], macro["measure"]) == ("accuracy", "macro_f1")
+    assert accuracy["baseline"] == pytest.approx(alone["accuracy"])
+    assert accuracy["value"] == pytest.approx(records[0]["accuracy"])
+    assert macro["value"] == pytest.approx(records[0]["macro_f1"])
+    assert np.diff(macro["ci95"]) >= 0
+    table = run("evaluate", classifier, *options[:-2], "--baseline", given).stdout
+    assert "accuracy change  " in table
+    given.write_text("a\n")
+    done = run("evaluate", classifier, *options, "--baseline", given)
+    assert done.exit_code == 2
+    assert "lines" in done.stderr
+
+
+def test_what_cannot_be_compared_is_one_line(model, language_model, classifier, file):
+    for arguments, message in (
+        ((language_model, "--text", file, "--baseline", file), "--baseline: is a file of transl"),
+        ((language_model, "--text", file, "--baseline-model", classifier), "classif"),
+        ((model, "-i", file, "--reference", file, "--baseline-model", model),
+         "--baseline-model: is of language models and classifiers"),
+        ((classifier, "-i", file, "--reference", file, "--baseline-model", classifier,
+          "--baseline", file), "--baseline-model: --baseline has its labels"),
+    ):  # fmt: skip
+        done = run("evaluate", *arguments, "-q")
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
