@@ -111,7 +111,12 @@ def compare_labels(
         ]
     )
     return [
-        _difference(name, *drawn[0, :, place], drawn[1:, 1, place] - drawn[1:, 0, place])
+        _difference(
+            name,
+            drawn[0, 0, place],
+            drawn[0, 1, place],
+            drawn[1:, 1, place] - drawn[1:, 0, place],
+        )
         for place, name in enumerate(("accuracy", "macro F1"))
     ]
 

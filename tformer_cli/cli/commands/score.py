@@ -139,7 +139,7 @@ def score(
             "--length-normalization": length_normalization,
             "--coverage-penalty": coverage_penalty,
         }
-        machine = (device, precision.value, adapter, threads)
+        machine = (device, precision, adapter, threads)
         score_texts(model, pairs, of_translations, machine, quiet=quiet)
         return
     files = pairs.files()

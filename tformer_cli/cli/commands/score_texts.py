@@ -14,13 +14,14 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.cli.commands.score import PairOptions
+    from tformer_cli.cli.options import DecodingPrecision
 
 
 def score_texts(
     model: Path,
     pairs: "PairOptions",
     of_translations: Mapping[str, object],
-    machine: tuple[str, str, Path | None, int],
+    machine: tuple[str, "DecodingPrecision", Path | None, int],
     *,
     quiet: bool,
 ) -> None:
@@ -49,7 +50,7 @@ def score_texts(
         opened = open_generator(
             model,
             device=device,
-            precision=precision,
+            precision=precision.value,
             adapter=adapter,
             threads=threads,
             tell=partial(note, quiet=quiet),
