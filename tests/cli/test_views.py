@@ -54,6 +54,7 @@ from tformer_cli.inspection.ablation.record import (
 )
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.role_grid import show_role_rules
+from tformer_cli.inspection.heads.repeats import SCORES, HeadRepeats, Repeats
 from tformer_cli.inspection.heads.roles import ROLES
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspection.views.ablation import AblationSettings, show_ablation, show_pruning
@@ -65,6 +66,7 @@ from tformer_cli.inspection.views.heads import show_record
 from tformer_cli.inspection.views.image import ImageRecord, Looked, show_image
 from tformer_cli.inspection.views.logits import show_logits
 from tformer_cli.inspection.views.positions import show_positions
+from tformer_cli.inspection.views.repeats import show_repeats
 from tformer_cli.inspection.views.step import show_steps
 from tformer_cli.inspection.views.timeline import show_timeline
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
@@ -217,6 +219,19 @@ def speeds_of():
     ]
 
 
+def repeats_of(model):
+    scores = {name: 1 / (place + 2) for place, name in enumerate(SCORES)}
+    intervals = {name: (value - 0.01, value + 0.02) for name, value in scores.items()}
+    heads = [head for head in ALL_HEADS if head.kind == "dec"]
+    return Repeats(
+        model=model,
+        n_blocks=1000,
+        length=64,
+        losses=(12.345, 6.789),
+        heads=tuple(HeadRepeats(head=h, scores=scores, intervals=intervals) for h in heads),
+    )
+
+
 def timeline_of():
     names = [rule.role for rule in ROLES]
     courses = [
@@ -363,6 +378,7 @@ def draw(models, chart, report, biased):
         "show_role_rules": [show_role_rules],
         "show_timeline": [lambda c: show_timeline(c, timeline_of())],
         "show_chart": [lambda c: show_chart(c, chart)],
+        "show_repeats": [lambda c: show_repeats(c, repeats_of(model.name))],
         "show_scores": [lambda c: show_scores(c, scores_of())],
         "show_ablation": [
             lambda c: show_ablation(c, ablation_of(model.name, has_scores=True)),

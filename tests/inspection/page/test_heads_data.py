@@ -20,6 +20,12 @@ from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
 HOSTILE = ("</script>", "<!--", "<img src=x onerror=alert(1)>", "{{data}}", "🙂", "שלום", "\u2028")
 
 
+def named(head):
+    """The head of a name."""
+    kind, layer, number = head["id"].split(".")
+    return HeadId(kind, int(layer), int(number))
+
+
 FETCHING = ("src", "href", "srcset", "action", "poster", "data", "background")
 
 
@@ -44,8 +50,8 @@ def test_the_page_holds_every_head_and_its_weights(record):
     assert [head["id"] for head in sentence["heads"]] == [str(head) for head in record.heads]
     for head in sentence["heads"]:
         numbers = np.frombuffer(base64.b64decode(head["weights"]), "<u2") / 65535
-        expected = record.maps.weights(HeadId(head["kind"], head["layer"], head["head"]))
-        if head["kind"] == "dec":
+        expected = record.maps.weights(named(head))
+        if named(head).kind == "dec":
             expected = expected[torch.ones_like(expected).tril().bool()]
         np.testing.assert_allclose(numbers, expected.flatten().numpy(), atol=1e-5)
 
@@ -144,7 +150,7 @@ def test_every_measure_has_a_plain_name_and_says_what_it_is(record):
     data = data_of(render_html([record]))
     assert list(data["metrics"]) == list(METRICS)
     for head in data["sentences"][0]["heads"]:
-        metrics = record.metrics[HeadId(head["kind"], head["layer"], head["head"])]
+        metrics = record.metrics[named(head)]
         found = dict(zip(METRICS, head["metrics"], strict=True))
         assert {name: value for name, value in found.items() if value is not None} == {
             name: pytest.approx(value, rel=1e-3) for name, value in metrics.items()

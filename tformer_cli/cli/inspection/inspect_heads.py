@@ -27,6 +27,7 @@ from tformer_cli.cli.inspection.options import (
     read_with_progress,
     takes_opening_options,
 )
+from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import given_options, takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.text_io import (
@@ -38,7 +39,7 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.view import NoOptions
-from tformer_cli.inspection.views import corpus, heads, timeline
+from tformer_cli.inspection.views import corpus, heads, repeats, timeline
 from tformer_cli.inspection.views.heads import HeadsOptions, check_residual
 
 if TYPE_CHECKING:
@@ -79,6 +80,17 @@ class JobOptions:
             "training.inspect_every. MODEL is the run directory; no sentence is read.",
         ),
     ] = False
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            help="Measure the heads of a language model on N blocks of random tokens that come "
+            "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
+            "confidence intervals. No sentence is read; --seed draws the tokens.",
+            show_default="off",
+        ),
+    ] = None
     explain: Annotated[
         bool,
         typer.Option(
@@ -115,6 +127,7 @@ def inspect_heads(
         tformer inspect-heads runs/quickstart "The animal was tired."
         tformer inspect-heads runs/quickstart "It is old." --heads cross.last --format svg > it.svg
         tformer inspect-heads runs/quickstart --corpus -i corpus/test.en
+        tformer inspect-heads runs/shakespeare --repeats 64
     """
     given = given_options(sentences, options, jobs, dumping)
     given |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
@@ -126,6 +139,9 @@ def inspect_heads(
     )
     if jobs.over_time:
         _show_over_time(model, options.heads, given, output_format, output)
+    elif jobs.repeats is not None:
+        _refuse(given, OF_MODELS, "reads a text, but --repeats draws its own; omit it")
+        _show_repeats(request, options.heads, jobs.repeats, output_format)
     elif dumping.dump is not None:
         _refuse(given, OF_SENTENCES[:2], "applies to single sentences; omit it with --dump")
         shown = ("corpus", "format", "output", "weights")
@@ -181,6 +197,34 @@ def _show_over_time(
     if not found.courses:
         warn("no head meets the conditions of --heads")
     emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
+
+
+def _show_repeats(
+    request: SentenceRequest, selections: Sequence[str], n_blocks: int, output_format: str | None
+) -> None:
+    """Measures heads on random tokens that come twice, and writes their scores.
+
+    Raises:
+        UsageError: if the model is too small for it, or no head is selected.
+        ArtifactError: if the model is no language model.
+    """
+    chosen = view_format(heads.VIEW, output_format, request.output)
+    if chosen not in repeats.VIEW.formats:
+        raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
+
+    from tformer_cli.inspection.capture.heads import head_layout
+    from tformer_cli.inspection.heads.repeats import Repeats, measure_repeats
+    from tformer_cli.inspection.heads.selectors import select_heads
+
+    directory = request.open(tasks=repeats.VIEW.tasks).directory
+    selected = select_heads(selections, head_layout(directory.model))
+    name, seed = directory.path.resolve().name, request.opening["seed"]
+    with line_progress(n_blocks, "reading blocks", quiet=request.quiet) as progress:
+        for found in measure_repeats(directory.model, name, selected, n_blocks, seed):
+            if not isinstance(found, Repeats):
+                progress.update(found)
+    assert isinstance(found, Repeats)  # noqa: S101 - the last
+    emit_view(repeats.VIEW, [found], chosen, request.output, NoOptions())
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:

@@ -4,10 +4,12 @@ const data = JSON.parse(byId("data").textContent, (_, value) => unpackedData(val
 const KINDS = Object.keys(data.kinds);
 const SIGNS = { previous: "◀", self: "●", next: "▶", sink: "▼", aligner: "≡", broad: "▒", rare: "★" };
 
-// Measures come as lists in the order of their names; a head has those that are defined for it.
+// A name holds kind, layer and number. Measures come as lists in the order of their names; a head has those that are defined for it.
 for (const one of data.sentences) {
   for (const head of one.heads) {
-    head.metrics = Object.fromEntries(Object.keys(data.metrics).map((name, n) => [name, head.metrics[n]]).filter(([, value]) => value !== null));
+    const [kind, layer, number] = head.id.split(".");
+    Object.assign(head, { kind, layer: Number(layer), head: number === undefined ? null : Number(number) });
+    head.metrics = Object.fromEntries(Object.keys(data.metrics).map((name, n) => [name, head.metrics[n]]).filter(([, value]) => value !== null && value !== undefined));
   }
 }
 

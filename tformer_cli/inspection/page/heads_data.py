@@ -189,7 +189,7 @@ def _search(tree: SearchTree, pieces: Mapping[int, str]) -> dict[str, Any]:
 def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
     metrics = record.metrics[head]
     return {
-        **head.data,
+        "id": str(head),  # with its kind, its layer and its number
         "role": record.role(head),
         # in the order of `METRICS`, as names would be more than the numbers
         "metrics": [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS],

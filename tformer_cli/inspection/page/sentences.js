@@ -4,7 +4,7 @@
 function showFacts() {
   byId("source-text").textContent = clean(sentence.source);
   byId("target-text").textContent = clean(sentence.target);
-  byId("about").hidden = !data.model || !sentence.sourcePieces.length;
+  byId("about").hidden = !data.model || !(sentence.sourcePieces.length || sentence.inputPieces.length);
   if (byId("about").hidden) return;
   const model = data.model, layers = [model.n_encoder_layers, model.n_decoder_layers].filter((n) => n).join("+");
   byId("facts").replaceChildren("Model ", make("b", {}, bidi(model.name)), ` · ${layers} layers of ${model.n_heads} head${model.n_heads === 1 ? "" : "s"}`);
@@ -23,11 +23,17 @@ function showFacts() {
     .map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))));
 }
 
+/** True of a language model, which has no source. */
+const readsText = () => Boolean(data.model) && !data.model.n_encoder_layers;
+
+/** True of a classifier, which has no target. */
+const isLabelled = () => Boolean(data.model) && !data.model.n_decoder_layers;
+
 /** Lists the sentences to choose from. */
 function fillChooser() {
   const chooser = byId("sentence");
   chooser.hidden = data.sentences.length < 2;
-  data.sentences.forEach((one, n) => chooser.append(make("option", { value: String(n) }, `${one.index + 1}  ${one.source}`)));
+  data.sentences.forEach((one, n) => chooser.append(make("option", { value: String(n) }, `${one.index + 1}  ${readsText() ? one.target : one.source}`)));
   chooser.addEventListener("change", () => update({ s: chooser.value, row: "", key: "" }));
 }
 
@@ -36,15 +42,13 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, ...sentence.targetPieces.slice(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  // a language model has no source
-  const readsText = data.model && !data.model.n_encoder_layers;
-  for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = readsText;
-  const labels = data.model && !data.model.n_decoder_layers;  // a classifier, without a target
+  const isText = readsText(), labels = isLabelled();
+  for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = isText;
   for (const id of ["target-name", "target"]) byId(id).hidden = labels;
   byId("source-label").textContent = labels ? "Text" : "Source";
   byId("source-name").textContent = labels ? "Tokens" : "Source tokens";
-  byId("target-label").textContent = labels ? "Label" : readsText ? "Text" : sentence.isForced ? "Given target" : name;
-  byId("target-name").textContent = readsText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
+  byId("target-label").textContent = labels ? "Label" : isText ? "Text" : sentence.isForced ? "Given target" : name;
+  byId("target-name").textContent = isText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 
 function fillStrip(box, pieces, side) {

@@ -7,20 +7,40 @@ addTab({
   title: "Flow",
   holds: one => Boolean(viewOf(one, "flow")),
   show(panel, one) {
-    const { methods, names, first, positions } = viewOf(one, "flow"), chosen = flowMethod ?? first;
+    const { methods, names, first, positions, heads } = viewOf(one, "flow"), chosen = flowMethod ?? first;
     const flow = { ...methods[chosen], name: names[chosen], positions: positions.map(position => position[chosen]) };
     const choices = Object.keys(methods).map(name => toggle(names[name], name === chosen, {}, () => {
       flowMethod = name;
       showTabs();
     }));
-    panel.append(
-      card("What each written token is made of", make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
-        make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). The rest of a bar is the prefix, what the decoder has read. `
-          + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`), shareTable(one, flow)),
-      card("From which token", make("p", { class: "says" }, "Row: the token that is written. Column: source tokens, then those that the decoder has read. "
-        + "Every row sums to 1. Shares are stored in 8 bits, within 4.0e-3."), flowMap(one, flow), flowTable(one, flow)));
+    const labels = isLabelled(), bar = readsText() || labels ? "" : "The rest of a bar is the prefix, what the decoder has read. ";
+    panel.append(card(labels ? "What the label comes from" : "What each written token is made of",
+      make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
+      make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). ${bar}`
+        + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`),
+      ...(labels ? [barTable(one.sourcePieces.map((piece, j) => [piece, flow.positions[0].source[j]]), ["token", "share"], "Share of each token in the label")]
+        : readsText() ? [] : [shareTable(one, flow)])));
+    if (labels) {
+      const read = (heads ?? []).map(({ id, reads, shares }) => [`${id}  `, Math.max(...shares), reads]);
+      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, "The token that a head takes most from, all rows together: "
+        + "its share in the norms of what the head reads (Kobayashi et al. 2020)."), barTable(read, ["head", "share", "reads most"], "The token that each head reads most")));
+      return;
+    }
+    panel.append(card("From which token", make("p", { class: "says" }, `Row: the token that is written. Column: ${readsText() ? "tokens" : "source tokens, then those"} that the decoder has read. `
+      + "Every row sums to 1. Shares are stored in 8 bits, within 4.0e-3."), flowMap(one, flow), flowTable(one, flow)));
   },
 });
+
+/** Names with their shares as numbers and bars, and perhaps a word behind them. */
+function barTable(rows, names, caption) {
+  const largest = Math.max(...rows.map(row => row[1]), 1e-9);
+  const lines = rows.map(([name, share, word]) => make("tr", {}, make("th", { scope: "row", class: "text" }, bidi(name)), make("td", {}, decimal(share)),
+    make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(240 * share / largest).toFixed(1)}px` })),
+    ...(word === undefined ? [] : [make("td", { class: "text" }, bidi(word))])));
+  return make("div", { class: "scroll" }, make("table", { class: "wide" }, make("caption", { class: "unseen" }, caption),
+    make("thead", {}, make("tr", {}, make("th", { scope: "col", class: "text" }, names[0]), make("th", { scope: "col" }, names[1]), make("th", { class: "text", "aria-hidden": "true" }),
+      ...names.slice(2).map(name => make("th", { scope: "col", class: "text" }, name)))), make("tbody", {}, ...lines)));
+}
 
 /** The share of the source at each position, as a number and a bar. */
 function shareTable(one, flow) {
@@ -41,14 +61,14 @@ function roomBeside(twelfths) {
 }
 
 function flowMap(one, flow) {
-  const nSource = one.sourcePieces.length;
+  const nSource = one.sourcePieces.length, of = nSource ? `${nSource} source tokens and of the prefix` : "the tokens read";
   const ramps = [rampOf("cross"), rampOf("dec")];
   const figure = heatMap({
     rows: one.targetPieces, columns: [...one.sourcePieces, ...one.inputPieces], room: roomBeside(7),
-    title: `${flow.name}: shares of ${nSource} source tokens and of the prefix in ${one.targetPieces.length} written tokens`,
+    title: `${flow.name}: shares of ${of} in ${one.targetPieces.length} written tokens`,
     shade(i, j) {
-      const { source, prefix } = flow.positions[i], share = j < nSource ? source[j] : prefix[j - nSource] ?? 0;
-      return share < .002 ? null : { color: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share.toFixed(2).slice(1) };
+      const { source = [], prefix } = flow.positions[i], share = j < nSource ? source[j] : prefix[j - nSource] ?? 0;
+      return share < .002 ? null : { color: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share >= .995 ? "1" : share.toFixed(2).slice(1) };
     },
   });
   figure.svg.addEventListener("pointermove", event => figure.mark(figure.cellAt(event)));
@@ -58,7 +78,7 @@ function flowMap(one, flow) {
 
 /** The same shares as numbers, in hundredths. */
 function flowTable(one, flow) {
-  const rows = flow.positions.map(({ source, prefix }, i) => [bidi(one.targetPieces[i]), ...[...source, ...prefix].map(share => (100 * share).toFixed(0))]);
+  const rows = flow.positions.map(({ source = [], prefix }, i) => [bidi(one.targetPieces[i]), ...[...source, ...prefix].map(share => (100 * share).toFixed(0))]);
   return make("details", {}, make("summary", {}, "Table of these shares, in hundredths"),
     plainTable(["writes", ...[...one.sourcePieces, ...one.inputPieces].map(bidi)], rows, "Shares of every token, in hundredths"));
 }

@@ -273,8 +273,9 @@ class HeadInspector:
         probability: float | None = None,
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
-        rare = UNKNOWN
-        if self._frequencies is not None:
+        # rare words are of sources, which a language model has not
+        rare = RareTokens() if self._is_of_texts else UNKNOWN
+        if self._frequencies is not None and not self._is_of_texts:
             rare = self._frequencies.rare_tokens(maps.source_ids)
         weighted = weighted_maps(self._model, maps, self._weighting.name)
         return HeadsRecord(
