@@ -27,7 +27,8 @@ COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
         "language-model": "is a language model, which continues texts; use `tformer generate`, or "
         "`tformer evaluate --text`",
         "image": "is a classifier of images; use `tformer classify`",
-        "masked": "is a masked language model, which fills gaps in texts; use `tformer fill`",
+        "masked": "is a masked language model, which fills gaps in texts; use `tformer fill`, or "
+        "`tformer evaluate --text`",
         "embed": "is an encoder, which turns texts into vectors; use `tformer embed`",
     }
 )

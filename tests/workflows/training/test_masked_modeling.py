@@ -1,5 +1,6 @@
 """Runs whose model predicts hidden tokens of texts."""
 
+import json
 import os
 import random
 import signal
@@ -7,10 +8,12 @@ import signal
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.cli.app import app
 from tformer_cli.data.masking import masking_of
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.errors import Interrupted, RecipeError
@@ -150,3 +153,25 @@ def test_settings_that_do_not_fit_are_named(make, changes, message):
         return
     with pytest.raises(RecipeError, match=message):
         make(**changes)
+
+
+def test_evaluate_hides_the_same_tokens_every_time(make, tmp_path):
+    model = {"d_model": 32, "dropout": 0.0, "positions": "learned"}
+    train(make(model=model, training={"max_steps": 60}), tmp_path / "run", device="cpu")
+    words = ["evaluate", str(tmp_path / "run"), "--text", str(tmp_path / "b.txt"), "-q"]
+    shown = CliRunner().invoke(app, [*words, "--format", "json"])
+    assert shown.exit_code == 0, shown.stderr
+    scores = json.loads(shown.stdout)
+    stored = read_config(tmp_path / "run").scores
+    # hidden alike in validation, which cuts texts off elsewhere
+    assert {name: scores[name] for name in stored} == pytest.approx(dict(stored), rel=1e-5)
+    assert scores["signature"] == "text:lines|window:39|masked:0.15|draw:by text"
+    table = CliRunner().invoke(app, words).stdout
+    assert f"{scores['accuracy']:.2f}  of hidden tokens" in table
+    refused = CliRunner().invoke(app, [*words, "--stride", "4"])
+    assert refused.exit_code == 2
+    assert refused.stderr == "error: --stride: MODEL reads a text at once; omit it\n"
+    (tmp_path / "none.txt").write_text("\n \n")
+    words[3] = str(tmp_path / "none.txt")
+    refused = CliRunner().invoke(app, words)
+    assert refused.stderr == "error: --text: has nothing to predict; give a text\n"

@@ -32,8 +32,8 @@ class TextScoringOptions:
     text: Annotated[
         str | None,
         option(
-            "Text that a language model is evaluated on: loss, perplexity and bits per byte; - is "
-            "stdin.",
+            "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
+            "accuracy of a masked one; - is stdin.",
             panel=LANGUAGE_MODELS,
             metavar="FILE",
         ),
@@ -114,9 +114,19 @@ def evaluate_texts(
     baseline: Path | None = None,
     quiet: bool,
 ) -> None:
-    """Shows the scores of a language model, and the changes from another one."""
+    """Shows the scores of a language model, masked or not, and the changes from another one."""
     counts = LineCounts()
     lines = list(texts.lines(counts, quiet=quiet))
+    from tformer_cli.workflows.evaluate_masked import is_masked
+    from tformer_cli.workflows.import_model import resolve_model
+
+    model = resolve_model(model, partial(note, quiet=quiet), "float32")
+    if is_masked(model):
+        if baseline is not None:
+            raise UsageError("--baseline: is of other models than masked ones; omit it")
+        _evaluate_masked(model, texts, lines, options, report_format, quiet=quiet)
+        warn_of_bytes(counts)
+        return
     evaluated = partial(_evaluated, lines, texts, options, quiet=quiet)
     result = evaluated(model, options.adapter)
     other = None if baseline is None else evaluated(baseline, None)
@@ -154,6 +164,58 @@ def _evaluated(
         window=texts.window or 0,
         stride=texts.stride or 0,
     )
+
+
+def _evaluate_masked(
+    model: Path,
+    texts: TextScoringOptions,
+    lines: "Iterable[str]",
+    options: "TranslatorOptions",
+    report_format: TextOrJson,
+    *,
+    quiet: bool,
+) -> None:
+    """Shows how a masked language model predicts hidden tokens.
+
+    Raises:
+        UsageError: if an option is of other models alone.
+    """
+    for name, value in (("--window", texts.window), ("--stride", texts.stride)):
+        if value is not None:
+            raise UsageError(f"{name}: MODEL reads a text at once; omit it")
+    if options.adapter is not None:
+        raise UsageError("--adapter: is of other models; omit it")
+    from tformer_cli.workflows.evaluate_masked import evaluate_masked
+    from tformer_cli.workflows.opening.encoder import open_encoder
+
+    opened = open_encoder(
+        model,
+        ("masked",),
+        device=options.device,
+        precision=options.precision.value,
+        tell=partial(note, quiet=quiet),
+        before_torch=torch_preparation(options.threads),
+    )
+    note_choices(opened, quiet=quiet)
+    result = evaluate_masked(opened, lines, texts.text_kind or "lines")
+    scores = result.scores
+    if report_format == TextOrJson.json:
+        record = {
+            "tokens": scores.n_tokens,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "accuracy": scores.accuracy,
+            "signature": result.signature,
+        }
+        write_line(json.dumps(record))
+        return
+    for name, shown, how in (
+        ("loss", f"{scores.loss:.4f}", f"nats per hidden token of {scores.n_tokens:,}"),
+        ("perplexity", f"{scores.perplexity:.2f}", "exp(loss)"),
+        ("accuracy", f"{scores.accuracy:.2f}", "of hidden tokens"),
+        ("signature", "", result.signature),
+    ):
+        write_line(f"{name:<14}{shown:>10}  {how}")
 
 
 def _show(
