@@ -329,6 +329,25 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+def test_sources_that_cannot_be_read_again_are_refused(model, tmp_path):
+    with pytest.raises(UsageError, match=r"stdin cannot be read twice; use `tformer translate`"):
+        run(model, ["-"], tmp_path / "out")
+    datasets.Dataset.from_dict({"source": LINES}).save_to_disk(tmp_path / "saved")
+    for output in (tmp_path / "saved" / "out", tmp_path / "saved" / "a" / ".." / "b"):
+        with pytest.raises(UsageError, match=r"lies in .*saved, which is read; name another"):
+            run(model, [tmp_path / "saved"], output)
+
+
+def test_text_that_is_no_unicode_is_translated_as_by_translate(model, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"source": "A man \\ud800 sleeps", "x": "\\udfff"}\n')
+    run(model, [path], tmp_path / "out")
+    (found,) = map(json.loads, joined(tmp_path / "out").splitlines())
+    assert (found["source"], found["x"]) == ("A man \ufffd sleeps", "\ufffd")
+    (expected,) = translate_lines(model, ["A man \ufffd sleeps"], **FIXED)
+    assert found["translation"] == expected.text
+
+
 def test_an_error_of_a_line_names_its_file(model, text, tmp_path):
     with pytest.raises(DataError, match=r"in.txt, line 6: has \d+ tokens, .* --too-long split"):
         run(model, [text], tmp_path / "out", too_long="error")

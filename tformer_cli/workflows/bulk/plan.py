@@ -94,12 +94,22 @@ def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None
     return CorpusPlan(sources=sources, shards=shards)
 
 
-def kind_of(name: str) -> CorpusKind:
-    """The kind of a source by its name.
+def check_sources(given: GivenCorpus, output: Path) -> None:
+    """Checks that sources can be read twice, and will not change while shards are written.
 
     Raises:
-        DataError: if there is no such file, and it is no name on the hub.
+        UsageError: if not.
     """
+    places = {place.resolve() for place in (output, *output.absolute().parents)}
+    for name in given.sources:
+        if name == "-":
+            raise UsageError("SOURCE…: stdin cannot be read twice; use `tformer translate` for it")
+        if Path(name).is_dir() and Path(name).resolve() in places:
+            raise UsageError(f"--output: {output} lies in {name}, which is read; name another")
+
+
+def kind_of(name: str) -> CorpusKind:
+    """The kind of a source by its name; ``owner/name`` is a dataset on the hub."""
     ending = ending_of(name)
     path = Path(name).expanduser()
     if path.is_dir() or ending in READ_AS_DATASETS:

@@ -13,7 +13,7 @@ from tformer_cli.errors import TformerError
 from tformer_cli.version import __version__
 from tformer_cli.workflows.bulk.line_files import unpacked, unpacked_path
 from tformer_cli.workflows.bulk.origin import origin_of
-from tformer_cli.workflows.bulk.plan import CorpusPlan, plan_corpus
+from tformer_cli.workflows.bulk.plan import CorpusPlan, check_sources, plan_corpus
 from tformer_cli.workflows.bulk.processes import LocalProcesses
 from tformer_cli.workflows.bulk.shards import LINE_KINDS, Shard, Task
 from tformer_cli.workflows.bulk.translate_shard import check_answer, opening
@@ -39,7 +39,6 @@ class BulkState:
     """Rows of the corpus."""
     begun: int
     """Rows that earlier runs have translated."""
-    started: float = field(default_factory=monotonic)
     done: int = 0
     """Rows in shards that this run has finished."""
     running: dict[int, int] = field(default_factory=dict)
@@ -119,7 +118,7 @@ def translate_corpus(
             are done.
     """
     bulk, tell = bulk or BulkOptions(), options.get("tell") or (lambda _: None)
-    with _prepared(model, given, bulk, options) as (running, plan, origin):
+    with _prepared(model, given, output, bulk, options) as (running, plan, origin):
         files = [shard.file for shard in plan.shards]
         with corpus_directory(output, _about(plan), origin, files) as directory:
             for name in directory.damaged:
@@ -151,7 +150,7 @@ def preview_corpus(
 
     For arguments and errors see `translate_corpus`.
     """
-    with _prepared(model, given, bulk or BulkOptions(), options) as (running, plan, origin):
+    with _prepared(model, given, output, bulk or BulkOptions(), options) as (running, plan, origin):
         files = [shard.file for shard in plan.shards]
         totals = _totals(begun_corpus(output, _about(plan), origin, files))
         return CorpusReport(plan=plan, counts=totals, begun=totals["lines"], facts=running.facts)
@@ -159,11 +158,16 @@ def preview_corpus(
 
 @contextmanager
 def _prepared(
-    model: Path | str, given: GivenCorpus, bulk: BulkOptions, options: TranslatorOptions
+    model: Path | str,
+    given: GivenCorpus,
+    output: Path,
+    bulk: BulkOptions,
+    options: TranslatorOptions,
 ) -> Iterator[tuple[Running, CorpusPlan, dict[str, str]]]:
     """Opens the model in a worker, and divides the sources."""
     tell = options.get("tell") or (lambda _: None)
     path = resolve_model(model, tell)
+    check_sources(given, output)
     workers = bulk.workers or LocalProcesses(threads=options.get("threads", 0))
     with workers.start(opening(path, options, bulk.glossary)) as running:
         facts = running.facts
