@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
-from tformer_cli.data.tokenizer import BOS_ID
+from tformer_cli.data.tokenizer import BOS_ID, UNK_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
 from tformer_cli.decoding.hypothesis import Hypothesis
@@ -62,6 +62,8 @@ class Generation:
     """Its continuations, best first; samples in the order drawn."""
     is_truncated: bool = False
     """True if its beginning was left out because it was too long."""
+    n_unknown: int = 0
+    """Tokens of the prompt that the model does not know; it reads `<unk>` in their place."""
 
 
 class StoppedError(Exception):
@@ -171,7 +173,7 @@ class Generator:
         if told is not None:
             told.finish(found[0][0].text)
         return [
-            Generation(number, prompt, texts, len(ids) > longest)
+            Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID))
             for number, prompt, texts, ids in zip(numbers, prompts, found, encoded, strict=True)
         ]
 

@@ -5,8 +5,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.generator import Generator
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
 
 
 def run(*arguments, stdin=None):
@@ -114,3 +120,22 @@ def test_models_of_other_tasks_are_refused_with_the_right_command(model, languag
         "is a language model, which continues texts; use `tformer generate`"
         in run("translate", language_model, "A").stderr
     )
+
+
+def test_what_a_model_does_not_know_of_a_prompt_is_counted(tmp_path):
+    model = tmp_path / "chars"
+    tokenizer = train_tokenizer(["abcabc"], TokenizerConfig(algorithm="char", vocab_size=10))
+    config = ModelConfig(
+        d_model=8, n_heads=2, d_ff=8, n_encoder_layers=0, n_decoder_layers=1, max_positions=40
+    )
+    weights = Transformer(config, tokenizer.vocab_size).state_dict()
+    save_model_directory(
+        model, weights, config=config, tokenizer=tokenizer,
+        decoding=DecodingConfig(sampling=True, max_length=4), info=ModelInfo(),
+    )  # fmt: skip
+    done = CliRunner().invoke(app, ["generate", str(model), "aXbYY", "ab", "-q"])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("aXbYY")
+    assert "3 characters or pieces of the prompts that the model does not know" in done.stderr
+    known = CliRunner().invoke(app, ["generate", str(model), "ab", "-q"])
+    assert "does not know" not in known.stderr

@@ -17,6 +17,7 @@ from tformer_cli.workflows.quickstart import held_out_pairs
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.data import completed_recipe, encoded_corpora, make_tokenizer
 from tformer_cli.workflows.training.plan import plan_training
+from tformer_cli.workflows.training.tasks import task_of
 
 LINES = ["abcabcabc", "", "bcabca", "cabcabcabcab", "abcab"] * 12
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -203,3 +204,10 @@ def test_what_is_not_of_the_task_is_one_line(make, tmp_path):
         make(validation__metric="bleu")
     with pytest.raises(RecipeError, match=r'make a model for "language-model", but task'):
         make(task__kind="translate", model__n_encoder_layers=0, decoding__sampling=False)
+
+
+def test_a_run_that_ends_within_its_warm_up_is_doubted(make):
+    task = task_of(make())
+    (doubt,) = task.doubts(make(training__max_steps=4))
+    assert doubt.startswith("training.max_steps: 4 end within the warm-up of 4 steps")
+    assert not list(task.doubts(make()))

@@ -36,12 +36,13 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.data.lines import LineCounts, without_surrogates
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tformer_cli.decoding.config import SearchOverrides
-    from tformer_cli.decoding.generator import Generator
+    from tformer_cli.decoding.generator import Generation, Generator
 
 PromptArgument = Annotated[
     list[str] | None,
@@ -158,24 +159,44 @@ def generate(
         )
         note_choices(opened, quiet=quiet)
         if prompts is None:
-            n_truncated = _continue_arguments(
+            counts_of_prompts = _continue_arguments(
                 opened.generator, [without_surrogates(one) for one in prompt or ()], stream, writing
             )
         else:
             is_typed = is_stdin and stdin_is_terminal()
             n_lines = writing.buffer_lines or (1 if is_typed else None)
-            n_truncated = _continue_lines(
+            counts_of_prompts = _continue_lines(
                 opened.generator, prompts, stream, writing, n_lines, quiet=quiet or is_typed
             )
     warn_of_bytes(counts)
-    if n_truncated:
+    if n_truncated := counts_of_prompts.truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; only the end was read")
+    if n_unknown := counts_of_prompts.unknown:
+        warn(
+            f"{count_of(n_unknown, 'character or piece', 'characters or pieces')} of the prompts "
+            "that the model does not know; it read <unk> there"
+        )
+
+
+@dataclass
+class PromptCounts:
+    """Counts of what a model could not read of prompts."""
+
+    truncated: int = 0
+    """Prompts whose beginning was not read."""
+    unknown: int = 0
+    """Their tokens that the model does not know."""
+
+    def add(self, generation: "Generation") -> None:
+        """Counts a prompt."""
+        self.truncated += generation.is_truncated
+        self.unknown += generation.n_unknown
 
 
 def _continue_arguments(
     generator: "Generator", prompts: list[str], stream: BinaryIO, writing: WritingOptions
-) -> int:
-    """Writes the texts of prompts that are arguments; returns how many prompts were cut off."""
+) -> PromptCounts:
+    """Writes the texts of prompts that are arguments."""
     from tformer_cli.workflows.generate import format_generation
 
     is_told = (
@@ -185,6 +206,7 @@ def _continue_arguments(
         and (generator.config.sampling or generator.config.beam_size == 1)
         and generator.config.n_searched == 1
     )
+    counts = PromptCounts()
     if is_told:
 
         def tell(text: str) -> None:
@@ -194,15 +216,15 @@ def _continue_arguments(
         tell(prompts[0])
         (told,) = generator.generate(prompts, on_text=tell)
         tell("\n")
-        return int(told.is_truncated)
-    n_truncated = 0
+        counts.add(told)
+        return counts
     for one in generator.generate(prompts):
-        n_truncated += one.is_truncated
+        counts.add(one)
         line = format_generation(
             one, writing.output_format, lists_texts=writing.n_best > 1, is_one_line=False
         )
         stream.write(utf8_line(line))
-    return n_truncated
+    return counts
 
 
 def is_terminal(stream: BinaryIO) -> bool:
@@ -218,18 +240,18 @@ def _continue_lines(
     n_lines: int | None,
     *,
     quiet: bool,
-) -> int:
-    """Writes a line for each prompt; returns how many prompts were cut off."""
+) -> PromptCounts:
+    """Writes a line for each prompt."""
     from tformer_cli.workflows.generate import BUFFER_PROMPTS, format_generation
 
-    n_truncated = n_done = 0
+    counts, n_done = PromptCounts(), 0
     with line_progress(None, "generating", quiet=quiet) as progress:
         for buffer in generator.stream(prompts, n_lines or BUFFER_PROMPTS):
             for one in buffer:
-                n_truncated += one.is_truncated
+                counts.add(one)
                 line = format_generation(one, writing.output_format, lists_texts=writing.n_best > 1)
                 stream.write(utf8_line(line))
             stream.flush()
             n_done += len(buffer)
             progress.update(n_done)
-    return n_truncated
+    return counts

@@ -82,4 +82,12 @@ class LanguageModeling:
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """See `Task`."""
-        return () if recipe.data.valid else (WITHOUT_VALIDATION,)
+        if not recipe.data.valid:
+            yield WITHOUT_VALIDATION
+        training = recipe.training
+        if 0 < training.max_steps <= training.warmup_steps and not recipe.start.model:
+            yield (
+                f"training.max_steps: {training.max_steps:,} end within the warm-up of "
+                f"{training.warmup_steps:,} steps, so that the model learns little; raise it, or "
+                "lower training.warmup_steps"
+            )
