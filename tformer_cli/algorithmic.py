@@ -81,7 +81,7 @@ def _strings_of(symbols: str, shortest: int, longest: int) -> Callable[[Choices]
 def _drawn_brackets(rng: Choices) -> Sequence[str]:
     """Draws brackets, about half of the strings balanced; others are damaged in one place."""
     string: list[str] = []
-    for _ in range(rng.pick(range(2, 9))):
+    for _ in range(rng.pick(range(2, 8))):
         opened = rng.pick("([")
         closed = ")" if opened == "(" else "]"
         start = rng.pick(range(len(string) + 1))
@@ -127,7 +127,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
             draw=_strings_of("abcdefgh", 1, 12), answer=lambda s: _picked(s, range(len(s)))
         ),
         "reverse": Task(
-            draw=_strings_of("abcdefgh", 1, 12), answer=lambda s: _picked(s, range(len(s))[::-1])
+            draw=_strings_of("abcdefgh", 1, 10), answer=lambda s: _picked(s, range(len(s))[::-1])
         ),
         "sort": Task(
             draw=_strings_of("0123456789", 1, 10),

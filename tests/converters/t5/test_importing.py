@@ -16,6 +16,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.t5 import importing
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.import_model import import_model
+from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
 
 transformers = pytest.importorskip("transformers")
@@ -404,3 +405,16 @@ def test_a_tokenizer_that_cuts_otherwise_is_refused(tmp_path, section, changed, 
     file.write_text(json.dumps({**json.loads(file.read_text()), section: changed}))
     with pytest.raises(ArtifactError, match=re.escape(message)):
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+
+
+@pytest.mark.parametrize("variant", ["t5", "1.1"])
+def test_heads_are_captured_of_the_translation(tmp_path, variant):
+    both(tmp_path, variant)
+    (record,) = inspect_heads(tmp_path / "ours", ["a cat"], max_length=8)
+    assert max(record.maps.residuals.values()) < 1e-5
+    assert [len(record.maps.layers(kind)) for kind in ("enc", "dec", "cross")] == [2, 3, 3]
+    (translation,) = translate_lines(tmp_path / "ours", ["a cat"], max_length=8)
+    assert record.target == translation.text
+    for weights in ("norm", "alti"):
+        (weighted,) = inspect_heads(tmp_path / "ours", ["a cat"], weights=weights, max_length=8)
+        assert max(weighted.maps.residuals.values()) < 1e-4
