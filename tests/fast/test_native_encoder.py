@@ -15,6 +15,8 @@ from tformer_cli.decoding.pooled import LabelHead
 from tformer_cli.fast import native_encoder
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
+from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
 
 TEXTS = ["A man", "the street", "Two dogs run in the snow", "a", "dog " * 30, "A man"]
@@ -101,3 +103,17 @@ def test_in_integers_it_is_nearly_the_same(kernels, opened, ids):
     )
     for one, other in zip(exact, rounded, strict=True):
         assert 0.0 < (one - other).norm() < 0.2 * one.norm()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "first"])
+def test_texts_are_embedded_as_by_torch(kernels, classifier, pooling):
+    opened = open_encoder(classifier, ENCODERS, device="cpu")
+    assert opened.compiled is not None
+    settings = {"pooling": pooling, "unit_length": True}
+    found = embed_texts(opened, [*TEXTS, ""], **settings)
+    by_torch = embed_texts(replace(opened, compiled=None), [*TEXTS, ""], **settings)
+    assert found[-1].vector is None
+    for one, other in zip(found[:-1], by_torch[:-1], strict=True):
+        np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
+        assert (one.index, one.is_truncated) == (other.index, other.is_truncated)
+    assert (embed_texts(opened, TEXTS[2:3], **settings)[0].vector == found[2].vector).all()

@@ -14,6 +14,7 @@ import numpy as np
 from tformer_cli.artifacts.array_file import write_header
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
+from tformer_cli.decoding.pooled import pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,19 +68,16 @@ def embed_texts(
     Raises:
         DataError: if one is too long and `too_long` is "error".
     """
-    from tformer_cli.decoding.encoding import text_vectors
-
     directory = opened.directory
     config = directory.config
     ids = directory.tokenizer.source.encode_batch([text if text.strip() else "" for text in texts])
     read = opened.fitting(ids, too_long, first_index)
     there = [number for number, one in enumerate(read) if one]
-    vectors = text_vectors(
-        directory.encoder,
+    vectors = _vectors(
+        opened,
         [read[number] for number in there],
         pooling or config.pooling,
         unit_length=config.unit_length if unit_length is None else unit_length,
-        precision=opened.precision,
     )
     found = dict(zip(there, vectors, strict=True))
     return [
@@ -91,6 +89,25 @@ def embed_texts(
         )
         for number, text in enumerate(texts)
     ]
+
+
+def _vectors(
+    opened: OpenedEncoder, texts: Sequence[Sequence[int]], pooling: Pooling, *, unit_length: bool
+) -> list[NDArray[np.float32]]:
+    """Computes the vectors (D) of texts, by the kernels if they can."""
+    if opened.compiled is not None:
+        return opened.compiled.each(
+            texts, lambda _, hidden: pooled(hidden, pooling, unit_length=unit_length).copy()
+        )
+    from tformer_cli.decoding.encoding import text_vectors
+
+    return text_vectors(
+        opened.directory.encoder,
+        texts,
+        pooling,
+        unit_length=unit_length,
+        precision=opened.precision,
+    )
 
 
 def embed_lines(

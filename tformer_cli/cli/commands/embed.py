@@ -99,6 +99,7 @@ def embed(
             ENCODERS,
             device=device,
             precision=precision,
+            threads=threads,
             tell=partial(note, quiet=quiet),
             before_torch=torch_preparation(threads),
         )

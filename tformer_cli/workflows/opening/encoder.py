@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.acceleration import has_fast
-from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
+from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.workflows.opening.settings import OpeningSettings
+from tformer_cli.workflows.opening.stored_model import DirectoryModel
+from tformer_cli.workflows.opening.translator import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.fast.native_encoder import CompiledEncoder
     from tformer_cli.model.config import Precision
+    from tformer_cli.model.encoder_only import EncoderOnly
 
 TooLong = Literal["truncate", "error"]
 
@@ -28,6 +33,8 @@ class OpenedEncoder:
     place: str
     """Name of the device."""
     precision: Precision
+    compiled: CompiledEncoder | None = None
+    """The kernels, where they compute the hidden states in place of torch."""
     engine: str = "tformer"
 
     @property
@@ -63,6 +70,7 @@ def open_encoder(
     *,
     device: str = "auto",
     precision: str = "auto",
+    threads: int = 0,
     tell: Callable[[str], None] | None = None,
     before_torch: Callable[[], None] | None = None,
 ) -> OpenedEncoder:
@@ -73,6 +81,7 @@ def open_encoder(
         tasks: those whose models will do.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto" and "float32" compute in float32, "bfloat16" products in that.
+        threads: CPU threads of the compiled kernels (0: as many as torch would use).
         tell: told of what takes long.
         before_torch: called before torch computes.
 
@@ -82,19 +91,29 @@ def open_encoder(
     """
     if precision not in ("auto", "float32", "bfloat16"):
         raise UsageError(f"--precision: encoders do not compute in {precision}; omit it")
-    if before_torch is not None:
-        before_torch()
-    from tformer_cli.runtime import resolve_device
-
-    try:
-        place = str(resolve_device(device))
-    except ValueError as error:
-        raise UsageError(f"--device: {error}") from None
+    settings = OpeningSettings(device=device, threads=threads, tell=tell, before_torch=before_torch)
+    place = device_of(settings)
     path = resolve_model(model, tell, "float32")
-    directory = load_model_directory(path, place, tasks=tasks)
+    stored, weights = read_model_directory(path, place, tasks=tasks)
     chosen: Precision = "bfloat16" if precision == "bfloat16" else "float32"
-    if place == "cpu" and chosen == "float32" and has_fast():
-        from tformer_cli.fast.products import pack_layers
+    is_fast = place == "cpu" and chosen == "float32" and has_fast()
 
-        pack_layers(directory.encoder)
-    return OpenedEncoder(directory=directory, place=place, precision=chosen)
+    def load() -> EncoderOnly:
+        settings.prepare_torch()
+        encoder = stored.encoder
+        if is_fast:
+            from tformer_cli.fast.products import pack_layers
+
+            pack_layers(encoder)
+        return encoder
+
+    directory = replace(stored, load=load)
+    opened = OpenedEncoder(directory=directory, place=place, precision=chosen)
+    if is_fast and "embed" in tasks:
+        from tformer_cli.fast.native_encoder import compiled_encoder
+
+        model_on_cpu = DirectoryModel(directory, weights, in_integers=False)
+        compiled = compiled_encoder(model_on_cpu, tell, threads)
+        if not isinstance(compiled, str):
+            return replace(opened, compiled=compiled)
+    return opened
