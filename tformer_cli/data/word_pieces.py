@@ -56,6 +56,8 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
     """The tokenizer of a foreign encoder, on both sides the same."""
 
     start = (BOS_ID,)
+    all_pieces: tuple[str, ...]
+    """Pieces by their ids."""
 
     def __init__(
         self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME
@@ -80,7 +82,7 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
             or not 0 < rules.longest_word <= _LONGEST_WORD
         ):
             raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
-        self._pieces, self._rules, self.mask = tuple(pieces), rules, mask
+        self.all_pieces, self._rules, self.mask = tuple(pieces), rules, mask
         tokenizer = HuggingFaceTokenizer(
             models.WordPiece(
                 vocab=places,
@@ -129,7 +131,7 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
             "kind": "wordpiece",
             "mask": self.mask,
             "rules": asdict(self._rules),
-            "pieces": self._pieces,
+            "pieces": self.all_pieces,
         }
         return json.dumps(data, ensure_ascii=False) + "\n"
 
@@ -141,7 +143,7 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
     @property
     def vocab_size(self) -> int:
         """See `TokenizerSide`."""
-        return len(self._pieces)
+        return len(self.all_pieces)
 
     @property
     def algorithm(self) -> str:
@@ -195,10 +197,10 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
         """See `TokenizerSide`."""
         texts = (
             piece.removeprefix(PREFIX) if piece.startswith(PREFIX) else f" {piece}"
-            for piece in self._pieces[_N_SPECIAL:]
+            for piece in self.all_pieces[_N_SPECIAL:]
         )
         return [*[b""] * _N_SPECIAL, *(text.encode() for text in texts)]
 
     @cached_property
     def _labels(self) -> list[str]:
-        return [*NAMES, *self._pieces[_N_SPECIAL:]]
+        return [*NAMES, *self.all_pieces[_N_SPECIAL:]]

@@ -123,7 +123,7 @@ def evaluate_texts(
     model = resolve_model(model, partial(note, quiet=quiet), "float32")
     if is_masked(model):
         if baseline is not None:
-            raise UsageError("--baseline: is of other models than masked ones; omit it")
+            raise UsageError("--baseline-model: is of other models than masked ones; omit it")
         _evaluate_masked(model, texts, lines, options, report_format, quiet=quiet)
         warn_of_bytes(counts)
         return

@@ -23,7 +23,7 @@ from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.assembly import NEVER, foreign_names
-from tformer_cli.converters.hugging_face import decoders
+from tformer_cli.converters.hugging_face import decoders, encoders
 from tformer_cli.converters.hugging_face.importing import ACTIVATIONS, OFFSET, TABLE
 from tformer_cli.converters.hugging_face.layout import Layout, layout_of
 from tformer_cli.converters.hugging_face.model_card import model_card
@@ -100,8 +100,13 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         ArtifactError: if the folder cannot be written.
     """
     config = directory.config
-    kind = decoders.kind_of(config) if config.is_decoder_only else _kind(directory)
-    name, known = (decoders.CLASSES if config.is_decoder_only else _CLASSES)[kind]
+    known: Mapping[str, Container[Any]]
+    if config.is_encoder_only:
+        kind, name = encoders.class_of(directory)
+        known = encoders.KNOWN
+    else:
+        kind = decoders.kind_of(config) if config.is_decoder_only else _kind(directory)
+        name, known = (decoders.CLASSES if config.is_decoder_only else _CLASSES)[kind]
     unknown = unknown_setting(config, known)
     if unknown is not None:
         raise UsageError(
@@ -114,7 +119,12 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             "number in every layer; export the unpruned model"
         )
     layout: Layout | decoders.Vocabulary
-    if config.is_decoder_only:
+    generation: dict[str, Any] | None = None
+    if config.is_encoder_only:
+        layout = encoders.vocabulary_of(directory)
+        settings = encoders.settings_of(directory, kind, layout)
+        weights = encoders.weights_of(directory, kind, layout)
+    elif config.is_decoder_only:
         layout = decoders.vocabulary_of(directory)
         settings = decoders.settings_of(kind, config, layout)
         generation = decoders.generation_of(directory.model, layout)
@@ -132,10 +142,11 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             weights = _weights(directory, layout, kind)
     texts = {
         CONFIG: _json({"architectures": [name], "model_type": kind, **settings}),
-        "generation_config.json": _json(generation),
         "tokenizer_config.json": _json({**layout.settings, **_limits(config)}),
         "README.md": model_card(directory, name),
     }
+    if generation is not None:
+        texts["generation_config.json"] = _json(generation)
     with directory_aside(path) as aside:
         for file, content in layout.files.items():
             (aside / file).write_bytes(content)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from tformer_cli.artifacts.config_file import task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.errors import ArtifactError
@@ -11,6 +12,15 @@ from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.weight_shapes import parameter_count
 
 _RECIPE = "recipe.toml"
+_TITLES = {"labels": "Classifier", "tokens": "Masked language model", "none": "Encoder"}
+_PIPELINES = {
+    "translate": "translation",
+    "language-model": "text-generation",
+    "classify": "text-classification",
+    "masked": "fill-mask",
+    "embed": "feature-extraction",
+}
+"""Tags of the hub, by the task of a model."""
 
 
 def model_card(directory: ModelDirectory, class_name: str) -> str:
@@ -34,8 +44,7 @@ def _header(directory: ModelDirectory) -> Iterator[str]:
     codes = [code for code in (info.source_language, info.target_language) if code]
     yield "---"
     yield "library_name: transformers"
-    is_of_texts = directory.config.is_decoder_only
-    yield f"pipeline_tag: {'text-generation' if is_of_texts else 'translation'}"
+    yield f"pipeline_tag: {_PIPELINES[task_kind(directory.config)]}"
     if codes:
         yield "language:"
         # quoted, since YAML reads no as a boolean
@@ -52,12 +61,19 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
     source, target = info.source_language, info.target_language
     size = parameter_count(config, directory.tokenizer.vocab_size)
     title = f"Translation {source} → {target}" if source and target else "Translation model"
-    yield "# Language model" if config.is_decoder_only else f"# {title}"
+    if config.is_decoder_only:
+        title = "Language model"
+    if config.is_encoder_only:
+        title = _TITLES[config.head]
+    yield f"# {title}"
     yield ""
-    encoder = "" if config.is_decoder_only else f"{config.n_encoder_layers} encoder and "
+    decoder = f"{config.n_decoder_layers} decoder"
+    layers = f"{config.n_encoder_layers} encoder and {decoder}"
+    if config.is_decoder_only or config.is_encoder_only:
+        layers = decoder if config.is_decoder_only else f"{config.n_encoder_layers} encoder"
     yield (
-        f"A Transformer with {encoder}{config.n_decoder_layers} decoder layers, {config.n_heads} "
-        f"heads, width {config.d_model} and {size:,} parameters, exported by tformer as a "
+        f"A Transformer with {layers} layers, {config.n_heads} heads, width "
+        f"{config.d_model} and {size:,} parameters, exported by tformer as a "
         f"`{class_name}`."
     )
     yield ""
@@ -68,7 +84,10 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
         yield f"It was trained from `{info.start.model}`; that model's license applies, too."
         yield ""
     yield "```python"
-    yield from _generating() if config.is_decoder_only else _translating(directory)
+    if config.is_encoder_only:
+        yield from _encoding(class_name)
+    else:
+        yield from _generating() if config.is_decoder_only else _translating(directory)
     yield "```"
     if info.scores:
         yield ""
@@ -78,6 +97,15 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
         yield "|---|---|"
         yield from (f"| {name} | {score:.6g} |" for name, score in info.scores.items())
     yield ""
+
+
+def _encoding(class_name: str) -> Iterator[str]:
+    yield f"from transformers import AutoTokenizer, {class_name}"
+    yield ""
+    yield 'path = "."  # this directory, or its name on the hub'
+    yield "tokenizer = AutoTokenizer.from_pretrained(path)"
+    yield f"model = {class_name}.from_pretrained(path)"
+    yield 'print(model(**tokenizer("A text", return_tensors="pt"))[0])'
 
 
 def _generating() -> Iterator[str]:
