@@ -618,6 +618,7 @@ def test_every_guide_is_listed():
         "encoders",
         "formats",
         "glossary",
+        "images",
         "inspecting",
         "language-models",
     }

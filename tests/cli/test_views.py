@@ -35,6 +35,7 @@ from tformer_cli.cli.commands.quickstart import (
     show_language_model,
     show_quickstart,
     show_ratings,
+    show_shapes,
 )
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help_screen import show_help, show_list
@@ -336,6 +337,11 @@ def draw(models, chart, report, biased):
         evaluation=SimpleNamespace(scores=SimpleNamespace(bits_per_byte=0.51, perplexity=4.2)),
     )
     run = Path("runs/quickstart")
+    shapes = SimpleNamespace(
+        samples=[(LONG, "ring", "ring"), (WIDE, HEBREW, "cross")],
+        page=Path("runs/quickstart/heads.html"),
+        evaluation=ratings.evaluation,
+    )
     looked = [
         Looked(
             name=str(head),
@@ -359,6 +365,7 @@ def draw(models, chart, report, biased):
     shown = [HeadId("enc", 0, 0), HeadId("dec", 1, 3), HeadId("cross", 1, 15)]
     ways = {
         "show_record": [lambda c: show_record(c, record, shown)],
+        "show_shapes": [lambda c: show_shapes(c, shapes, run)],
         "show_image": [lambda c: show_image(c, images)],
         "show_logits": [lambda c: show_logits(c, logits)],
         "show_flow": [

@@ -166,7 +166,7 @@ def _of_hugging_face(file: Path, settings: Mapping[str, Any], arrays: LazyArrays
     renamed = _renamed(arrays, _HUGGING_FACE, f"{kind}.")
     notes = []
     if left := [name for name in renamed if name.startswith("pooler.")]:
-        notes.append("the pooler, tanh of a product with the class token, is left out")
+        notes.append("the pooler, tanh of a product with the class token, is not read")
     has_labels = "labels.weight" in renamed
     is_joined = has_labels and kind == "dinov2"
     preparation = of_processor(file.parent / "preprocessor_config.json", settings, kind)

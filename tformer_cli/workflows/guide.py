@@ -10,7 +10,7 @@ from tformer_cli.wording import did_you_mean, suggestions
 FOLDER = Path(__file__).parent.parent / "guide"
 ORDER = (
     *("translating", "comparing", "formats", "training", "distilling"),
-    *("classifying", "encoders", "language-models"),
+    *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "teaching", "performance", "python", "glossary"),
 )
 """Topics in the order to read them; others follow."""

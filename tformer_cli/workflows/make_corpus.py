@@ -8,6 +8,7 @@ from types import MappingProxyType
 from tformer_cli.algorithmic import TASKS, write_examples
 from tformer_cli.grammar.write import write_corpus
 from tformer_cli.ratings import write_ratings
+from tformer_cli.shapes import write_shapes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "translate": BuiltIn(write=write_corpus, n_train=50_000, unit="pairs"),
         "rating": BuiltIn(write=write_ratings, n_train=8000, unit="sentences"),
         **{name: _algorithmic(name) for name in TASKS},
+        "image": BuiltIn(write=write_shapes, n_train=6000, unit="pictures"),
     }
 )
 """The built-in corpora by their tasks."""

@@ -11,7 +11,7 @@ from tformer_cli.cli.options import QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.config import MOST_PAIRS
 
-Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets"]
+Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]
 """What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`."""
 
 
@@ -25,15 +25,15 @@ def make_corpus(
     task: Annotated[
         Task,
         option(
-            "translate: English and French. rating: sentences with 1 to 5 stars. The others: "
-            "strings with their answers."
+            "translate: English and French. rating: sentences with 1 to 5 stars. image: pictures "
+            "of shapes. The others: strings with their answers."
         ),
     ] = "translate",
     pairs: Annotated[
         int | None,
         option(
-            "Sentence pairs, sentences with stars, or strings, for training.",
-            shown="50000; 8000 ratings; 4000 strings",
+            "Sentence pairs, sentences with stars, strings or pictures, for training.",
+            shown="50000; 8000 ratings; 4000 strings; 6000 pictures",
             min=1,
             max=MOST_PAIRS,
         ),
@@ -44,19 +44,21 @@ def make_corpus(
     ] = 1,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a built-in corpus to files: English and French, ratings, or strings with answers.
+    """Write a built-in corpus to files: English and French, ratings, strings or pictures.
 
     The files are train, valid and test, each as .en and .fr (ordinary text), .tok.en and .tok.fr
     (words separated by spaces) and .align (gold alignments: Pharaoh links between those words).
     Ratings are .txt, .label (the stars) and .gold (places of the words that decide, from 0), and so
     are parity (even or odd, as the sum of its digits is) and brackets (balanced or not). copy,
-    reverse and sort are .source, .target and .align (which symbol is from which).
+    reverse and sort are .source, .target and .align (which symbol is from which). Pictures are
+    .images.idx, .label and .gold.idx (1 where the shape is), some of them also PNG files.
 
     Examples:
         tformer make-corpus corpus
         tformer make-corpus small --pairs 2000 --seed 7
         tformer make-corpus ratings --task rating
         tformer make-corpus sort --task sort
+        tformer make-corpus shapes --task image
     """
     from tformer_cli.workflows.make_corpus import BUILT_IN
     from tformer_cli.workflows.make_corpus import make_corpus as workflow

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.quickstart import QuickstartResult
     from tformer_cli.workflows.quickstart_language_model import LanguageModelResult
     from tformer_cli.workflows.quickstart_ratings import RatingsResult
+    from tformer_cli.workflows.quickstart_shapes import ShapesResult
 
 
-Task = Literal["translate", "rating", "language-model"]
+Task = Literal["translate", "rating", "language-model", "image"]
 """What is trained: the names of `QUICKSTARTS`."""
 
 
@@ -39,7 +40,7 @@ def quickstart(
             "Run directory to write, which is a model directory.",
             "--output",
             "-o",
-            shown="runs/quickstart; of other tasks runs/ratings, runs/sentences",
+            shown="runs/quickstart; of other tasks runs/ratings, runs/sentences, runs/shapes",
             metavar="RUN",
         ),
         PathRole.writes_run,
@@ -48,7 +49,7 @@ def quickstart(
         Task,
         option(
             "translate: English to French. rating: sentences to 1 to 5 stars. language-model: "
-            "English sentences."
+            "English sentences. image: pictures to the shapes in them."
         ),
     ] = "translate",
     seed: TrainingSeedOption = None,
@@ -62,13 +63,15 @@ def quickstart(
     Nothing is downloaded. Training takes about three minutes on two CPU cores; after a second it
     says how long here. The same command again resumes. With --task rating a classifier learns the
     built-in ratings in a minute or two, and rates what it never saw; with --task language-model a
-    decoder alone learns the English sentences, is scored in bits per byte, and writes some.
+    decoder alone learns the English sentences, is scored in bits per byte, and writes some; with
+    --task image a model of images tells shapes apart, and its page shows where each head looks.
 
     Examples:
         tformer quickstart
         tformer quickstart -o runs/other --seed 2
         tformer quickstart --task rating
         tformer quickstart --task language-model
+        tformer quickstart --task image
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.recipe import load_recipe
@@ -143,6 +146,34 @@ def show_language_model(console: "Console", result: "LanguageModelResult", run: 
         console.print(Text(line), soft_wrap=True)
 
 
+def show_shapes(console: "Console", result: "ShapesResult", run: Path) -> None:
+    """Prints pictures with their labels, scores and the next commands."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, label, right in result.samples:
+        correction = "" if label == right else f"  (right: {right})"
+        table.add_row(Text(label, style="bold"), Text(f"{name}{correction}"))
+    console.print(table)
+    scores = result.evaluation.scores
+    console.print(
+        f"\n{scores.n_examples:,} unseen pictures: [bold]accuracy {100 * scores.accuracy:.1f}, "
+        f"macro F1 {100 * scores.macro_f1:.1f}[/]\n"
+    )
+    for line in (
+        f"Every head over these pictures: open {result.page} in a browser. Next, try:",
+        f"  tformer inspect-image {run} shapes:test:1#0",
+        "  tformer make-corpus shapes --task image",
+        f"  tformer classify {run} shapes/pictures/*/*.png --format tsv",
+        f"  tformer evaluate {run} --images shapes/test.images.idx --reference shapes/test.label",
+        "  tformer guide images   # your own images",
+    ):
+        console.print(Text(line), soft_wrap=True)
+
+
 def show_quickstart(console: "Console", result: "QuickstartResult", run: Path) -> None:
     """Prints samples, scores and the next commands."""
     from rich.table import Table
@@ -196,6 +227,7 @@ QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
         "language-model": Quickstart(
             recipe="sentences", workflow="quickstart_language_model", show=show_language_model
         ),
+        "image": Quickstart(recipe="shapes", workflow="quickstart_shapes", show=show_shapes),
     }
 )
 """The quickstarts by their tasks."""
