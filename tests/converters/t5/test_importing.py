@@ -15,6 +15,7 @@ from tests.converters.spm import PIECES, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.t5 import importing
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines
@@ -418,3 +419,10 @@ def test_heads_are_captured_of_the_translation(tmp_path, variant):
     for weights in ("norm", "alti"):
         (weighted,) = inspect_heads(tmp_path / "ours", ["a cat"], weights=weights, max_length=8)
         assert max(weighted.maps.residuals.values()) < 1e-4
+
+
+def test_the_page_works_no_scores_out_that_are_not_scaled_products(tmp_path):
+    both(tmp_path)
+    (record,) = inspect_heads(tmp_path / "ours", ["a cat"], max_length=8, for_page=True)
+    assert record.extras.vectors is None
+    assert '"vectors"' not in render_html([record])

@@ -120,7 +120,7 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
         "sourceWords": _words(extras.source_words),
         "targetWords": _words(extras.target_words),
     }
-    if record.weighting is ALPHA:
+    if record.weighting is ALPHA and extras.vectors is not None:
         data["vectors"] = _vectors(record, extras.vectors, n_map_bytes)
     if extras.search is not None:
         data["search"] = _search(extras.search, extras.search_pieces)
