@@ -126,3 +126,12 @@ def test_an_unknown_directory_is_reported_as_not_a_model(here):
 
 def test_a_name_too_long_for_the_system_is_one_line(here):
     assert refused(here / ("x" * 300)).endswith("(file name too long); name a model directory")
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "tokenizer.model"])
+def test_a_tokenizer_alone_is_recognized(here, name):
+    (here / "pieces").mkdir()
+    (here / "pieces" / name).write_text("{}")
+    assert refused(here / "pieces").startswith("pieces: holds a tokenizer without a model; name a")
+    message = refused(here / "pieces" / name)
+    assert message.startswith(f"pieces/{name}: is a tokenizer without a model; name a")

@@ -37,6 +37,12 @@ NOT_READ = (
     "`tformer help import` names the models of other tools that can be imported; name one of them, "
     "or a tformer model directory"
 )
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
+"""Files of tokenizers."""
+OF_TOKENIZERS = (
+    "name a directory that has the model's settings and weights, too, or train one with it "
+    "(tokenizer.path in a recipe)"
+)
 MOST_LOOKED_AT, MOST_NAMED = 1000, 4
 
 
@@ -86,6 +92,8 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
         shown = ", ".join(map(str, sorted(models)[:MOST_NAMED]))
         more = f" and {len(models) - MOST_NAMED} more" if len(models) > MOST_NAMED else ""
         return f"is not a model but holds some; name one of them: {shown}{more}"
+    if any((path / name).is_file() for name in TOKENIZERS):
+        return f"holds a tokenizer without a model; {OF_TOKENIZERS}"
     return "config.json is missing; name a tformer model directory"
 
 
@@ -113,6 +121,8 @@ def _missing(path: Path) -> str:
 def _file(path: Path) -> str:
     if path.name in PARTS and all((path.parent / part).is_file() for part in PARTS):
         return f"is a file of a model; name its directory {path.parent}"
+    if path.name in TOKENIZERS:
+        return f"is a tokenizer without a model; {OF_TOKENIZERS}"
     owner = _owner_of(path)
     if owner:
         return f"is a model of {owner}; {NOT_READ}"
