@@ -38,4 +38,4 @@ def test_trains_and_shows_heads_over_pictures(tmp_path, monkeypatch):
 def test_the_shipped_recipe_tells_shapes_apart(tmp_path):
     """About two minutes of processor time."""
     result = quickstart_shapes(tmp_path / "run", recipe=load_recipe("shapes"), device="cpu")
-    assert result.evaluation.scores.accuracy >= 0.94
+    assert result.evaluation.scores.accuracy >= 0.92

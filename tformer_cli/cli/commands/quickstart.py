@@ -164,7 +164,7 @@ def show_shapes(console: "Console", result: "ShapesResult", run: Path) -> None:
         f"macro F1 {100 * scores.macro_f1:.1f}[/]\n"
     )
     for line in (
-        f"Every head over these pictures: open {result.page} in a browser. Next, try:",
+        f"Every head of these pictures: open {result.page} in a browser. Next, try:",
         f"  tformer inspect-image {run} shapes:test:1#0",
         "  tformer make-corpus shapes --task image",
         f"  tformer classify {run} shapes/pictures/*/*.png --format tsv",
