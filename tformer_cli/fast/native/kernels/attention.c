@@ -154,10 +154,13 @@ INLINE void score_head(const float *const *entries, size_t offset, size_t n_posi
 void attend_to_past(const float *const *entries, size_t offset, size_t n_positions, size_t n_heads,
                     size_t group_size, size_t head_width, const float *query, float *scores,
                     float *context) {
-    const size_t joined = n_heads / group_size * head_width, room = whole_vectors(n_positions);
+    const size_t room = whole_vectors(n_positions);
+    /* Nothing is divided where every head has its own keys: it would take long beside short pasts */
+    const size_t joined = (group_size == 1 ? n_heads : n_heads / group_size) * head_width;
     for (size_t head = 0; head < n_heads; head++) {
         const size_t column = head * head_width;
-        const size_t keys = offset + head / group_size * head_width;
+        const size_t keys =
+            offset + (group_size == 1 ? column : head / group_size * head_width);
         float *weights = scores + head * room;
         if (head_width == 4 * LANES)
             score_head(entries, keys, n_positions, 4 * LANES, query + column, weights);
