@@ -307,3 +307,15 @@ def test_positions_of_the_only_stack_are_shown(request, name):
     (record,) = inspect_view("positions", path)
     stack = "encoder" if name == "classifier" else "decoder"
     assert [table.stack for table in record.tables] == [stack]
+
+
+def test_heads_that_share_keys_are_told(stream_model, language_model):
+    (record,) = inspect_heads(stream_model, [TEXT])
+    assert record.model.n_key_heads == 2
+    assert record.model.sharing == "heads 0-1, 2-3 share keys and values"
+    shown = run("inspect-heads", stream_model, TEXT, "--format", "text", "-q").stdout
+    assert "(heads 0-1, 2-3 share keys and values)" in " ".join(shown.split())
+    page = run("inspect-heads", stream_model, TEXT, "--format", "html", "-q").stdout
+    assert '"n_key_heads":2' in page
+    (record,) = inspect_heads(language_model, [TEXT])
+    assert (record.model.n_key_heads, record.model.sharing) == (0, "")

@@ -29,6 +29,17 @@ class ModelSummary:
     """Heads of a layer."""
     step: int
     """Optimizer steps it was trained for."""
+    n_key_heads: int = 0
+    """Heads of keys and values, which neighbors share; 0: every head has its own."""
+
+    @property
+    def sharing(self) -> str:
+        """Tells which heads of a layer share keys and values; empty if none do."""
+        if not self.n_key_heads:
+            return ""
+        size = self.n_heads // self.n_key_heads
+        groups = [f"{first}-{first + size - 1}" for first in range(0, self.n_heads, size)]
+        return f"heads {', '.join(groups)} share keys and values"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ function showFacts() {
   const isWide = sentence.bits === 16, error = (.5 / (2 ** sentence.bits - 1)).toExponential(1);
   const ofHeads = sentence.heads.length > 0, facts = [
     ["Model", `${model.name}: ${model.n_encoder_layers} encoder and ${model.n_decoder_layers} decoder layers, ${model.n_heads} heads each`],
+    ["Shared keys", model.n_key_heads > 0 && `Groups of ${model.n_heads / model.n_key_heads} heads, counted from 0, share keys and values.`],
     ["Weights file", data.modelHash && make("code", {}, `SHA-256 ${data.modelHash}`)],
     ["Score", sentence.score !== null && `${decimal(sentence.score)}: log-probability of the translation after the length penalty; nearer to 0 is better`],
     ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : `Taken in one pass over the ${model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],

@@ -85,6 +85,8 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
     times = "x" if is_ascii else "×"
     facts.append(f"  {model.n_encoder_layers}+{model.n_decoder_layers} layers")
     facts.append(f" {times} {count_of(model.n_heads, 'head')}")
+    if model.sharing:
+        facts.append(f" ({model.sharing})")
     if record.maps is not None:
         facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
     if record.maps is not None and model.n_decoder_layers and not record.captured.dec:

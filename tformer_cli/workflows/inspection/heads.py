@@ -402,6 +402,7 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
         n_decoder_layers=config.n_decoder_layers,
         n_heads=config.n_heads,
         step=directory.info.step,
+        n_key_heads=config.n_key_heads if 0 < config.n_key_heads < config.n_heads else 0,
     )
 
 
