@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--of-kind", type=int, default=200, help="lines of each kind [200]")
     parser.add_argument("--detect-languages", action="store_true", help="judge them by py3langid")
     parser.add_argument("--pairs", default="100000,1000000", help="sizes for speed")
+    parser.add_argument("--only", help="the command to time [all]")
     parser.add_argument("what", choices=("quality", "speed"))
     given = parser.parse_args()
     pairs = read_pairs(given, given.train)
@@ -91,6 +92,8 @@ def speed(
         "split": ["-o", str(directory / "split")],
     }
     for name, options in commands.items():
+        if given.only not in (None, name):
+            continue
         begun = time.perf_counter()
         child = subprocess.Popen(
             [sys.executable, "-m", "tformer_cli", "data", name, *map(str, files), *options, "-q"],
