@@ -85,8 +85,8 @@ def test_what_cannot_be_is_one_line_and_leaves_files_alone(classifier, model, te
         (["classify", classifier, "a", "-o", classifier / "config.json"], "--output: "),
         (["classify", model, "a"], "is a translation model; use `tformer translate`"),
         (["translate", classifier, "a"], "is a classifier, which labels texts; use `tformer clas"),
-        (["inspect-logits", classifier, "a"], "use `tformer classify`"),
-        (["export", classifier, "--format", "huggingface", "-o", tmp_path / "x"], "is a classif"),
+        (["inspect-align", classifier, "a"], "use `tformer classify`"),
+        (["export", classifier, "--format", "huggingface", "-o", tmp_path / "x"], "has another "),
         (["classify", classifier, "-i", texts, "--too-long", "error"], "line 5: has "),
         (["classify", tmp_path / "none", "a"], "none"),
     ):
@@ -117,7 +117,7 @@ def test_labels_are_evaluated(classifier, tmp_path):
     for more, message in (
         (["--beam-size", 3], "--beam-size: MODEL is a classifier; omit it"),
         (["--lowercase"], "--lowercase or --tokenize: MODEL is a classifier; omit it"),
-        (["--reference", right], "--reference: a text has one right label"),
+        (["--reference", right], "--reference: an example has one right label"),
     ):
         done = run(*arguments, *more)
         assert done.exit_code == 2

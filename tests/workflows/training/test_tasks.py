@@ -20,8 +20,10 @@ def test_every_kind_has_a_task_and_metrics():
 
 def values_of(kind):
     """The least recipe of a task."""
-    corpus = {"text": "a.txt"} if kind == "language-model" else {"tsv": "a.tsv"}
-    return {**VALUES, "data": {"train": [corpus]}, "task": {"kind": kind}}
+    texts, pairs, images = {"text": "a.txt"}, {"tsv": "a.tsv"}, {"images": "a.idx"}
+    corpus = {"language-model": texts, "masked": texts, "image": images}.get(kind, pairs)
+    model = {"model": {"patch_size": 4}} if kind == "image" else {}
+    return {**VALUES, **model, "data": {"train": [corpus]}, "task": {"kind": kind}}
 
 
 @pytest.mark.parametrize("kind", TASKS)

@@ -34,6 +34,8 @@ _ROW = re.compile(rf"\s*{_NUMBER}(?:[\s,;]+{_NUMBER})+[\s,;]*")
 _SEPARATORS = re.compile(r"[\s,;]+")
 _SHAPE = re.compile(rf"shapes:({'|'.join(shapes.SPLITS)}):(\d{{1,18}})#(\d{{1,18}})")
 LARGEST_PIXEL = 255
+MOST_SHOWN = 200
+"""Characters of a name that messages show whole."""
 
 
 def is_row(name: str) -> bool:
@@ -61,9 +63,11 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
         DataError: if there is no such image, or it is damaged.
     """
     if is_row(name):
-        return row_of_pixels(_SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, _short(name))
+        return row_of_pixels(
+            _SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, short_name(name)
+        )
     if name.startswith(INLINE):
-        return decoded(_inline(name), _short(name))
+        return decoded(_inline(name), short_name(name))
     if built_in := _SHAPE.fullmatch(name):
         split, seed, number = built_in.groups()
         return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
@@ -80,8 +84,8 @@ def _picture(path: Path, name: str) -> Pixels:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(
-            f"{_short(name)}: cannot be read ({reason.lower()}); name a picture, FILE#NUMBER of an "
-            "idx file, or give the values of pixels"
+            f"{short_name(name)}: cannot be read ({reason.lower()}); name a picture, FILE#NUMBER "
+            "of an idx file, or give the values of pixels"
         ) from None
     if is_idx(path):
         raise DataError(f"{name}: holds many images; name one, such as {name}#0")
@@ -139,13 +143,15 @@ def is_number(cell: str) -> bool:
 def _inline(name: str) -> bytes:
     header, _, content = name.partition(",")
     if not header.endswith(";base64"):
-        raise DataError(f"{_short(name)}: is not written in base64; write data:image/png;base64,…")
+        raise DataError(
+            f"{short_name(name)}: is not written in base64; write data:image/png;base64,…"
+        )
     try:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
-        raise DataError(f"{_short(name)}: is not base64; check the text") from None
+        raise DataError(f"{short_name(name)}: is not base64; check the text") from None
 
 
-def _short(name: str) -> str:
-    """A name for messages."""
-    return name if len(name) <= 80 else f"{name[:60]}…"
+def short_name(name: str) -> str:
+    """A name for messages: of a long one both ends, for a path's last is what tells."""
+    return name if len(name) <= MOST_SHOWN else f"{name[:60]}…{name[-60:]}"

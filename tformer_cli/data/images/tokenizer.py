@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tformer_cli.data.images.decoding import Pixels, Scaling, scaled
-from tformer_cli.data.images.named import LARGEST_PIXEL, read_image
+from tformer_cli.data.images.named import LARGEST_PIXEL, read_image, short_name
 from tformer_cli.data.tokenizer import FILE_NAME, VERSION, Span, Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 from tformer_cli.structure import StructureError, structure
@@ -102,7 +102,7 @@ class ImageTokenizer(Tokenizer, TokenizerSide):
             DataError: if there is no such image, it is damaged, or has a size that is refused.
         """
         read = read_image(name, self.scaling.size, self.pixel_max)
-        return scaled(read, self.scaling, name if len(name) <= 80 else f"{name[:60]}…")
+        return scaled(read, self.scaling, short_name(name))
 
     def _read(self, name: str) -> bytes:
         return self.pixels(name).tobytes()
