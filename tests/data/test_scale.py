@@ -2,6 +2,7 @@
 
 import tracemalloc
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,8 @@ from tformer_cli.data.loading.encoded import Counts, EncodedCorpus
 from tformer_cli.data.loading.loader import TrainingLoader
 
 CHUNK = 8192
+TOKENIZER = SimpleNamespace(source=SimpleNamespace(ids_per_token=1))
+"""All that the loader asks of a tokenizer: the pairs are encoded."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,7 +48,7 @@ def corpora(tmp_path_factory):
 
 
 def open_loader(corpus, **settings):
-    return TrainingLoader([corpus], [1.0], None, 1000, seed=1, prefetch=2, **settings)
+    return TrainingLoader([corpus], [1.0], TOKENIZER, 1000, seed=1, prefetch=2, **settings)
 
 
 def peak_memory(corpus, share):

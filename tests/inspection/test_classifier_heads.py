@@ -86,7 +86,6 @@ def test_other_weights_add_up(classifier, weights):
         (["--mode", "live"], "--mode live: is of translation models; of a classifier omit it"),
         (["--rank", "2"], "--rank: is of translation models; of a classifier omit it"),
         (["--target", "x"], "--target: a classifier reads one text"),
-        (["--corpus"], "is a classifier"),
         (["--heads", "cross.0"], "--heads"),
     ],
 )

@@ -66,7 +66,6 @@ def test_every_format_is_written(language_model, tmp_path, form):
         (["--mode", "live"], "--mode live: is of translation models"),
         (["--rank", "2"], "--rank: is of translation models"),
         (["--target", "x"], "--target: a language model reads one text"),
-        (["--corpus"], "is a language model, which continues texts"),
         (["--heads", "cross.0"], "--heads"),
     ],
 )

@@ -109,7 +109,10 @@ def test_a_signal_stops_all_and_leaves_nothing_half_written(model, tmp_path, num
     text, output = tmp_path / "in.txt", tmp_path / "out"
     text.write_text("".join(line + "\n" for line in LINES * 400))
     options = [str(model), str(text), "-o", str(output), "--lines-per-shard", "256"]
-    program = [sys.executable, "-m", "tformer_cli", "translate-corpus", *options, "--quiet"]
+    # a background job ignores SIGINT, and so would its child
+    heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heeding}; from tformer_cli.__main__ import main; main()"
+    program = [sys.executable, "-c", code, "translate-corpus", *options, "--quiet"]
     with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as client:
         wait_for(lambda: list(output.glob("part-*.txt")))
         client.send_signal(number)

@@ -90,7 +90,11 @@ def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
     assert decoder.offsets == tuple(range(-19, 1))
     for stack, read in (("encoder", encoder), ("decoder", decoder)):
         attention = getattr(model, stack).layers[0].self_attention
-        whole = attention.position_bias(torch.arange(20), torch.arange(20)).detach().double()
+        whole = (
+            attention.position_bias(torch.empty(0), torch.arange(20), torch.arange(20))
+            .detach()
+            .double()
+        )
         for offset, values in zip(read.offsets, read.biases.T, strict=True):
             for one in whole.diagonal(offset, dim1=1, dim2=2).unbind(-1):
                 assert torch.equal(one, values)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tformer_cli.cli.commands.score_texts import score_texts
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.decoding_options import (
     CoveragePenaltyOption,
@@ -139,6 +138,8 @@ def score(
             "--length-normalization": length_normalization,
             "--coverage-penalty": coverage_penalty,
         }
+        from tformer_cli.cli.commands.score_texts import score_texts
+
         machine = (device, precision, adapter, threads)
         score_texts(model, pairs, of_translations, machine, quiet=quiet)
         return
