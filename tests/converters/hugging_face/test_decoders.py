@@ -170,7 +170,10 @@ def check_import(tmp_path):
         ({"norm": "post"}, 'has no norm = "post"'),
         ({"n_key_heads": 2}, "has no n_key_heads = 2"),
         ({**LLAMA, "activation": "gelu"}, 'LlamaForCausalLM of Hugging Face has no activation = "'),
-        ({"positions": "rotary"}, 'LlamaForCausalLM of Hugging Face has no norm_kind = "layer"'),
+        (
+            {"positions": "rotary"},
+            'LlamaForCausalLM of Hugging Face has no norm_kind = "layer"; use it here$',
+        ),
         ({"decoder_heads": (4, 3)}, "some heads are pruned, but GPT2LMHeadModel"),
         ({"output_bias": True}, "its logits have biases, which GPT2LMHeadModel"),
     ],

@@ -109,10 +109,11 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         name, known = (decoders.CLASSES if config.is_decoder_only else _CLASSES)[kind]
     unknown = unknown_setting(config, known)
     if unknown is not None:
-        raise UsageError(
-            f"{directory.path}: {name} of Hugging Face has no {unknown}; export with --format "
-            "ctranslate2"
-        )
+        # CTranslate2's format is written of translation models alone
+        way = "export with --format ctranslate2"
+        if config.is_encoder_only or config.is_decoder_only:
+            way = "use it here"
+        raise UsageError(f"{directory.path}: {name} of Hugging Face has no {unknown}; {way}")
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise UsageError(
             f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
