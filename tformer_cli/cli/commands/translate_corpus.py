@@ -78,7 +78,7 @@ class CorpusOptions:
     ] = "train"
     dataset_config: Annotated[
         str,
-        option("Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="SPLIT"),
+        option("Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="NAME"),
     ] = ""
     lines_per_shard: Annotated[
         int,
