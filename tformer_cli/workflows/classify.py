@@ -13,6 +13,7 @@ from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
+from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
@@ -46,6 +47,8 @@ class LabelledText:
     """Labels with their probabilities, the most probable first; none for a blank text."""
     is_truncated: bool = False
     """True if the text was longer than the model takes; its end was cut off."""
+    n_unknown: int = 0
+    """Words or characters that the model does not know; it reads `<unk>` in their place."""
 
     @property
     def label(self) -> str:
@@ -95,6 +98,8 @@ class OpenedClassifier:
                 text=text,
                 labels=self._ranked(found.get(number, [])),
                 is_truncated=len(ids[number]) > longest,
+                # the ids of an image are its pixels
+                n_unknown=0 if self.reads_images else ids[number].count(UNK_ID),
             )
             for number, text in enumerate(texts)
         ]
@@ -328,7 +333,8 @@ def evaluate_classifier(
         )
     for number, (text, label) in enumerate(zip(texts, right, strict=True), 1):
         if not text.strip() or label not in known:
-            what = f'"{label}" is none of the model\'s labels' if text.strip() else "has no text"
+            what = f'"{label}" is none of the labels of {opened.directory.path}'
+            what = what if text.strip() else "has no text"
             where = f"line {number} of texts and labels"
             raise DataError(f"{where}: {what}; correct it, or remove the line from both")
     predicted, losses = [], []

@@ -31,6 +31,7 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,7 @@ def classify(
             text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
         )
     is_typed = is_stdin and stdin_is_terminal()
-    n_truncated = n_done = 0
+    n_truncated = n_unknown = n_done = 0
     with results(files.output) as stream:
         opened = open_classifier(
             model,
@@ -159,6 +160,7 @@ def classify(
             for buffer in found:
                 for one in buffer:
                     n_truncated += one.is_truncated
+                    n_unknown += one.n_unknown
                     stream.write(utf8_line(format_label(one, labels.output_format, labels.top)))
                 stream.flush()
                 n_done += len(buffer)
@@ -166,3 +168,8 @@ def classify(
     warn_of_bytes(counts)
     if n_truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")
+    if n_unknown:
+        warn(
+            f"{count_of(n_unknown, 'word or character', 'words or characters')} that the model "
+            "does not know; it read <unk> there"
+        )
