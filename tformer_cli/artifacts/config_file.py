@@ -138,7 +138,8 @@ def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> No
     """
     kind = task_kind(model)
     if kind not in tasks:
-        taken = " or ".join(name for one, name in MODELS.items() if one in tasks)
+        *others, last = (name for one, name in MODELS.items() if one in tasks)
+        taken = f"{', '.join(others)} or {last}" if others else last
         raise ArtifactError(f"{path}: {COMMANDS[kind]} (this takes {taken})")
 
 
