@@ -9,6 +9,18 @@ from tformer_cli.evaluation.significance import PairedScores, compare_labels, co
 REFERENCES = [[f"the cat number {i} sat on the old mat" for i in range(30)]]
 
 
+def test_one_sentence_proves_nothing():
+    one = np.array([2.0])
+    (found,) = compare_losses(one, np.array([[3.0]]), np.array([4]))
+    assert (found.difference, found.p_value) == (0.25, 1.0)
+    several = np.full(30, 2.0)
+    (found,) = compare_losses(several, several[None] + 1.0, np.full(30, 4))
+    assert found.p_value < 0.01
+    assert compare_labels(["a"], ["b"], ["b"])[0].p_value == 1.0
+    before = PairedScores([REFERENCES[0][0]], [REFERENCES[0][:1]], n_resamples=20)
+    assert before.compare(["a dog"])[0].p_value == 1.0
+
+
 def test_scores_are_sacrebleus_own_on_the_text_and_on_a_draw():
     baseline = [line.replace("old", "new") if i % 3 else line for i, line in enumerate(*REFERENCES)]
     worse = [line.replace("sat", "lay") if i % 2 else line for i, line in enumerate(baseline)]

@@ -35,7 +35,8 @@ class PairedDifference:
     high: float
     """… and at most this."""
     p_value: float
-    """Chance of such a sign if there were no difference; 1 where there is none."""
+    """Chance of such a sign if there were no difference; 1 where there is none, and of one sentence
+    alone."""
 
     @property
     def difference(self) -> float:
@@ -78,7 +79,7 @@ def compare_losses(
     means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
     observed = whole[1:] / whole[0]
     return [
-        _difference(name, observed[0], observed[i], means[:, i] - means[:, 0])
+        _difference(name, observed[0], observed[i], means[:, i] - means[:, 0], len(sums))
         for i in range(1, len(observed))
     ]
 
@@ -116,6 +117,7 @@ def compare_labels(
             drawn[0, 0, place],
             drawn[0, 1, place],
             drawn[1:, 1, place] - drawn[1:, 0, place],
+            len(right),
         )
         for place, name in enumerate(("accuracy", "macro F1"))
     ]
@@ -175,7 +177,8 @@ class PairedScores:
         differences = []
         for name, before in self._baseline.items():
             after = self._scores(name, hypotheses)
-            differences.append(_difference(name, before[0], after[0], after[1:] - before[1:]))
+            drawn = after[1:] - before[1:]
+            differences.append(_difference(name, before[0], after[0], drawn, len(hypotheses)))
         return differences
 
     def _scores(self, name: str, hypotheses: Sequence[str]) -> Statistics:
@@ -191,8 +194,11 @@ class PairedScores:
         return np.array([score(row.tolist()).score for row in sums])
 
 
-def _difference(name: str, baseline: float, value: float, drawn: Statistics) -> PairedDifference:
-    sign = np.sign(value - baseline)
+def _difference(
+    name: str, baseline: float, value: float, drawn: Statistics, n_sentences: int
+) -> PairedDifference:
+    # All draws of one sentence are that sentence, which tells nothing of others
+    sign = np.sign(value - baseline) if n_sentences > 1 else 0.0
     n_against = int((drawn * sign <= 0.0).sum()) if sign else len(drawn)
     low, high = np.quantile(drawn, (_SHARE_OUTSIDE, 1.0 - _SHARE_OUTSIDE))
     p_value = (1 + n_against) / (1 + len(drawn))

@@ -112,13 +112,14 @@ def test_a_signal_stops_all_and_leaves_nothing_half_written(model, tmp_path, num
     # a background job ignores SIGINT, and so would its child
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{heeding}; from tformer_cli.__main__ import main; main()"
-    program = [sys.executable, "-c", code, "translate-corpus", *options, "--quiet"]
+    program = [sys.executable, "-c", code, "translate-corpus", *options]
     with subprocess.Popen(program, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as client:
         wait_for(lambda: list(output.glob("part-*.txt")))
         client.send_signal(number)
         stdout, stderr = client.communicate()
     assert (client.returncode, stdout) == (status, b"")
     assert b"Traceback" not in stderr
+    assert b"stopped; the same command resumes there" in stderr
     assert not list(output.glob("*.partial"))
     assert (output / "shards.jsonl").exists()
 

@@ -242,7 +242,11 @@ def translate_corpus(
             progress=progress,
         )
         do = preview_corpus if dry_run else translate_corpus
-        report = do(model, given, output, bulk, **settings)
+        try:
+            report = do(model, given, output, bulk, **settings)
+        except (KeyboardInterrupt, SystemExit):  # the second: SIGTERM
+            note(f"{output}: stopped; the same command resumes there", quiet=quiet or dry_run)
+            raise
     if dry_run:
         _preview(report, output)
         return
