@@ -4,7 +4,9 @@ Every parameter is random, biases and norms too, so that nothing can be left out
 """
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +15,9 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.classify import open_classifier
+from tformer_cli.workflows.embed import ENCODERS, embed_texts
 from tformer_cli.workflows.import_model import import_model
+from tformer_cli.workflows.opening.encoder import open_encoder
 
 pytest.importorskip("transformers")
 
@@ -306,3 +310,19 @@ def test_imported_classifiers_label_texts_as_transformers_does(tmp_path, kind):
             expected = theirs(input_ids=torch.tensor([ids])).logits[0].softmax(0)
         shares = [dict(found.labels)[f"LABEL_{n}"] for n in range(3)]
         assert shares == pytest.approx(expected.tolist(), abs=1e-5)
+
+
+def test_imported_pipelines_are_embedded_by_the_kernels_as_by_torch(tmp_path):
+    path = tmp_path / "theirs"
+    encoders.write_directory(path, "bert", "Model")
+    write_pipeline(path)
+    import_model(str(path), tmp_path / "ours")
+    opened = open_encoder(tmp_path / "ours", ENCODERS, device="cpu")
+    if opened.compiled is None:
+        pytest.skip("there are no compiled kernels")
+    settings = {"pooling": "mean", "unit_length": True}
+    found = embed_texts(opened, encoders.SAMPLES, **settings)
+    expected = embed_texts(replace(opened, compiled=None), encoders.SAMPLES, **settings)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
+        assert np.linalg.norm(one.vector) == pytest.approx(1.0)

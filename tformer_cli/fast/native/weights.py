@@ -60,6 +60,10 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("target_bos", "target_eos"), (False, True)),
         "n_labels": ANY,
         "pooling": ("mean", "first"),
+        # what stands on an encoder alone, which `decoding.pooled` computes
+        "head": ("labels", "tokens", "none"),
+        "pooler": ("none", "tanh", "relu"),
+        "unit_length": (False, True),
         "n_key_heads": ANY,
         "norm_kind": ("layer", "rms"),
         "gated": (False, True),
