@@ -8,7 +8,7 @@ from tformer_cli.errors import ArtifactError
 def check_same_origin(
     found: Mapping[str, str], wanted: Mapping[str, str], where: object, advice: str
 ) -> None:
-    """Compares the inputs and settings of unfinished work with those that it shall go on with.
+    """Compares the inputs and settings of unfinished work with those that it is to resume with.
 
     Args:
         found: names of inputs and settings with their values, as they were recorded.

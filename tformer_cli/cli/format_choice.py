@@ -51,7 +51,7 @@ OF_NO_FORMAT = (
 """Endings of formats that no command here writes."""
 
 BINARY = ("npy", "npz", "png", "safetensors")
-"""Formats that are no text."""
+"""Formats other than text."""
 OLD_NAMES = {"tty": "text", "table": "text"}
 """Earlier values of `--format`, which still work."""
 

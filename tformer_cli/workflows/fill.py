@@ -152,7 +152,7 @@ class GapFiller:
                 continue
             piece = self._side.piece_bytes[number].decode(errors="replace")
             word = piece.removeprefix(" ")
-            if word == piece:  # it goes on with the word before
+            if word == piece:  # it continues the word before
                 found = found.rstrip() + word
             elif self._is_wordpiece or not found or found[-1].isspace():
                 found += word

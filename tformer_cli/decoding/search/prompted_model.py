@@ -68,7 +68,7 @@ class PromptedModel:
         return cast("DecodingModel", self.model)
 
     def within(self, config: DecodingConfig, n_prompt: int) -> DecodingConfig:
-        """Settings of the search for a prompt of so many tokens, within the positions left.
+        """Settings of the search for a prompt of this length, within the positions left.
 
         Raises:
             ValueError: if there are none.

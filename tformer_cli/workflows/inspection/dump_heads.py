@@ -278,7 +278,7 @@ class HeadDumper:
         return min(sides) > 0 and max(sides) <= self._longest
 
     def _lengths(self, n_source: int, n_target: int) -> tuple[int, int]:
-        """S and T of a pair that has so many tokens without specials."""
+        """S and T of a pair by its numbers of tokens, specials not counted."""
         config = self._model.config
         return (
             0 if config.is_decoder_only else n_source + config.source_eos,
