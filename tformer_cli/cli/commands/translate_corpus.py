@@ -78,7 +78,9 @@ class CorpusOptions:
     ] = "train"
     dataset_config: Annotated[
         str,
-        option("Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="NAME"),
+        option(
+            "Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="CONFIG"
+        ),
     ] = ""
     lines_per_shard: Annotated[
         int,
