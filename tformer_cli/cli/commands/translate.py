@@ -1,9 +1,7 @@
 """`tformer translate`: lines in, lines out."""
 
-import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, Unpack
@@ -34,6 +32,7 @@ from tformer_cli.cli.text_io import (
     warn_of_lengths,
 )
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.runtime import without_garbage_collection
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
@@ -80,7 +79,7 @@ def translate(
     is_stdin = files.is_stdin(text)
     check_stdin_is_read_once([STANDARD_STREAM if is_stdin else "", constraints.glossary])
     is_typed = is_stdin and stdin_is_terminal()
-    with _without_garbage_collection():
+    with without_garbage_collection():
         from tformer_cli.decoding.translator import BUFFER_LINES
         from tformer_cli.workflows.translate import TranslationCounts, translated_text
 
@@ -109,22 +108,6 @@ def translate(
         with line_progress(total, quiet=not shows_bar) as progress:
             _write_all(buffers, stream, translated, progress.update, resumed)
     _report(counts, translated, monotonic() - start, quiet=quiet or is_typed or bool(text))
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Exempts the objects that an import makes from garbage collection, then and later.
-
-    torch makes some 200,000 objects that live as long as the program does. Looking through them
-    while they are made is a twentieth of the time of the import; omitted of every later look, they
-    do not delay a translation either.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _shares_terminal(output: str) -> bool:

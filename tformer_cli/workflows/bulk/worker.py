@@ -14,6 +14,8 @@ import threading
 from queue import SimpleQueue
 from typing import Any
 
+from tformer_cli.runtime import without_garbage_collection
+
 STDOUT, STDERR = 1, 2
 
 
@@ -33,11 +35,12 @@ def main() -> None:
         except BrokenPipeError:
             os._exit(0)
 
-    # Imports take seconds; the parent may have died before
-    from tformer_cli.workflows.bulk.translate_shard import describe, translate_shard
-
     opening = asked.get()["opening"]
-    answer({"ready": describe(opening)})
+    with without_garbage_collection():  # imports take seconds; the parent may have died before
+        from tformer_cli.workflows.bulk.translate_shard import describe, translate_shard
+
+        ready = describe(opening)
+    answer({"ready": ready})
     while True:
         task = asked.get()["task"]
         answer({"done": translate_shard(opening, task, lambda rows: answer({"rows": rows}))})
