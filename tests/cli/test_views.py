@@ -316,9 +316,8 @@ def draw(models, chart, report, biased):
     statistics = {f"/corpora/{name}/test.en": measure(tokenizer, [SOURCE]) for name in (LONG, WIDE)}
     scored = score_hypotheses([TARGET], [[SOURCE]])
     evaluation = Evaluation(scores=scored.scores, hypotheses=(TARGET,), loss=1.2345)
-    sample = SimpleNamespace(source=SOURCE, translation=TARGET, reference=SOURCE)
     quickstart = SimpleNamespace(
-        samples=[sample],
+        samples=[(SOURCE, TARGET, SOURCE)],
         evaluation=evaluation,
         n_test=1000,
         page=Path("runs/quickstart/heads.html"),

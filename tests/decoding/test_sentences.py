@@ -35,7 +35,10 @@ def test_a_hostile_line_takes_no_longer_than_another(run):
     assert "".join(split_sentences(run * 200_000)) == run * 200_000  # square time would be hours
 
 
-@given(st.text(alphabet="aB.!?… \n\"'»)1。।é", max_size=60) | st.text(max_size=60))
+@given(
+    st.text(alphabet="aB.!?… \n\"'»)1。।é", max_size=60)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+)
 def test_sentences_put_together_are_the_text(text):
     for rule in ("rule", "sentencex"):
         assert "".join(sentence_splitter(rule, "en")(text)) == text

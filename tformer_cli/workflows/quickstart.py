@@ -1,17 +1,24 @@
-"""The quickstart: the built-in corpus, a small model, its scores and its heads, start to end."""
+"""The quickstarts: a built-in corpus, a small model, its scores and its heads, start to end."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
+from tformer_cli.inspection.views import all_views
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
+from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier, open_classifier
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
+from tformer_cli.workflows.evaluate_texts import TextEvaluation, evaluate_texts
+from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, train
 from tformer_cli.workflows.training.tasks import Progress
 
@@ -20,33 +27,39 @@ FAMOUS = (
     "The animal didn't cross the street because it was too wide.",
 )
 """The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on."""
-N_SAMPLES = 5
-"""Test sentences whose translations are shown."""
+PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
+"""Beginnings of texts that are continued; of an empty one the whole text is the model's."""
+N_TRANSLATIONS, N_LABELED = 5, 6
+"""Examples of the test that are shown."""
 PAGE = "heads.html"
 """Name of the page of heads in the run directory."""
+_SEED = 1
+AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation)
+
+
+class Tested(NamedTuple, Generic[AnyEvaluation]):
+    """A trained model on what training never shows."""
+
+    evaluation: AnyEvaluation
+    """Its scores."""
+    samples: tuple[tuple[str, ...], ...]
+    """Some examples: what was given, what the model made of it, and the right answer if one is."""
+    page: str
+    """HTML of some of these examples' heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sample:
-    """A test sentence, its translation by the model and its reference."""
-
-    source: str
-    translation: str
-    reference: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuickstartResult:
-    """Result of the quickstart."""
+class QuickstartResult(Generic[AnyEvaluation]):
+    """Result of a quickstart."""
 
     training: TrainingResult
     """The run."""
-    evaluation: Evaluation
-    """Scores on the test set."""
     n_test: int
-    """Sentences of the test set."""
-    samples: tuple[Sample, ...]
-    """Some of them, the two famous ones first."""
+    """Examples of the test set."""
+    evaluation: AnyEvaluation
+    """Scores on it."""
+    samples: tuple[tuple[str, ...], ...]
+    """Some of them; see `Tested`."""
     page: Path
     """The page of heads."""
 
@@ -58,8 +71,8 @@ def quickstart(
     device: str = "auto",
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
-) -> QuickstartResult:
-    """Trains on the built-in corpus, translates its test set, scores it and writes the heads page.
+) -> QuickstartResult[Any]:
+    """Trains on a built-in corpus, tests on its test set, scores and writes the heads page.
 
     Args:
         run: the run directory; a finished or interrupted run is taken up.
@@ -73,27 +86,14 @@ def quickstart(
     """
     training = train(recipe, run, device=device, observers=observers, progress=progress)
     pairs = held_out_pairs(recipe)
-    sources = [pair.source for pair in pairs]
-    evaluation = evaluate_model(run, sources, [[pair.target for pair in pairs]], device=device)
-    # The samples: the famous sentences first, then some from all over the test set
-    chosen = [sources.index(text) for text in FAMOUS if text in sources]
-    chosen += [i for i in _spread(len(pairs)) if i not in chosen][: N_SAMPLES - len(chosen)]
+    tested = TESTS[recipe.task.kind](run, pairs, device)
     page = run / PAGE
-    # Live: the page then shows the search that found the translation, beam by beam
-    shown = inspect_heads(run, FAMOUS, device=device, mode="live", for_page=True)
-    write_text(page, render_html(list(shown)))
+    write_text(page, tested.page)
     return QuickstartResult(
         training=training,
-        evaluation=evaluation,
         n_test=len(pairs),
-        samples=tuple(
-            Sample(
-                source=pairs[i].source,
-                translation=evaluation.hypotheses[i],
-                reference=pairs[i].target,
-            )
-            for i in chosen
-        ),
+        evaluation=tested.evaluation,
+        samples=tested.samples,
         page=page,
     )
 
@@ -101,10 +101,64 @@ def quickstart(
 def held_out_pairs(recipe: Recipe) -> list[SentencePair]:
     """Generates the test split of the corpus that the recipe trains on."""
     trained = recipe.data.train[0]
-    corpus = CorpusConfig(built_in="test", pairs=trained.pairs, seed=trained.seed)
-    return list(read_corpus(corpus, ""))
+    test: dict[str, Any] = {trained.format: "test"}  # its name is that of the split's field
+    return list(read_corpus(replace(trained, **test), ""))
 
 
-def _spread(n_pairs: int) -> list[int]:
-    """Numbers of pairs from all over the test set."""
-    return [i * n_pairs // 10 for i in range(10)]
+def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[Evaluation]:
+    """Shows the two famous sentences first, then some from all over the test set."""
+    sources = [pair.source for pair in pairs]
+    evaluation = evaluate_model(run, sources, [[pair.target for pair in pairs]], device=device)
+    chosen = [sources.index(text) for text in FAMOUS if text in sources]
+    spread = [i * len(pairs) // 10 for i in range(10)]
+    chosen += [i for i in spread if i not in chosen][: N_TRANSLATIONS - len(chosen)]
+    # Live: the page then shows the search that found the translation, beam by beam
+    shown = inspect_heads(run, FAMOUS, device=device, mode="live", for_page=True)
+    samples = tuple((sources[i], evaluation.hypotheses[i], pairs[i].target) for i in chosen)
+    return Tested(evaluation, samples, render_html(list(shown)))
+
+
+def _test_texts(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[TextEvaluation]:
+    """Shows what the model writes; the page is of the two sentences that translation shows."""
+    texts = [pair.target for pair in pairs]
+    evaluation = evaluate_texts(open_generator(run, device=device), texts)
+    written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
+    page = render_html(list(inspect_heads(run, FAMOUS, device=device, for_page=True)))
+    return Tested(evaluation, tuple((one.prompt, one.texts[0].text) for one in written), page)
+
+
+def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
+    """Shows sentences from all over the test, `ratings.FAMOUS` first; the page is of two."""
+    evaluation, rows = _labeled(run, pairs, device)
+    samples = rows[:: max(1, len(rows) // N_LABELED)][:N_LABELED]
+    shown = inspect_heads(run, [text for text, *_ in samples[:2]], device=device, for_page=True)
+    return Tested(evaluation, samples, render_html(list(shown)))
+
+
+def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
+    """Shows the first pictures, and on the page where each head looks in them."""
+    evaluation, rows = _labeled(run, pairs, device)
+    samples = rows[:N_LABELED]
+    view = all_views()["image"]
+    records = inspect_view("image", run, [name for name, *_ in samples], device=device)
+    return Tested(evaluation, samples, view.page(records, view.Options()))
+
+
+def _labeled(
+    run: Path, pairs: Sequence[SentencePair], device: str
+) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
+    """The evaluation of a classifier, and of each example its text, its label and the right one."""
+    given, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    evaluation = evaluate_classifier(open_classifier(run, device=device), given, right)
+    return evaluation, tuple(zip(given, evaluation.predicted, right, strict=True))
+
+
+TESTS: Mapping[str, Callable[[Path, Sequence[SentencePair], str], Tested[Any]]] = MappingProxyType(
+    {
+        "translate": _test_translations,
+        "language-model": _test_texts,
+        "classify": _test_ratings,
+        "image": _test_shapes,
+    }
+)
+"""Tests of trained models by `task.kind`."""

@@ -1,8 +1,7 @@
 """`tformer quickstart`: trains a model from nothing and shows its heads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,12 +19,12 @@ from tformer_cli.cli.process import prepare_torch
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
+    from tformer_cli.workflows.classify import LabelEvaluation
+    from tformer_cli.workflows.evaluate import Evaluation
+    from tformer_cli.workflows.evaluate_texts import TextEvaluation
     from tformer_cli.workflows.quickstart import QuickstartResult
-    from tformer_cli.workflows.quickstart_language_model import LanguageModelResult
-    from tformer_cli.workflows.quickstart_ratings import RatingsResult
-    from tformer_cli.workflows.quickstart_shapes import ShapesResult
 
 
 Task = Literal["translate", "rating", "language-model", "image"]
@@ -76,6 +75,7 @@ def quickstart(
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.recipe import load_recipe
     from tformer_cli.training.processes.launch import launched, one_error_per_node
+    from tformer_cli.workflows.quickstart import quickstart as run_quickstart
 
     with one_error_per_node():
         if launched().world_size > 1:
@@ -84,115 +84,29 @@ def quickstart(
     chosen = QUICKSTARTS[task]
     run = output or Path("runs", chosen.recipe)
     recipe = load_recipe(chosen.recipe, [] if seed is None else [f"training.seed={seed}"])
-    module = import_module(f"tformer_cli.workflows.{chosen.workflow}")
     with training_progress(quiet=quiet) as view:
-        result = getattr(module, chosen.workflow)(
+        result = run_quickstart(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )
     show = chosen.show
     show(stdout_console(), result, run)
 
 
-def show_ratings(console: "Console", result: "RatingsResult", run: Path) -> None:
-    """Prints sentences with their stars, scores and the next commands."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from tformer_cli.terminal.labels import is_ascii_only
-
-    full, empty = "*." if is_ascii_only(console) else "★☆"
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for text, stars, right in result.samples:
-        shown = full * int(stars) + empty * (5 - int(stars))
-        correction = "" if stars == right else f"  (right: {right})"
-        table.add_row(shown, Text(f"{text}{correction}"))
-    console.print(table)
-    scores = result.evaluation.scores
-    console.print(
-        f"\n{scores.n_examples:,} sentences with combinations of words never seen: "
-        f"[bold]accuracy {100 * scores.accuracy:.1f}, macro F1 {100 * scores.macro_f1:.1f}[/]\n"
-    )
-    for line in (
-        f"Every head of the first two sentences: open {result.page} in a browser. Next, try:",
-        f'  tformer classify {run} "The soup was not bad." --format jsonl --top 0',
-        "  tformer make-corpus ratings --task rating --pairs 8000",
-        f"  tformer evaluate {run} -i ratings/test.txt --reference ratings/test.label",
-        "  tformer guide classifying   # your own texts and labels",
-    ):
-        console.print(Text(line), soft_wrap=True)
-
-
-def show_language_model(console: "Console", result: "LanguageModelResult", run: Path) -> None:
-    """Prints what a language model has written, its scores and the next commands."""
-    from rich.text import Text
-
-    for prompt, text in result.samples:
-        console.print(Text.assemble((prompt, "bold"), text, overflow="fold"))
-    scores = result.evaluation.scores
-    console.print(
-        f"\n{result.n_test:,} unseen sentences: [bold]{scores.bits_per_byte:.3f} bits per byte, "
-        f"perplexity {scores.perplexity:.1f}[/] a token\n"
-    )
-    for line in (
-        f"Every head of two sentences: open {result.page} in a browser. Next, try:",
-        f'  tformer generate {run} "The cat" --temperature 0.5',
-        f'  tformer inspect-logits {run} "The animal was tired." --lens',
-        "  tformer make-corpus corpus --pairs 20000",
-        f"  tformer evaluate {run} --text corpus/test.en",
-        "  tformer guide language-models   # your own texts",
-    ):
-        console.print(Text(line), soft_wrap=True)
-
-
-def show_shapes(console: "Console", result: "ShapesResult", run: Path) -> None:
-    """Prints pictures with their labels, scores and the next commands."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, label, right in result.samples:
-        correction = "" if label == right else f"  (right: {right})"
-        table.add_row(Text(label, style="bold"), Text(f"{name}{correction}"))
-    console.print(table)
-    scores = result.evaluation.scores
-    console.print(
-        f"\n{scores.n_examples:,} unseen pictures: [bold]accuracy {100 * scores.accuracy:.1f}, "
-        f"macro F1 {100 * scores.macro_f1:.1f}[/]\n"
-    )
-    for line in (
-        f"Every head of these pictures: open {result.page} in a browser. Next, try:",
-        f"  tformer inspect-image {run} shapes:test:1#0",
-        "  tformer make-corpus shapes --task image",
-        f"  tformer classify {run} shapes/pictures/*/*.png --format tsv",
-        f"  tformer evaluate {run} --images shapes/test.images.idx --reference shapes/test.label",
-        "  tformer guide images   # your own images",
-    ):
-        console.print(Text(line), soft_wrap=True)
-
-
-def show_quickstart(console: "Console", result: "QuickstartResult", run: Path) -> None:
+def show_quickstart(console: "Console", result: "QuickstartResult[Evaluation]", run: Path) -> None:
     """Prints samples, scores and the next commands."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for sample in result.samples:
-        is_right = sample.translation == sample.reference
-        table.add_row(Text("en", style="dim"), Text(sample.source))
-        table.add_row(Text("fr", style="green" if is_right else "yellow"), Text(sample.translation))
+    rows = []
+    for source, translation, reference in result.samples:
+        is_right = translation == reference
+        rows.append((Text("en", style="dim"), Text(source)))
+        rows.append((Text("fr", style="green" if is_right else "yellow"), Text(translation)))
         if not is_right:
-            table.add_row(Text("ref", style="dim"), Text(sample.reference, style="dim"))
-    console.print(table)
+            rows.append((Text("ref", style="dim"), Text(reference, style="dim")))
+    _print_rows(console, rows)
     scores = ", ".join(f"{score.name} {score.value:.1f}" for score in result.evaluation.scores)
     console.print(f"\n{result.n_test:,} unseen test sentences: [bold]{scores}[/]\n")
-    for line in next_commands(run, result.page):
-        console.print(Text(line), soft_wrap=True)
+    _print_commands(console, next_commands(run, result.page))
 
 
 def next_commands(run: Path, page: Path) -> list[str]:
@@ -208,26 +122,138 @@ def next_commands(run: Path, page: Path) -> list[str]:
     ]
 
 
+def show_ratings(
+    console: "Console", result: "QuickstartResult[LabelEvaluation]", run: Path
+) -> None:
+    """Prints sentences with their stars, scores and the next commands."""
+    from rich.text import Text
+
+    from tformer_cli.terminal.labels import is_ascii_only
+
+    full, empty = "*." if is_ascii_only(console) else "★☆"
+    _print_rows(
+        console,
+        [
+            (full * int(stars) + empty * (5 - int(stars)), Text(text + _correction(stars, right)))
+            for text, stars, right in result.samples
+        ],
+    )
+    _print_accuracy(console, result, "sentences with combinations of words never seen")
+    _print_commands(
+        console,
+        (
+            f"Every head of the first two sentences: open {result.page} in a browser. Next, try:",
+            f'  tformer classify {run} "The soup was not bad." --format jsonl --top 0',
+            "  tformer make-corpus ratings --task rating --pairs 8000",
+            f"  tformer evaluate {run} -i ratings/test.txt --reference ratings/test.label",
+            "  tformer guide classifying   # your own texts and labels",
+        ),
+    )
+
+
+def show_language_model(
+    console: "Console", result: "QuickstartResult[TextEvaluation]", run: Path
+) -> None:
+    """Prints what a language model has written, its scores and the next commands."""
+    from rich.text import Text
+
+    for prompt, text in result.samples:
+        console.print(Text.assemble((prompt, "bold"), text, overflow="fold"))
+    scores = result.evaluation.scores
+    console.print(
+        f"\n{result.n_test:,} unseen sentences: [bold]{scores.bits_per_byte:.3f} bits per byte, "
+        f"perplexity {scores.perplexity:.1f}[/] a token\n"
+    )
+    _print_commands(
+        console,
+        (
+            f"Every head of two sentences: open {result.page} in a browser. Next, try:",
+            f'  tformer generate {run} "The cat" --temperature 0.5',
+            f'  tformer inspect-logits {run} "The animal was tired." --lens',
+            "  tformer make-corpus corpus --pairs 20000",
+            f"  tformer evaluate {run} --text corpus/test.en",
+            "  tformer guide language-models   # your own texts",
+        ),
+    )
+
+
+def show_shapes(console: "Console", result: "QuickstartResult[LabelEvaluation]", run: Path) -> None:
+    """Prints pictures with their labels, scores and the next commands."""
+    from rich.text import Text
+
+    _print_rows(
+        console,
+        [
+            (Text(label, style="bold"), Text(name + _correction(label, right)))
+            for name, label, right in result.samples
+        ],
+    )
+    _print_accuracy(console, result, "unseen pictures")
+    evaluated = "--images shapes/test.images.idx --reference shapes/test.label"
+    _print_commands(
+        console,
+        (
+            f"Every head of these pictures: open {result.page} in a browser. Next, try:",
+            f"  tformer inspect-image {run} shapes:test:1#0",
+            "  tformer make-corpus shapes --task image",
+            f"  tformer classify {run} shapes/pictures/*/*.png --format tsv",
+            f"  tformer evaluate {run} {evaluated}",
+            "  tformer guide images   # your own images",
+        ),
+    )
+
+
+def _correction(label: str, right: str) -> str:
+    return "" if label == right else f"  (right: {right})"
+
+
+def _print_rows(
+    console: "Console", rows: "Iterable[tuple[RenderableType, RenderableType]]"
+) -> None:
+    """Prints samples, each with what stands before it."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _print_accuracy(
+    console: "Console", result: "QuickstartResult[LabelEvaluation]", examples: str
+) -> None:
+    scores = result.evaluation.scores
+    console.print(
+        f"\n{scores.n_examples:,} {examples}: [bold]accuracy {100 * scores.accuracy:.1f}, "
+        f"macro F1 {100 * scores.macro_f1:.1f}[/]\n"
+    )
+
+
+def _print_commands(console: "Console", lines: Iterable[str]) -> None:
+    from rich.text import Text
+
+    for line in lines:
+        console.print(Text(line), soft_wrap=True)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Quickstart:
     """A quickstart: what trains, and how its result is shown."""
 
     recipe: str
     """Name of the recipe, and of the run below `runs`."""
-    workflow: str
-    """Name of the workflow's function and of its module."""
-    show: Callable[["Console", Any, Path], None]
+    show: Callable[["Console", "QuickstartResult[Any]", Path], None]
     """Prints the result, given the run directory."""
 
 
 QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
     {
-        "translate": Quickstart(recipe="quickstart", workflow="quickstart", show=show_quickstart),
-        "rating": Quickstart(recipe="ratings", workflow="quickstart_ratings", show=show_ratings),
-        "language-model": Quickstart(
-            recipe="sentences", workflow="quickstart_language_model", show=show_language_model
-        ),
-        "image": Quickstart(recipe="shapes", workflow="quickstart_shapes", show=show_shapes),
+        "translate": Quickstart(recipe="quickstart", show=show_quickstart),
+        "rating": Quickstart(recipe="ratings", show=show_ratings),
+        "language-model": Quickstart(recipe="sentences", show=show_language_model),
+        "image": Quickstart(recipe="shapes", show=show_shapes),
     }
 )
 """The quickstarts by their tasks."""
