@@ -9,7 +9,7 @@ from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.masking import masking_of
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.workflows.training.masked_modeling import text_ids
+from tformer_cli.workflows.training.language_modeling import text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -20,7 +20,7 @@ from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, train
-from tformer_cli.workflows.training.tasks import Progress
+from tformer_cli.workflows.training.task import Progress
 
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",

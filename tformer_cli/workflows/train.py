@@ -84,7 +84,8 @@ from tformer_cli.workflows.training.start import (
     initial_model,
     start_origin,
 )
-from tformer_cli.workflows.training.tasks import Progress, task_of
+from tformer_cli.workflows.training.task import Progress
+from tformer_cli.workflows.training.tasks import task_of
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.distillation.distill import Plan
     from tformer_cli.workflows.distillation.setup import Setup
     from tformer_cli.workflows.distillation.stages import Stage, State
-    from tformer_cli.workflows.training.tasks import Progress
+    from tformer_cli.workflows.training.task import Progress
 
 
 @takes_groups

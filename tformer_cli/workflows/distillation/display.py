@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.training.events import TrainingObserver
     from tformer_cli.workflows.distillation.stages import Stage, State
-    from tformer_cli.workflows.training.tasks import Progress
+    from tformer_cli.workflows.training.task import Progress
 
 
 class Display(Protocol):

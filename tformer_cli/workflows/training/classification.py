@@ -9,9 +9,10 @@ from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.wording import count_of
+from tformer_cli.workflows.training.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     import torch
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig, Precision
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.validation import ModelValidator
+    from tformer_cli.workflows.training.task import Progress
 
 MOST_LABELS = 1000
 """More in the data are texts in the place of labels."""
@@ -28,10 +30,10 @@ COLUMN_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "
 """Names of columns of labels in the first line of a table."""
 
 
-class Classification:
-    """Texts to labels; see `tasks.Task`."""
+class Classification(Task):
+    """Texts to labels, by an encoder alone."""
 
-    def completed(self, recipe: Recipe, progress: Callable[[str, int], None] | None) -> Recipe:
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Names the fields of examples, and finds the labels of the training data, sorted.
 
         Raises:
@@ -95,7 +97,7 @@ class Classification:
         sides.target.encode_batch([pair.target for pair in pairs])
         return LabelValidator(pairs, sides, device, precision)
 
-    def doubts(self, recipe: Recipe) -> Iterator[str]:
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Doubts about first lines that name columns, and the lack of a validation corpus."""
         if not recipe.data.valid:
             yield (
@@ -122,7 +124,7 @@ def with_fields(corpus: CorpusConfig) -> CorpusConfig:
     )
 
 
-def _labels_of(recipe: Recipe, progress: Callable[[str, int], None] | None) -> set[str]:
+def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
     labels: set[str] = set()
     n_read = 0
     for corpus in recipe.data.train:

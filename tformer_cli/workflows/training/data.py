@@ -18,7 +18,8 @@ from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.training.image_classification import image_tokenizer
 from tformer_cli.workflows.training.start import start_tokenizer
-from tformer_cli.workflows.training.tasks import Progress, task_of
+from tformer_cli.workflows.training.task import Progress
+from tformer_cli.workflows.training.tasks import task_of
 
 OF_PAIRS = ("translate", "classify", "image")
 """Tasks whose examples have two sides."""

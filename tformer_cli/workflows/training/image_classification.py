@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tformer_cli.data.corpora import corpus_name, read_corpus
-from tformer_cli.data.doubts import WITHOUT_VALIDATION
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.named import count_values, is_row, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.workflows.training.classification import Classification
+from tformer_cli.workflows.training.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
     from tformer_cli.data.config import CorpusConfig
     from tformer_cli.data.corpora import SentencePair
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.recipe import Recipe
+    from tformer_cli.workflows.training.task import Progress
 
 LARGEST_PIXEL = 255
 _DIGITS = 6
@@ -29,9 +30,9 @@ _DIGITS = 6
 
 
 class ImageClassification(Classification):
-    """Images to labels; see `tasks.Task`."""
+    """Images to labels, by an encoder of patches."""
 
-    def completed(self, recipe: Recipe, progress: Callable[[str, int], None] | None) -> Recipe:
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Finds the labels, and the size, mean and deviation of images that a recipe leaves open.
 
         Raises:
@@ -60,10 +61,9 @@ class ImageClassification(Classification):
         del pair
         return ()
 
-    def doubts(self, recipe: Recipe) -> Iterator[str]:
-        """Doubts about the lack of a validation corpus."""
-        if not recipe.data.valid:
-            yield WITHOUT_VALIDATION
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """As of most tasks: tables of images have no first line."""
+        return Task.doubts(self, recipe)
 
 
 def image_tokenizer(recipe: Recipe) -> ImageTokenizer:
@@ -113,7 +113,7 @@ def _sized(recipe: Recipe) -> ModelConfig:
 
 
 def _statistics(
-    recipe: Recipe, progress: Callable[[str, int], None] | None
+    recipe: Recipe, progress: Progress | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of the training images, of pixels from 0 to 1.
 

@@ -9,7 +9,7 @@ from tformer_cli.training.processes.launch import Launch
 from tformer_cli.training.profiling import StepProfile, profile_steps
 from tformer_cli.workflows.train import prepare, settle_batches
 from tformer_cli.workflows.training.device import training_device
-from tformer_cli.workflows.training.tasks import Progress
+from tformer_cli.workflows.training.task import Progress
 
 
 def profile_training(
