@@ -132,7 +132,9 @@ def test_every_format_is_written(tmp_path, photo):
         "alti",
     ]
     assert np.array(record["maps"][0]["weights"]).shape == (3, 2)
-    text = run("inspect-image", path, photo[0], "", "--format", "text", "-q").stdout
+    done = run("inspect-image", path, photo[0], "", "--format", "text", "-q")
+    assert "its name is being used as text" not in done.stderr
+    text = done.stdout
     assert "12×8 pixels, patches of 4×4; row of the class token" in text
     assert "enc.1.2" in text
     page = run("inspect-image", path, photo[0], "--format", "html", "-q").stdout

@@ -84,7 +84,12 @@ class GivenSentences:
     target_file: TargetFileOption = None
 
     def read(
-        self, texts: Sequence[str] | None, counts: "LineCounts", *, quiet: bool = False
+        self,
+        texts: Sequence[str] | None,
+        counts: "LineCounts",
+        *,
+        quiet: bool = False,
+        takes_names: bool = False,
     ) -> tuple[Iterator[str], Iterator[str] | None]:
         """Returns the sentences to look at, and their targets if any are given.
 
@@ -92,6 +97,7 @@ class GivenSentences:
             texts: sentences that are arguments.
             counts: counts the lines that are read.
             quiet: true to leave out the prompt at a terminal.
+            takes_names: true of a model of images, whose texts are names of files.
 
         Raises:
             UsageError: if the options contradict each other, or read stdin twice.
@@ -104,7 +110,9 @@ class GivenSentences:
             )
         if not texts:
             check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
-        lines = input_lines(texts, source, counts, "--source", quiet=quiet)
+        lines = input_lines(
+            texts, source, counts, "--source", quiet=quiet, takes_names=takes_names
+        )
         if target is not None:
             warn_of_file_names([target], "--target-file")
             return lines, argument_lines([target], counts)
@@ -216,7 +224,10 @@ class SentenceRequest:
 
     def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
         """Returns the sentences, and their targets if any are given; see `GivenSentences`."""
-        return self.sentences.read(self.text, counts, quiet=self.quiet)
+        from tformer_cli.workflows.classify import reads_images
+
+        names = reads_images(self.model)
+        return self.sentences.read(self.text, counts, quiet=self.quiet, takes_names=names)
 
     def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = ("translate",)) -> "Opened":
         """Opens the model; see `open_model`."""
