@@ -20,8 +20,8 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.label_tokenizer import FIRST_LABEL
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.classification import label_probabilities
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.decoding.search.text_scoring import score_texts
 from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.losses import (

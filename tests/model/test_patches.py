@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tests.oracles.vit import SIZE, config, linked, ours, vit
-from tformer_cli.decoding.classification import label_probabilities
+from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import OneDnnProducts

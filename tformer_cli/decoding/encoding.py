@@ -1,4 +1,4 @@
-"""Encoders over many texts: in padded batches, and for each text whatever the others are."""
+"""Encoders over many texts or images: in batches, and for each whatever the others are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from tformer_cli.decoding.source_batches import (
     LARGEST_LOGITS,
+    image_batch,
     plan_source_batches,
     source_batch,
 )
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import Pooling, Precision
     from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.model.masked import MaskedLanguageModel
@@ -43,12 +45,13 @@ def for_each_text(
     batch_tokens: int = TOKENS_PER_BATCH,
     before_batch: Callable[[], None] | None = None,
 ) -> list[Found]:
-    """Computes something for every text, in batches of texts of like length.
+    """Computes something for every text or image, in batches of texts of like length.
 
     Args:
         model: in evaluation mode.
-        texts: N lists of token ids, without `</s>`, none too long for the model.
-        compute: makes B results of (B, S) token ids and their mask.
+        texts: N lists of token ids, without `</s>`, none too long for the model; of images the
+            ids of their pixels.
+        compute: makes B results of (B, S) ids and their mask; see `EncoderOnly.encode`.
         precision: of the products; in float32 a text gets the same bits in any batch on a CPU.
         batch_tokens: padded tokens of a batch.
         before_batch: called before each batch.
@@ -57,15 +60,19 @@ def for_each_text(
         N results.
     """
     device = next(model.parameters()).device
+    config = model.config
     found: dict[int, Found] = {}
-    lengths = [len(ids) + 1 for ids in texts]
+    lengths = [len(ids) // config.ids_per_token + 1 for ids in texts]
     products = OneDnnProducts() if device.type == "cpu" else nullcontext()
     with torch.inference_mode(), autocast(device, precision), products:
         for indices in plan_source_batches(lengths, batch_tokens, _MOST_TEXTS):
             if before_batch is not None:
                 before_batch()
             chosen = [texts[i] for i in indices]
-            batch = source_batch(chosen, model.max_positions, device, eos=model.source_eos)
+            if config.reads_images:
+                batch = image_batch(chosen, config.ids_per_token, device)
+            else:
+                batch = source_batch(chosen, model.max_positions, device, eos=model.source_eos)
             found.update(zip(indices, compute(*batch), strict=True))
     return [found[index] for index in range(len(texts))]
 
@@ -78,12 +85,12 @@ def text_vectors(
     unit_length: bool,
     precision: Precision = "float32",
 ) -> list[NDArray[np.float32]]:
-    """Computes a vector (D) for every text; see `for_each_text`.
+    """Computes a vector (D) for every text or image; see `for_each_text`.
 
     Args:
         model: in evaluation mode.
         texts: see `for_each_text`.
-        pooling: the mean of the states of all tokens, or the first one's.
+        pooling: see `EncoderOnly.pool`; "first-and-mean" makes vectors (2·D).
         unit_length: whether vectors are divided by their length.
         precision: of the products.
     """
@@ -94,6 +101,33 @@ def text_vectors(
         return list(vectors.cpu().numpy())
 
     return for_each_text(model, texts, compute, precision=precision)
+
+
+def label_probabilities(
+    model: Classifier,
+    texts: Sequence[Sequence[int]],
+    precision: Precision = "float32",
+    batch_tokens: int = TOKENS_PER_BATCH,
+    before_batch: Callable[[], None] | None = None,
+) -> list[list[float]]:
+    """Computes the probability of every label for every text or image; see `for_each_text`.
+
+    Returns:
+        (N, L) probabilities that sum to 1.
+    """
+
+    def compute(source: Tensor, mask: Tensor) -> list[list[float]]:
+        found: list[list[float]] = torch.softmax(model(source, mask).double(), dim=1).tolist()
+        return found
+
+    return for_each_text(
+        model,
+        texts,
+        compute,
+        precision=precision,
+        batch_tokens=batch_tokens,
+        before_batch=before_batch,
+    )
 
 
 def gap_candidates(

@@ -8,7 +8,7 @@ import torch
 
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.label_tokenizer import LabelTokenizer
-from tformer_cli.decoding.classification import label_probabilities
+from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.model.base import Model
 from tformer_cli.model.classifier import Classifier

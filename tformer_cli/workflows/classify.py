@@ -18,6 +18,7 @@ from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
 from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.workflows.opening.encoder import TooLong, fitting, source_ids, usual_buffer
 from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
 from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.translator import device_of
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import Precision
 
 LabelFormat = Literal["text", "tsv", "jsonl"]
-TooLong = Literal["truncate", "error"]
-BUFFER_LINES = 1024
-BUFFER_IDS = 1 << 22
-"""Most ids of a buffer; of texts there are fewer by far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,23 +78,17 @@ class OpenedClassifier:
         Raises:
             DataError: if one is too long and `too_long` is "error", or an image cannot be read.
         """
-        longest = self.directory.config.longest_source
-        ids = self._ids([text if text.strip() else "" for text in texts], first_index)
-        there = [number for number, one in enumerate(ids) if one]
-        for number in there if too_long == "error" else ():
-            if len(ids[number]) > longest:
-                raise DataError(
-                    f"line {first_index + number + 1}: has {len(ids[number])} tokens, but the "
-                    f"model takes {longest}; shorten it, or --too-long truncate"
-                )
-        rows = self.scorer([ids[n][:longest] for n in there])
+        ids = source_ids(self.directory, texts, first_index)
+        read = fitting(self.directory, ids, too_long, first_index)
+        there = [number for number, one in enumerate(read) if one]
+        rows = self.scorer([read[number] for number in there])
         found = dict(zip(there, rows, strict=True))
         return [
             LabelledText(
                 index=first_index + number,
                 text=text,
                 labels=self._ranked(found.get(number, [])),
-                is_truncated=len(ids[number]) > longest,
+                is_truncated=len(ids[number]) > len(read[number]),
                 # the ids of an image are its pixels
                 n_unknown=0 if self.reads_images else ids[number].count(UNK_ID),
             )
@@ -108,23 +99,6 @@ class OpenedClassifier:
     def reads_images(self) -> bool:
         """True if it labels images, whose names stand in the place of texts."""
         return self.directory.config.reads_images
-
-    @property
-    def buffer_lines(self) -> int:
-        """Lines of a buffer: as many as usual, but of large images only some."""
-        return max(1, min(BUFFER_LINES, BUFFER_IDS // self.directory.config.longest_source))
-
-    def _ids(self, texts: Sequence[str], first_index: int) -> list[list[int]]:
-        side = self.directory.tokenizer.source
-        if not self.reads_images:
-            return side.encode_batch(texts)
-        found = []
-        for number, text in enumerate(texts, first_index + 1):
-            try:
-                found.append(side.encode(text))
-            except DataError as error:
-                raise DataError(f"line {number}: {error}") from None
-        return found
 
     def _ranked(self, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
         """Pairs probabilities with labels, the most probable first; of equals the first named."""
@@ -189,8 +163,8 @@ def classify_lines(
     Args:
         opened: from `open_classifier`.
         lines: the texts.
-        buffer_lines: lines that are batched together; 1 answers line by line; None: `buffer_lines`
-            of the classifier.
+        buffer_lines: lines that are batched together; 1 answers line by line; None: as many as
+            usual, of large images only some.
         too_long: what becomes of lines longer than the model takes.
         max_wait: seconds after which a buffer is labelled although it is not full.
 
@@ -199,7 +173,7 @@ def classify_lines(
         DataError: if a line is too long and `too_long` is "error".
     """
     first = 0
-    size = opened.buffer_lines if buffer_lines is None else buffer_lines
+    size = usual_buffer(opened.directory) if buffer_lines is None else buffer_lines
     for buffer in buffers(given_lines(lines), size, max_wait):
         yield opened.label(buffer, too_long, first)
         first += len(buffer)

@@ -1,4 +1,4 @@
-"""Turning texts into vectors with an encoder."""
+"""Turning texts or images into vectors with an encoder."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tformer_cli.artifacts.array_file import write_header
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.pooled import pooled
+from tformer_cli.errors import UsageError
+from tformer_cli.workflows.opening.encoder import fitting, source_ids, usual_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,26 +24,25 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.artifacts.config_file import TaskKind
-    from tformer_cli.model.config import Pooling
+    from tformer_cli.model.config import ModelConfig, Pooling
     from tformer_cli.workflows.opening.encoder import OpenedEncoder, TooLong
 
 VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
-ENCODERS: tuple[TaskKind, ...] = ("embed", "masked", "classify")
-"""Tasks whose models turn texts into vectors."""
-BUFFER_LINES = 1024
+ENCODERS: tuple[TaskKind, ...] = ("embed", "masked", "classify", "image")
+"""Tasks whose models turn texts or images into vectors."""
 TENSOR = "vectors"
 """Name of the array in a safetensors file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedText:
-    """A text and its vector."""
+    """A text, or the name of an image, and its vector."""
 
     index: int
     """Number of the line, from 0."""
     text: str
     vector: NDArray[np.float32] | None
-    """(D); None of a blank text."""
+    """(D), or (2·D) of pooling "first-and-mean"; None of a blank text."""
     is_truncated: bool = False
     """True if the text was longer than the model takes; its end was cut off."""
 
@@ -55,28 +56,31 @@ def embed_texts(
     too_long: TooLong = "truncate",
     first_index: int = 0,
 ) -> list[EmbeddedText]:
-    """Computes the vectors of texts; in float32 on a CPU none depends on the other texts.
+    """Computes the vectors of texts or images; in float32 on a CPU none depends on the others.
 
     Args:
         opened: from `open_encoder`.
-        texts: the texts; a blank one has no vector.
-        pooling: "mean" or "first"; None: that of the model's settings.
+        texts: the texts, or names of images; a blank one has no vector.
+        pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
+            settings.
         unit_length: whether vectors are divided by their length; None: see `pooling`.
         too_long: what becomes of texts longer than the model takes.
         first_index: number of the first one.
 
     Raises:
-        DataError: if one is too long and `too_long` is "error".
+        UsageError: if the model has not what is to be pooled.
+        DataError: if one is too long and `too_long` is "error", or an image cannot be read.
     """
     directory = opened.directory
     config = directory.config
-    ids = directory.tokenizer.source.encode_batch([text if text.strip() else "" for text in texts])
-    read = opened.fitting(ids, too_long, first_index)
+    kind = checked_pooling(config, pooling)
+    ids = source_ids(directory, texts, first_index)
+    read = fitting(directory, ids, too_long, first_index)
     there = [number for number, one in enumerate(read) if one]
     vectors = _vectors(
         opened,
         [read[number] for number in there],
-        pooling or config.pooling,
+        kind,
         unit_length=config.unit_length if unit_length is None else unit_length,
     )
     found = dict(zip(there, vectors, strict=True))
@@ -91,10 +95,33 @@ def embed_texts(
     ]
 
 
+def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
+    """Returns how a model is pooled.
+
+    Args:
+        config: of the model.
+        pooling: what was asked for; None: that of its settings.
+
+    Raises:
+        UsageError: if it has not what was asked for.
+    """
+    if pooling == "first-and-mean" and not config.reads_images:
+        raise UsageError(f"--pooling: {pooling} is of images; give mean or first")
+    if pooling not in (None, "mean") and config.reads_images and not config.class_token:
+        raise UsageError(f"--pooling: MODEL has no class token for {pooling}; give mean")
+    return pooling or config.pooling
+
+
+def vector_width(config: ModelConfig, pooling: Pooling | None) -> int:
+    """Returns the numbers of a vector; see `checked_pooling`."""
+    is_joined = checked_pooling(config, pooling) == "first-and-mean"
+    return config.d_model * (2 if is_joined else 1)
+
+
 def _vectors(
     opened: OpenedEncoder, texts: Sequence[Sequence[int]], pooling: Pooling, *, unit_length: bool
 ) -> list[NDArray[np.float32]]:
-    """Computes the vectors (D) of texts, by the kernels if they can."""
+    """Computes the vectors (D) of texts or images, by the kernels if they can."""
     if opened.compiled is not None:
         return opened.compiled.each(
             texts, lambda _, hidden: pooled(hidden, pooling, unit_length=unit_length).copy()
@@ -113,7 +140,7 @@ def _vectors(
 def embed_lines(
     opened: OpenedEncoder,
     lines: Iterable[str],
-    buffer_lines: int = BUFFER_LINES,
+    buffer_lines: int | None = None,
     *,
     max_wait: float | None = None,
     **settings: Any,  # noqa: ANN401 - of `embed_texts`
@@ -122,17 +149,19 @@ def embed_lines(
 
     Args:
         opened: from `open_encoder`.
-        lines: the texts.
-        buffer_lines: lines that are batched together; 1 answers line by line.
+        lines: the texts, or names of images.
+        buffer_lines: lines that are batched together; 1 answers line by line; None: as many as
+            usual, of large images only some.
         max_wait: seconds after which a buffer is computed although it is not full.
         **settings: pooling, unit_length and too_long of `embed_texts`.
 
     Raises:
         TypeError: if the lines are one string, or hold something else.
-        DataError: if a line is too long and `too_long` is "error".
+        UsageError, DataError: see `embed_texts`.
     """
     first = 0
-    for buffer in buffers(given_lines(lines), buffer_lines, max_wait):
+    size = usual_buffer(opened.directory) if buffer_lines is None else buffer_lines
+    for buffer in buffers(given_lines(lines), size, max_wait):
         yield embed_texts(opened, buffer, first_index=first, **settings)
         first += len(buffer)
 

@@ -12,11 +12,12 @@ from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import ArtifactError
+from tformer_cli.workflows.opening.encoder import TooLong, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tformer_cli.workflows.opening.encoder import OpenedEncoder, TooLong
+    from tformer_cli.workflows.opening.encoder import OpenedEncoder
 
 FillFormat = Literal["text", "tsv", "jsonl"]
 MASKS = ("[MASK]", "<mask>")
@@ -103,18 +104,17 @@ class GapFiller:
 
         parts = [self._gap.split(text) for text in texts]
         there = [number for number, one in enumerate(parts) if len(one) > 1]
-        ids = [self._side.encode_gaps(parts[number]) for number in there]
-        read = self._opened.fitting(ids, too_long, first_index)
+        ids = [self._side.encode_gaps(part) if len(part) > 1 else [] for part in parts]
+        read = fitting(self._opened.directory, ids, too_long, first_index)
         rows = gap_candidates(
             self._opened.directory.masked_model,
-            read,
+            [read[number] for number in there],
             self._mask,
             top or len(self._pieces),
             self._never,
             precision=self._opened.precision,
         )
         found = dict(zip(there, rows, strict=True))
-        cut = {n for n, whole, part in zip(there, ids, read, strict=True) if len(part) < len(whole)}
         results = []
         for number, text in enumerate(texts):
             given = found.get(number, [])
@@ -126,7 +126,7 @@ class GapFiller:
                     text=text,
                     filled=self._filled(text, [one[0][0] if one else None for one in gaps]),
                     gaps=tuple(tuple(self._candidate(*pair) for pair in gap) for gap in gaps),
-                    is_truncated=number in cut,
+                    is_truncated=len(read[number]) < len(ids[number]),
                 )
             )
         return results

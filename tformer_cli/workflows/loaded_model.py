@@ -17,10 +17,10 @@ from tformer_cli.decoding.translator import BUFFER_LINES
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 from tformer_cli.workflows.classify import OpenedClassifier, open_classifier
-from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.embed import ENCODERS, checked_pooling, embed_texts
 from tformer_cli.workflows.fill import TOP, GapFiller
 from tformer_cli.workflows.generate import BUFFER_PROMPTS
-from tformer_cli.workflows.opening.encoder import OpenedEncoder, open_encoder
+from tformer_cli.workflows.opening.encoder import OpenedEncoder, open_encoder, usual_buffer
 from tformer_cli.workflows.opening.generator import (
     OpenedGenerator,
     generation_config,
@@ -47,10 +47,11 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.inspection.weighting.weighting import WeightingName
     from tformer_cli.model.config import Pooling
-    from tformer_cli.workflows.classify import LabelledText, TooLong
+    from tformer_cli.workflows.classify import LabelledText
     from tformer_cli.workflows.embed import EmbeddedText
     from tformer_cli.workflows.fill import FilledText
     from tformer_cli.workflows.inspection.heads import HeadInspector
+    from tformer_cli.workflows.opening.encoder import TooLong
     from tformer_cli.workflows.score import ScoredPair
 
 
@@ -257,17 +258,19 @@ class LoadedModel:
         self,
         lines: Iterable[str],
         *,
-        buffer_lines: int = BUFFER_LINES,
+        buffer_lines: int | None = None,
         pooling: Pooling | None = None,
         unit_length: bool | None = None,
         too_long: TooLong = "truncate",
     ) -> Iterator[EmbeddedText]:
-        """Turns texts into vectors as they come, in order; a blank one has none.
+        """Turns texts or images into vectors as they come, in order; a blank one has none.
 
         Args:
-            lines: the texts.
-            buffer_lines: lines that are batched together; 1 answers line by line.
-            pooling: "mean" or "first"; None: that of the model's settings.
+            lines: the texts, or names of images.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as usual, of large images only some.
+            pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
+                settings.
             unit_length: whether vectors are divided by their length; None: see `pooling`.
             too_long: what becomes of texts longer than the model takes.
 
@@ -275,15 +278,19 @@ class LoadedModel:
             TypeError: if the lines are one string, or hold something else.
             ValueError: if `buffer_lines` is not positive.
             ArtifactError: if the model is no encoder alone.
-            DataError: while it is read, if a text is too long and `too_long` is "error".
+            UsageError: if it has not what is to be pooled.
+            DataError: while it is read, if a text is too long and `too_long` is "error", or an
+                image cannot be read.
         """
         with self._lock:
             opened = self._encoder()
+        kind = checked_pooling(opened.directory.config, pooling)
         embed = partial(
-            embed_texts, opened, pooling=pooling, unit_length=unit_length, too_long=too_long
+            embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
         )
+        size = usual_buffer(opened.directory) if buffer_lines is None else buffer_lines
         return self._computed(
-            lambda texts, first: embed(texts, first_index=first), given_lines(lines), buffer_lines
+            lambda texts, first: embed(texts, first_index=first), given_lines(lines), size
         )
 
     def fill(

@@ -1,4 +1,4 @@
-"""`tformer classify` and `evaluate` of a model of images: names, folders, files, refusals."""
+"""`tformer classify`, `evaluate` and `embed` of a model of images: names, folders, refusals."""
 
 import json
 
@@ -9,7 +9,12 @@ import torch
 from tests.cli.commands.test_classify import output_of, run
 from tests.data.images.test_reading import idx_bytes, picture
 from tests.oracles.vit import SIZE, config
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli import load
+from tformer_cli.artifacts.model_directory import (
+    ModelInfo,
+    load_model_directory,
+    save_model_directory,
+)
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
@@ -22,8 +27,11 @@ LABELS = ("ant", "bee", "cat", "dog", "eel")
 def images(tmp_path):
     """The directory of a random model of images."""
     torch.manual_seed(3)
-    model = Classifier(config(), 260)
-    path = tmp_path / "model"
+    saved(tmp_path / "model", Classifier(config(), 260))
+    return tmp_path / "model"
+
+
+def saved(path, model):
     save_model_directory(
         path,
         model.state_dict(),
@@ -32,7 +40,6 @@ def images(tmp_path):
         decoding=DecodingConfig(),
         info=ModelInfo(labels=LABELS),
     )
-    return path
 
 
 @pytest.fixture
@@ -125,3 +132,74 @@ def test_other_commands_say_what_the_model_is(images):
     assert (
         "is a classifier of images; use `tformer classify`" in run("translate", images, "a").stderr
     )
+
+
+def pooled_states(path, names):
+    """Hidden states (B, 1 + N, D) of images, by the model itself."""
+    directory = load_model_directory(path, tasks=("image",))
+    ids = torch.tensor(directory.tokenizer.source.encode_batch(names))
+    with torch.inference_mode():
+        return directory.classifier.encode(ids, torch.ones(len(ids), 6, dtype=torch.bool)).numpy()
+
+
+def test_a_vector_for_each_image_whatever_is_beside_it(images, photos, tmp_path):
+    names = sorted(map(str, photos.rglob("*.png")))
+    states = pooled_states(images, names)
+    mean = states[:, 1:].mean(axis=1)
+    expected = {
+        "first": states[:, 0], "mean": mean,
+        "first-and-mean": np.concatenate([states[:, 0], mean], axis=1),
+    }  # fmt: skip
+    for pooling, vectors in expected.items():
+        output_of("embed", images, *names, "-q", "--pooling", pooling, "-o", tmp_path / "a.npy")
+        found = np.load(tmp_path / "a.npy")
+        assert np.abs(found - vectors).max() <= 1e-5
+        assert np.abs(vectors).max() > 0.5
+    lines = tmp_path / "names.txt"
+    lines.write_text("\n".join([*names, "", names[0]]) + "\n")
+    output_of("embed", images, "-i", lines, "-q", "-o", tmp_path / "many.npy")
+    output_of("embed", images, "-i", lines, "-q", "-o", tmp_path / "one.npy", "--buffer-lines", 1)
+    assert (tmp_path / "many.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+    many = np.load(tmp_path / "many.npy")
+    assert not many[6].any()
+    assert np.array_equal(many[7], many[0])
+    done = run("embed", images, *names, "-q", "-o", tmp_path / "b.npy")
+    assert (done.exit_code, "is being used as text" in done.stderr) == (0, False)
+    output_of("embed", images, "--images", photos, "-q", "-o", tmp_path / "c.npy")
+    assert np.array_equal(np.load(tmp_path / "b.npy"), many[:6])
+    assert (tmp_path / "c.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    of_python = load(images).embed(names, unit_length=True)
+    lengths = np.linalg.norm(many[:6], axis=1, keepdims=True)
+    assert np.abs(np.array([one.vector for one in of_python]) - many[:6] / lengths).max() <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["0 1 2", "nowhere.png"], "line 1: 0 1 2: has 3 values, but an image of 12×8 pixels"),
+        (["", "nowhere.png"], "line 2: nowhere.png: cannot be read"),
+        (["a.png", "--images", "."], "--images: the input is named already"),
+    ],
+)
+def test_images_without_vectors_are_an_error_of_one_line(images, arguments, message, tmp_path):
+    output = tmp_path / "out.npy"
+    done = run("embed", images, *arguments, "-o", output, "-q")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not output.exists()
+
+
+def test_a_pooling_that_the_model_has_not_is_refused(classifier, images, tmp_path):
+    done = run("embed", classifier, "a", "--pooling", "first-and-mean")
+    assert (done.exit_code, "is of images; give mean or first" in done.stderr) == (2, True)
+    done = run("embed", classifier, "--images", tmp_path)
+    assert (done.exit_code, "--images: MODEL reads texts" in done.stderr) == (2, True)
+    torch.manual_seed(3)
+    model = Classifier(config(class_token=False, pooling="mean"), 260)
+    path = tmp_path / "model2"
+    saved(path, model)
+    for pooling in ("first", "first-and-mean"):
+        done = run("embed", path, "0 " * 288, "--pooling", pooling)
+        assert done.exit_code == 2
+        assert f"MODEL has no class token for {pooling}; give mean" in done.stderr

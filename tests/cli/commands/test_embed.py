@@ -133,7 +133,8 @@ def test_models_of_other_tasks_are_refused_by_name(bert, model):
     done = run("embed", model, "a", "-q")
     assert done.exit_code == 2
     assert "is a translation model; use `tformer translate`" in done.stderr
-    assert "(this takes classifiers, masked language models or encoders)" in done.stderr
+    kinds = "classifiers, classifiers of images, masked language models or encoders"
+    assert f"(this takes {kinds})" in done.stderr
     done = run("translate", bert[0], "a", "-q")
     assert done.exit_code == 2
     assert "is an encoder, which turns texts into vectors; use `tformer embed`" in done.stderr

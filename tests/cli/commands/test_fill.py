@@ -127,6 +127,11 @@ def test_what_cannot_be_is_one_line(masked, options, message):
     assert done.stderr.count("\n") == 1
 
 
+def test_the_line_that_is_too_long_is_named_whatever_stands_before_it(masked):
+    done = run("fill", masked[0], "no gap", "", "[MASK] soup " * 60, "-q", "--too-long", "error")
+    assert (done.exit_code, done.stderr.startswith("error: line 3: has ")) == (2, True)
+
+
 def test_models_of_other_tasks_are_refused_by_name(masked, model):
     done = run("fill", model, "[MASK]", "-q")
     assert "is a translation model; use `tformer translate`" in done.stderr

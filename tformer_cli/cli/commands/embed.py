@@ -1,9 +1,10 @@
-"""`tformer embed`: a vector for each line."""
+"""`tformer embed`: a vector for each line, a text or the name of an image."""
 
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.commands.line_options import (
     EncoderPrecisionOption,
     LineOptions,
@@ -28,6 +29,8 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.data.lines import LineCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tformer_cli.workflows.embed import VectorFormat
 
 FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
@@ -39,6 +42,7 @@ def embed(
     text: TextsArgument = None,
     *,
     files: FileOptions,
+    pictures: ImageOptions,
     output_format: Annotated[
         Literal["tsv", "jsonl", "npy", "safetensors"] | None,
         option(
@@ -48,9 +52,10 @@ def embed(
         ),
     ] = None,
     pooling: Annotated[
-        Literal["mean", "first"] | None,
+        Literal["mean", "first", "first-and-mean"] | None,
         option(
-            "Vector of a text: the mean of its tokens' states, or the first one's.",
+            "Vector of a text or image: the mean of its tokens' states, or the first one's; of "
+            "images also both.",
             shown="the model's",
         ),
     ] = None,
@@ -68,27 +73,37 @@ def embed(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Turn texts into vectors with an encoder: one row out for each line in.
+    """Turn texts or images into vectors with an encoder: one row out for each line in.
 
-    MODEL is an encoder such as BERT or one of sentence-transformers, a masked language model, or a
-    classifier. The order is kept. A blank line has an empty row, in arrays one of zeros. In float32
-    a line's vector does not depend on its neighbors.
+    MODEL is an encoder such as BERT, DINOv2 or one of sentence-transformers, a masked language
+    model, or a classifier. The order is kept. A blank line has an empty row, in arrays one of
+    zeros. In float32 a line's vector does not depend on its neighbors. For a model of images a line
+    is the name of one, as for `tformer classify`; --images takes all of a folder or file.
 
     Examples:
         tformer embed all-MiniLM-L6-v2 "not too terrible" --format jsonl
         tformer embed all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
+        tformer embed dinov2-small photos/*.jpg -o vectors.npy
     """
+    pictures.check(has_texts=bool(text) or files.input_file is not None)
     chosen = format_by_name(output_format, files.output, FORMATS)
     counts = LineCounts()
-    given = input_lines(text, files.input_file, counts, "--input", quiet=quiet)
-    is_stdin = files.is_stdin(text)
+    from tformer_cli.workflows.classify import reads_images
+
+    given: Iterator[str] = iter(())
+    if pictures.images is None:
+        names = reads_images(model)
+        given = input_lines(
+            text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
+        )
+    is_stdin = pictures.images is None and files.is_stdin(text)
     is_typed = is_stdin and stdin_is_terminal()
     from tformer_cli.workflows.embed import (
-        BUFFER_LINES,
         ENCODERS,
         array_writer,
         embed_lines,
         format_vector,
+        vector_width,
     )
     from tformer_cli.workflows.opening.encoder import open_encoder
 
@@ -106,12 +121,12 @@ def embed(
         note_choices(opened, quiet=quiet)
         add = None
         if chosen in ("npy", "safetensors"):
-            width = opened.directory.config.d_model
+            width = vector_width(opened.directory.config, pooling)
             add = stack.enter_context(array_writer(stream, chosen, width))
         found = embed_lines(
             opened,
-            given,
-            lines.size(BUFFER_LINES, is_typed=is_typed),
+            pictures.names(opened) or given,
+            lines.buffer_lines or (1 if is_typed else None),
             pooling=pooling,
             unit_length=normalize,
             too_long=lines.too_long,

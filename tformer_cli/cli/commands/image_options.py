@@ -11,6 +11,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.classify import OpenedClassifier
+    from tformer_cli.workflows.opening.encoder import OpenedEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class ImageOptions:
         if self.images is not None and has_texts:
             raise UsageError("--images: the input is named already; omit one of the two")
 
-    def check_model(self, opened: "OpenedClassifier") -> Path | None:
+    def check_model(self, opened: "OpenedClassifier | OpenedEncoder") -> Path | None:
         """Returns the path of the images, if there is one.
 
         Raises:
@@ -56,7 +57,7 @@ class ImageOptions:
             raise UsageError("--images: MODEL reads texts; omit it")
         return self.images
 
-    def names(self, opened: "OpenedClassifier") -> Iterator[str] | None:
+    def names(self, opened: "OpenedClassifier | OpenedEncoder") -> Iterator[str] | None:
         """Returns the names of the images, if a path is given.
 
         Raises:

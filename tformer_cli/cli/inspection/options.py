@@ -110,9 +110,7 @@ class GivenSentences:
             )
         if not texts:
             check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
-        lines = input_lines(
-            texts, source, counts, "--source", quiet=quiet, takes_names=takes_names
-        )
+        lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
         if target is not None:
             warn_of_file_names([target], "--target-file")
             return lines, argument_lines([target], counts)

@@ -1,4 +1,4 @@
-"""Opening an encoder alone, and the ids of texts that it reads."""
+"""Opening an encoder alone, and the ids of texts or images that it reads."""
 
 from __future__ import annotations
 
@@ -23,6 +23,64 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import EncoderOnly
 
 TooLong = Literal["truncate", "error"]
+BUFFER_LINES = 1024
+BUFFER_IDS = 1 << 22
+"""Most ids of a buffer; of texts there are fewer by far."""
+
+
+def usual_buffer(directory: ModelDirectory) -> int:
+    """Returns the lines of a buffer: as many as usual, but of large images only some."""
+    return max(1, min(BUFFER_LINES, BUFFER_IDS // directory.config.longest_source))
+
+
+def source_ids(
+    directory: ModelDirectory, texts: Sequence[str], first_index: int
+) -> list[list[int]]:
+    """Encodes texts, or reads the images whose names they are; a blank one has no ids.
+
+    Args:
+        directory: of a model.
+        texts: the texts or names.
+        first_index: number of the first one, from 0.
+
+    Raises:
+        DataError: naming the line, if an image cannot be read.
+    """
+    side = directory.tokenizer.source
+    given = [text if text.strip() else "" for text in texts]
+    if not directory.config.reads_images:
+        return side.encode_batch(given)
+    found = []
+    for number, text in enumerate(given, first_index + 1):
+        try:
+            found.append(side.encode(text))
+        except DataError as error:
+            raise DataError(f"line {number}: {error}") from None
+    return found
+
+
+def fitting(
+    directory: ModelDirectory, ids: Sequence[Sequence[int]], too_long: TooLong, first_index: int
+) -> list[Sequence[int]]:
+    """Cuts texts off where a model takes no more.
+
+    Args:
+        directory: of the model.
+        ids: of each text.
+        too_long: what becomes of longer ones.
+        first_index: number of the first text, from 0.
+
+    Raises:
+        DataError: naming the line, if one is too long and `too_long` is "error".
+    """
+    longest = directory.config.longest_source
+    for number, one in enumerate(ids, first_index + 1) if too_long == "error" else ():
+        if len(one) > longest:
+            raise DataError(
+                f"line {number}: has {len(one)} tokens, but the model takes {longest}; shorten "
+                "it, or --too-long truncate"
+            )
+    return [one[:longest] for one in ids]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,29 +97,13 @@ class OpenedEncoder:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text, without `</s>`."""
-        return self.directory.config.max_positions - 1
+        """Ids of the longest text, without `</s>`."""
+        return self.directory.config.longest_source
 
-    def fitting(
-        self, ids: Sequence[Sequence[int]], too_long: TooLong, first_index: int
-    ) -> list[Sequence[int]]:
-        """Cuts texts off where the model takes no more.
-
-        Args:
-            ids: of each text.
-            too_long: what becomes of longer ones.
-            first_index: number of the first text.
-
-        Raises:
-            DataError: if one is too long and `too_long` is "error".
-        """
-        for number, one in enumerate(ids, 1) if too_long == "error" else ():
-            if len(one) > self.longest:
-                raise DataError(
-                    f"line {first_index + number}: has {len(one)} tokens, but the model takes "
-                    f"{self.longest}; shorten it, or --too-long truncate"
-                )
-        return [one[: self.longest] for one in ids]
+    @property
+    def reads_images(self) -> bool:
+        """True if it reads images, whose names stand in the place of texts."""
+        return self.directory.config.reads_images
 
 
 def open_encoder(

@@ -45,7 +45,7 @@ def label_scorer(
             return lambda texts: encoder.each(texts, lambda _, hidden: head.probabilities(hidden))
 
     def by_torch(texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        from tformer_cli.decoding.classification import label_probabilities
+        from tformer_cli.decoding.encoding import label_probabilities
 
         return label_probabilities(directory.classifier, texts, precision)
 
