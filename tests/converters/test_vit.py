@@ -219,7 +219,7 @@ def test_timms_names_and_preparation(tmp_path, photo):
         ({"model_type": "deit"}, r'model_type = "deit" has a distillation token'),
         ({"model_type": "dinov2_with_registers"}, "has register tokens; import a DINOv2 without"),
         ({"qkv_bias": False}, "qkv_bias = false is not supported"),
-        ({"hidden_act": "relu"}, 'hidden_act = "relu" is not supported'),
+        ({"hidden_act": "quick_gelu"}, 'hidden_act = "quick_gelu" is not supported'),
         ({"use_swiglu_ffn": True}, "use_swiglu_ffn = true is not supported"),
         ({"num_attention_heads": 5}, "n_heads: 5 does not divide d_model = 24"),
         ({"architectures": ["ViTForMaskedImageModeling"]}, "ViTForMaskedImageModeling is not"),
@@ -240,6 +240,7 @@ def test_what_is_not_known_is_refused_by_name(change, message, tmp_path):
     [
         ({"resample": 1}, "resample = 1 is not supported"),
         ({"do_rescale": False}, "do_rescale = false is not supported"),
+        ({"do_resize": "no"}, 'do_resize = "no" is not supported'),
         ({"size": {"height": 9, "width": 9}}, "images have 9×9 pixels, but config.json says 12×12"),
         ({"image_mean": 0.5}, "image_mean is not a list of numbers"),
         ({"image_mean": [0.5]}, "image_mean: must be one number for each of 3 channels"),

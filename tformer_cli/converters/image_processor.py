@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
-_RESAMPLING: Mapping[int, Resample] = {2: "bilinear", 3: "bicubic"}
+RESAMPLING: Mapping[int, Resample] = {2: "bilinear", 3: "bicubic"}
+"""Ways to interpolate pixels by Pillow's numbers."""
 _KNOWN: Mapping[str, tuple[Any, ...]] = {
     "do_rescale": (True,),
     "rescale_factor": (1 / 255, 0.00392156862745098),
     "do_normalize": (True,),
-    "do_resize": (True,),
+    "do_resize": (True, False),
     "do_pad": (False, None),
     "do_grayscale": (False, None),
-    "resample": tuple(_RESAMPLING),
+    "resample": tuple(RESAMPLING),
 }
 _CROP_SHARE = 0.875
 """timm's, of models that do not say."""
@@ -97,7 +98,9 @@ def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparat
         _numbers(file, name, values.get(name, list(usual)))
         for name, usual in zip(("image_mean", "image_std"), default, strict=True)
     )
-    resample = _RESAMPLING[values.get("resample", 2)]
+    if values.get("do_resize") is False:
+        resize = ()
+    resample = RESAMPLING[values.get("resample", 2)]
     return Preparation(
         size=size, resize=resize, resample=resample, mean=mean, std=std, files=(file,)
     )
@@ -131,7 +134,7 @@ def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
     if values.get("crop_mode", "center") != "center" or height != width:
         raise ArtifactError(f"{file}: only the middle of square images is supported")
     resample = values.get("interpolation", "bicubic")
-    if resample not in _RESAMPLING.values():
+    if resample not in RESAMPLING.values():
         raise ArtifactError(f"{file}: interpolation = {json.dumps(resample)[:40]} is not supported")
     mean, std = (
         _numbers(file, name, values.get(name, list(usual)))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.converters.assembly import Reader, assembled
+from tformer_cli.converters.bert import ACTIVATIONS
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
     check_settings,
@@ -80,7 +81,7 @@ _TIMM = (
 """Beginnings of foreign names as patterns, and what they are called in `TABLE`."""
 KNOWN: Mapping[str, tuple[Any, ...]] = {
     "qkv_bias": (True,),
-    "hidden_act": ("gelu",),
+    "hidden_act": tuple(ACTIVATIONS),
     "use_swiglu_ffn": (False,),
     "apply_layernorm": (True,),
     "quantization_config": (None,),
@@ -148,6 +149,8 @@ class _Source:
     pooling: Pooling
     """With labels, or without."""
     preparation: Preparation
+    activation: str = "gelu"
+    """tformer's name of it."""
     files: tuple[Path, ...]
     notes: list[str] = field(default_factory=list)
 
@@ -181,6 +184,7 @@ def _of_hugging_face(file: Path, settings: Mapping[str, Any], arrays: LazyArrays
         epsilon=float(settings.get("layer_norm_eps", _EPSILON[kind])),
         pooling="first-and-mean" if is_joined else "first",
         preparation=preparation,
+        activation=ACTIVATIONS[settings.get("hidden_act", "gelu")],
         files=(file, *preparation.files),
         notes=[*notes, *preparation.notes],
     )
@@ -274,7 +278,7 @@ def _assembled(source: _Source, files: tuple[Path, ...]) -> ForeignModel:
         n_decoder_layers=0,
         norm="pre",
         norm_epsilon=source.epsilon,
-        activation="gelu",
+        activation=source.activation,
         positions="learned",
         patch_size=patch,
         image_size=(height, width, channels),

@@ -18,7 +18,14 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, not_writable
 from tformer_cli.workflows.import_model import resolve_model
 
-EXPORTED: tuple[TaskKind, ...] = ("translate", "language-model", "classify", "masked", "embed")
+EXPORTED: tuple[TaskKind, ...] = (
+    "translate",
+    "language-model",
+    "classify",
+    "image",
+    "masked",
+    "embed",
+)
 """Tasks whose models Hugging Face's library gets."""
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 

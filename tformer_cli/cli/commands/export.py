@@ -49,11 +49,11 @@ def export(
 
     `tformer translate MODEL --engine ctranslate2` then uses the CTranslate2 model; so does that
     engine alone. The huggingface directory is loaded by AutoModelForSeq2SeqLM and AutoTokenizer of
-    that library, that of a language model by AutoModelForCausalLM; its README.md is a model card,
-    in which you fill in the license. The marian directory needs Marian 1.12, which for one of
-    tformer's own models reads and writes the pieces of `tformer tokenize`. The int8 model is a
-    model directory for translate, evaluate, score and benchmark; its translations are those of
-    `--precision int8` with MODEL.
+    that library, that of a language model by AutoModelForCausalLM, others by the class that is
+    named; its README.md is a model card, in which you fill in the license. The marian directory
+    needs Marian 1.12, which for one of tformer's own models reads and writes the pieces of `tformer
+    tokenize`. The int8 model is a model directory for translate, evaluate, score and benchmark; its
+    translations are those of `--precision int8` with MODEL.
 
     Examples:
         tformer export runs/quickstart --format int8 -o quickstart-int8

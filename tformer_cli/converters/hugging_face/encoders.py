@@ -56,7 +56,8 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
 """Settings of models that the library's classes can hold."""
 _HEADS = {"labels": "ForSequenceClassification", "tokens": "ForMaskedLM", "none": "Model"}
 _CLASSES = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
-_ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "swish": "silu"}
+ACTIVATION_NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "swish": "silu"}
+"""The library's names of activations by tformer's."""
 _DROPOUTS = {
     "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
     "distilbert": ("dropout", "attention_dropout"),
@@ -141,7 +142,7 @@ def settings_of(directory: ModelDirectory, kind: str, vocabulary: Vocabulary) ->
     """Returns what config.json says of a model."""
     config, family = directory.config, FAMILIES[kind]
     values = {name: getattr(config, ours) for ours, name in family.keys.items()}
-    values[family.keys["activation"]] = _ACTIVATIONS[config.activation]
+    values[family.keys["activation"]] = ACTIVATION_NAMES[config.activation]
     hidden, attention = _DROPOUTS.get(kind, _DROPOUTS["bert"])
     labels = directory.info.labels
     offset = _offset(family, vocabulary)
@@ -176,16 +177,23 @@ def weights_of(directory: ModelDirectory, kind: str, vocabulary: Vocabulary) -> 
     }
     if family.token_types:
         found["embeddings.token_type_embeddings.weight"] = rows.new_zeros(1, config.d_model)
-    for name, weight in ours.items():
-        foreign = foreign_names(name, family.table)
-        if len(foreign) == 3:
-            found.update(zip(foreign, weight.chunk(3), strict=True))
-        elif foreign:
-            found[foreign[0]] = weight
+    found |= named_weights(ours, family.table)
     if config.head != "none":
         found = {f"{family.prefix}{name}": weight for name, weight in found.items()}
     found |= _head(ours, config, family, vocabulary)
     return {name: weight.detach().clone().contiguous() for name, weight in found.items()}
+
+
+def named_weights(
+    ours: Mapping[str, Tensor], table: Mapping[str, tuple[str, ...]]
+) -> dict[str, Tensor]:
+    """Gives weights the names of a table; queries, keys and values become three matrices."""
+    found: dict[str, Tensor] = {}
+    for name, weight in ours.items():
+        foreign = foreign_names(name, table)
+        if foreign:
+            found.update(zip(foreign, weight.chunk(len(foreign)), strict=True))
+    return found
 
 
 def _offset(family: Family, vocabulary: Vocabulary) -> int:

@@ -4,7 +4,8 @@ Post-norm models become a `MarianMTModel`, pre-norm ones a `PegasusForConditiona
 read their positions from the weights file if it has them, so that no formula has to agree, and both
 add `final_logits_bias`. One of tformer's tokenizers is stored in the format of Hugging Face
 `tokenizers`, which needs no SentencePiece. What was imported as M2M-100, NLLB or mBART becomes that
-again, as long as it has its positions and no more biases. Language models: see `decoders`.
+again, as long as it has its positions and no more biases. Other tasks: see `decoders`,
+`encoders` and `images`.
 """
 
 import json
@@ -23,7 +24,7 @@ from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.assembly import NEVER, foreign_names
-from tformer_cli.converters.hugging_face import decoders, encoders
+from tformer_cli.converters.hugging_face import decoders, encoders, images
 from tformer_cli.converters.hugging_face.importing import ACTIVATIONS, OFFSET, TABLE
 from tformer_cli.converters.hugging_face.layout import Layout, layout_of
 from tformer_cli.converters.hugging_face.model_card import model_card
@@ -99,29 +100,16 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
         UsageError: if the model has a setting or tokenizer that the class cannot hold.
         ArtifactError: if the folder cannot be written.
     """
+    kind, name = _class_of(directory)
     config = directory.config
-    known: Mapping[str, Container[Any]]
-    if config.is_encoder_only:
-        kind, name = encoders.class_of(directory)
-        known = encoders.KNOWN
-    else:
-        kind = decoders.kind_of(config) if config.is_decoder_only else _kind(directory)
-        name, known = (decoders.CLASSES if config.is_decoder_only else _CLASSES)[kind]
-    unknown = unknown_setting(config, known)
-    if unknown is not None:
-        # CTranslate2's format is written of translation models alone
-        way = "export with --format ctranslate2"
-        if config.is_encoder_only or config.is_decoder_only:
-            way = "use it here"
-        raise UsageError(f"{directory.path}: {name} of Hugging Face has no {unknown}; {way}")
-    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
-        raise UsageError(
-            f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
-            "number in every layer; export the unpruned model"
-        )
-    layout: Layout | decoders.Vocabulary
+    files: Mapping[str, bytes] = {}
+    layout: Layout | decoders.Vocabulary | None = None
     generation: dict[str, Any] | None = None
-    if config.is_encoder_only:
+    if config.reads_images:
+        files = {images.PREPARATION: images.preparation_of(directory)}
+        settings = images.settings_of(directory, kind)
+        weights = images.weights_of(directory, kind)
+    elif config.is_encoder_only:
         layout = encoders.vocabulary_of(directory)
         settings = encoders.settings_of(directory, kind, layout)
         weights = encoders.weights_of(directory, kind, layout)
@@ -143,18 +131,50 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
             weights = _weights(directory, layout, kind)
     texts = {
         CONFIG: _json({"architectures": [name], "model_type": kind, **settings}),
-        "tokenizer_config.json": _json({**layout.settings, **_limits(config)}),
         "README.md": model_card(directory, name),
     }
+    if layout is not None:
+        files = layout.files
+        texts["tokenizer_config.json"] = _json({**layout.settings, **_limits(config)})
     if generation is not None:
         texts["generation_config.json"] = _json(generation)
     with directory_aside(path) as aside:
-        for file, content in layout.files.items():
+        for file, content in files.items():
             (aside / file).write_bytes(content)
         for file, text in texts.items():
             write_text(aside / file, text)
         save_tensors(aside / WEIGHTS, weights, {"format": "pt"})
     return name
+
+
+def _class_of(directory: ModelDirectory) -> tuple[str, str]:
+    """Returns model_type and class of a model.
+
+    Raises:
+        UsageError: if the class has not all that the model has.
+    """
+    config = directory.config
+    known: Mapping[str, Container[Any]]
+    if config.is_encoder_only:
+        module = images if config.reads_images else encoders
+        kind, name = module.class_of(directory)
+        known = module.KNOWN
+    else:
+        kind = decoders.kind_of(config) if config.is_decoder_only else _kind(directory)
+        name, known = (decoders.CLASSES if config.is_decoder_only else _CLASSES)[kind]
+    unknown = unknown_setting(config, known)
+    if unknown is not None:
+        # CTranslate2's format is written of translation models alone
+        way = "export with --format ctranslate2"
+        if config.is_encoder_only or config.is_decoder_only:
+            way = "use it here"
+        raise UsageError(f"{directory.path}: {name} of Hugging Face has no {unknown}; {way}")
+    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
+        raise UsageError(
+            f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
+            "number in every layer; export the unpruned model"
+        )
+    return kind, name
 
 
 def _kind(directory: ModelDirectory) -> str:

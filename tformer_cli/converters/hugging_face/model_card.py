@@ -18,6 +18,7 @@ _PIPELINES = {
     "language-model": "text-generation",
     "classify": "text-classification",
     "masked": "fill-mask",
+    "image": "image-classification",
     "embed": "feature-extraction",
 }
 """Tags of the hub, by the task of a model."""
@@ -44,7 +45,9 @@ def _header(directory: ModelDirectory) -> Iterator[str]:
     codes = [code for code in (info.source_language, info.target_language) if code]
     yield "---"
     yield "library_name: transformers"
-    yield f"pipeline_tag: {_PIPELINES[task_kind(directory.config)]}"
+    config = directory.config
+    images = "image-" if config.reads_images and config.head == "none" else ""
+    yield f"pipeline_tag: {images}{_PIPELINES[task_kind(config)]}"
     if codes:
         yield "language:"
         # quoted, since YAML reads no as a boolean
@@ -85,7 +88,7 @@ def _body(directory: ModelDirectory, class_name: str) -> Iterator[str]:
         yield ""
     yield "```python"
     if config.is_encoder_only:
-        yield from _encoding(class_name)
+        yield from (_seeing if config.reads_images else _encoding)(class_name)
     else:
         yield from _generating() if config.is_decoder_only else _translating(directory)
     yield "```"
@@ -106,6 +109,16 @@ def _encoding(class_name: str) -> Iterator[str]:
     yield "tokenizer = AutoTokenizer.from_pretrained(path)"
     yield f"model = {class_name}.from_pretrained(path)"
     yield 'print(model(**tokenizer("A text", return_tensors="pt"))[0])'
+
+
+def _seeing(class_name: str) -> Iterator[str]:
+    yield f"from transformers import AutoImageProcessor, {class_name}"
+    yield "from PIL import Image"
+    yield ""
+    yield 'path = "."  # this directory, or its name on the hub'
+    yield "processor = AutoImageProcessor.from_pretrained(path)"
+    yield f"model = {class_name}.from_pretrained(path)"
+    yield 'print(model(**processor(Image.open("photo.jpg"), return_tensors="pt"))[0])'
 
 
 def _generating() -> Iterator[str]:
