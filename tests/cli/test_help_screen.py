@@ -149,8 +149,8 @@ def test_common_options_come_first():
 
 
 def test_the_usage_names_required_parameters():
-    shown = screen(("inspect-ablate",), 200).splitlines()[0]
-    assert shown == "Usage: tformer inspect-ablate [OPTIONS] --source FILE MODEL"
+    shown = screen(("benchmark",), 200).splitlines()[0]
+    assert shown == "Usage: tformer benchmark [OPTIONS] --source FILE MODEL"
     shown = screen(("tokenize", "train"), 200).splitlines()[0]
     assert shown == "Usage: tformer tokenize train [OPTIONS] --output FILE FILE…"
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.inspection.alignment.best import AlignedWords
 from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
@@ -31,6 +32,8 @@ class ModelSummary:
     """Optimizer steps it was trained for."""
     n_key_heads: int = 0
     """Heads of keys and values, which neighbors share; 0: every head has its own."""
+    task: TaskKind = "translate"
+    """Task that it is made for."""
 
     @property
     def sharing(self) -> str:
@@ -127,7 +130,7 @@ class HeadsRecord:
             return [("text", self.target)]
         if self.is_labelled:
             label = [] if self.probability is None else [("label", self.labelled)]
-            return [("text", self.source), *label]
+            return [("image" if self.model.task == "image" else "text", self.source), *label]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"
@@ -142,6 +145,11 @@ class HeadsRecord:
     def is_labelled(self) -> bool:
         """True if it is of a classifier."""
         return not self.model.n_decoder_layers
+
+    @property
+    def is_image(self) -> bool:
+        """True if the source is the name of an image, whose patches are the tokens."""
+        return self.source_pieces != () and self.model.task == "image"
 
     @property
     def labelled(self) -> str:

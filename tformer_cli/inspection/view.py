@@ -146,8 +146,9 @@ class View(ABC, Generic[R]):
     """Help of its command; empty: a command of its own calls it, or only the report has it."""
     Options: ClassVar[type] = NoOptions
     """Frozen settings with a default for each; see `Option`."""
-    tasks: ClassVar[tuple[TaskKind, ...]] = ("translate", "language-model", "classify")
-    """Tasks whose models it shows; of a language model the sentence is a text that it reads."""
+    tasks: ClassVar[tuple[TaskKind, ...]] = ("translate", "language-model", "classify", "image")
+    """Tasks whose models it shows; of a language model the sentence is a text that it reads, and
+    of a model of images the name of one."""
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
     """Values of ``--format``; the second is that of a pipe."""
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}

@@ -57,10 +57,9 @@ class Classifier(EncoderOnly):
             return self.pooler_dropout(activated(pooled))
         return by_rows(activated, pooled)
 
-    def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
-        """See `Model`: the summaries (B, 1, D), whatever the target begins with."""
-        del target_input
-        return self.summary(self.encode(source, source_mask), source_mask).unsqueeze(1)
+    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """See `EncoderOnly`: the summaries (B, 1, D)."""
+        return self.summary(hidden, source_mask).unsqueeze(1)
 
     def summary(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
         """Turns hidden states (B, S, D) into the vectors (B, D) that labels are compared with."""

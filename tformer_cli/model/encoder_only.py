@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.attention import EVERYTHING, key_mask
+from tformer_cli.model.attention import EVERYTHING, Mask, key_mask
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig, Pooling
 from tformer_cli.model.patches import PatchedImages
@@ -60,9 +60,11 @@ class EncoderOnly(Model):
         Returns:
             (B, S, D) hidden states; of images those of the class token, if any, and the patches.
         """
-        is_text = not self.config.reads_images
-        mask = key_mask(source_mask) if is_text else EVERYTHING
-        return self.encoder(self.embed(source), mask)
+        return self.encoder(self.embed(source), self.mask_of(source_mask))
+
+    def mask_of(self, source_mask: Tensor) -> Mask:
+        """Makes the mask of the encoder's attention; nothing of images is padding."""
+        return EVERYTHING if self.config.reads_images else key_mask(source_mask)
 
     def embed(self, source: Tensor) -> Tensor:
         """Embeds sources; see `encode`: (B, S, D) what the encoder reads."""
@@ -90,10 +92,23 @@ class EncoderOnly(Model):
         n_tokens = source_mask.sum(dim=1, keepdim=True)
         return (hidden * source_mask.unsqueeze(2)).sum(dim=1) / n_tokens
 
+    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """Turns hidden states (B, S, D) into those (B, T, D) that targets are predicted from.
+
+        Of a bare encoder, which predicts nothing, these are its vectors, and T is 1.
+        """
+        pooled = self.pool(hidden, source_mask)
+        vectors = functional.normalize(pooled, dim=1) if self.config.unit_length else pooled
+        return vectors.unsqueeze(1)
+
+    def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
+        """See `Model`: what `predicting` gives, whatever the target begins with."""
+        del target_input
+        return self.predicting(self.encode(source, source_mask), source_mask)
+
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Computes vectors (B, D); see `encode`."""
-        pooled = self.pool(self.encode(source, source_mask), source_mask)
-        return functional.normalize(pooled, dim=1) if self.config.unit_length else pooled
+        return self.predicting(self.encode(source, source_mask), source_mask).squeeze(1)
 
     if TYPE_CHECKING:
         __call__ = forward

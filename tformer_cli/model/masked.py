@@ -56,10 +56,10 @@ class MaskedLanguageModel(EncoderOnly):
         )
         return normed
 
-    def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
-        """See `Model`: (B, S, D), position i for the token of the source at position i."""
-        del target_input
-        return self.transformed(self.encode(source, source_mask))
+    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """See `EncoderOnly`: (B, S, D), position i for the token of the source at position i."""
+        del source_mask
+        return self.transformed(hidden)
 
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Computes logits (B, S, V) of the tokens at every position.

@@ -188,7 +188,9 @@ def test_heads_of_images_are_dumped_like_others(tmp_path, photo, form):
 def test_records_have_what_a_page_shows_of_patches(tmp_path, photo):
     path, _ = directory(tmp_path / "m")
     (record,) = inspect_heads(path, [str(photo[0])], for_page=True)
-    assert record.extras.source_words.texts == record.source_pieces
+    words = record.extras.source_words
+    assert words.texts == ("[class]", *(f"patch {piece}" for piece in record.source_pieces[1:]))
+    assert words.of_token == tuple(range(7))
     assert record.captured.residual < 1e-5
 
 

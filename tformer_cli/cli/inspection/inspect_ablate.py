@@ -8,6 +8,7 @@ from typing import Annotated, Unpack
 
 import typer
 
+from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
 from tformer_cli.cli.inspection.options import (
@@ -38,15 +39,17 @@ class ReferenceOptions:
     """Sentences and their references."""
 
     source: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--source",
             "-i",
             metavar="FILE",
-            help="Source sentences, one per line, or the text of a language model; - is stdin.",
+            help="Source sentences or names of images, one per line, or the text of a language "
+            "model; - is stdin.",
+            show_default="none, with --images",
         ),
         PathRole.reads_file,
-    ]
+    ] = None
     reference: Annotated[
         list[Path] | None,
         typer.Option(
@@ -60,8 +63,30 @@ class ReferenceOptions:
 
     @property
     def files(self) -> list[Path]:
-        """The source and the references."""
-        return [self.source, *(self.reference or ())]
+        """The source, if there is one, and the references."""
+        source = [] if self.source is None else [self.source]
+        return [*source, *(self.reference or ())]
+
+    def read(self, pictures: ImageOptions, counts: LineCounts) -> tuple[list[str], list[list[str]]]:
+        """Reads the sources and their references.
+
+        Raises:
+            UsageError: if there are none, or two kinds of them.
+            DataError: if they cannot be read.
+        """
+        from tformer_cli.workflows.evaluate import read_texts
+
+        pictures.check(has_texts=self.source is not None)
+        if pictures.images is not None:
+            from tformer_cli.data.images.corpora import labelled_images
+
+            label = str(self.reference[0]) if self.reference else ""
+            pairs = list(labelled_images(pictures.images, label, pictures.label_field, counts))
+            return [name for name, _ in pairs], [[label for _, label in pairs]]
+        if self.source is None:
+            raise UsageError("--source: is missing; name the text, or --images of images")
+        source, *references = read_texts(self.files, counts)
+        return source, references
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +143,7 @@ def inspect_ablate(
     model: ModelArgument,
     *,
     texts: ReferenceOptions,
+    pictures: ImageOptions,
     measured: AblationSettings,
     pruned: PruningOptions,
     output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
@@ -128,14 +154,15 @@ def inspect_ablate(
     """Show what a model loses without each of its heads.
 
     Heads are switched off alone, and one after the other. Loss is per target token of the
-    reference, in nats; of a language model per token of the text, of a classifier per label, and
-    there the accuracy is told, too. Importance is E |dL/dξ|, ξ a factor on the head. Differences
-    have p-values of the paired bootstrap (1,000 samples, --seed).
+    reference, in nats; of a language model per token of the text, of a classifier of texts or
+    images per label, and there the accuracy is told, too. Importance is E |dL/dξ|, ξ a factor on
+    the head. Differences have p-values of the paired bootstrap (1,000 samples, --seed).
 
     Examples:
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
         tformer inspect-ablate runs/ratings -i corpus/test.txt --reference corpus/test.label
+        tformer inspect-ablate runs/shapes --images shapes/test.images.idx
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
     pruned.check()
@@ -145,7 +172,6 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
-    from tformer_cli.workflows.evaluate import read_texts
     from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.inspection_model import inspected_model
@@ -155,8 +181,10 @@ def inspect_ablate(
         check_free(pruned.write_pruned)
     counts = LineCounts()
     prompt_at_terminal(files=texts.files, quiet=quiet)
-    sources, *references = read_texts(texts.files, counts)
+    sources, references = texts.read(pictures, counts)
     opened = open_model(model, opening, quiet=quiet, tasks=TASKS)
+    if pictures.images is not None and not opened.directory.config.reads_images:
+        raise UsageError("--images: MODEL reads texts; omit it")
     if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":
         raise UsageError(
             "--write-pruned: translates with the smaller model, and so is of translation models; "

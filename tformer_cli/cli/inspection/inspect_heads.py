@@ -247,7 +247,8 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
     from tformer_cli.workflows.inspection.heads import frequencies_of
 
     opened = request.open(tasks=heads.VIEW.tasks)
-    has_source = not opened.directory.config.is_decoder_only
+    config = opened.directory.config
+    has_source = not (config.is_decoder_only or config.reads_images)
     frequencies = None
     if has_source:  # rare words are of sources
         frequencies = frequencies_of(opened.directory) or _counted(opened, request)

@@ -38,7 +38,8 @@ def inspect_report(
     dimensions of query and key make a weight; with --mode live the tree of the beam search; heads
     worked out step by step; logits and the logit lens; what each token is made of; positions; the
     loss without each head. The page is one file and fetches nothing. The same input gives the same
-    bytes. Of a language model TEXT is what it reads, of a classifier what it labels.
+    bytes. Of a language model TEXT is what it reads, of a classifier what it labels: a text or the
+    name of an image, over which a tab has the heads' maps.
 
     Examples:
         tformer inspect-report runs/quickstart "The animal was tired." -o report.html

@@ -63,7 +63,7 @@ def layer_normalized(importance: dict[HeadId, float]) -> dict[HeadId, float]:
 def _open_gates(model: Inspected, batch: Batch) -> dict[Place, Tensor]:
     """Gates of 1 for each sentence, head and query position, (B, H, Q, 1), that have a gradient."""
     like = next(model.parameters())
-    n_positions = {"enc": batch.source.shape[1]}
+    n_positions = {"enc": batch.source_mask.shape[1] + model.config.class_token}
     n_targets = batch.target_input.shape[1]
     return {
         (kind, layer): like.new_ones(

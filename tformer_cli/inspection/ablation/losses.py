@@ -22,7 +22,7 @@ from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_of
 from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions
 from tformer_cli.inspection.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import EncoderOnly
 
 LARGEST_POSITIONS = 1 << 13
 """Most positions, rows times the longer side, of one pass over repeated rows: bounds memory."""
@@ -51,9 +51,10 @@ def batch_of(
     return collate(
         [source for source, _ in pairs],
         [target for _, target in pairs],
-        source_eos=config.source_eos,
+        source_eos=config.ends_sources,
         target_bos=config.target_bos,
         target_eos=ends and config.ends_targets,
+        ids_per_token=config.ids_per_token,
     )
 
 
@@ -136,7 +137,7 @@ def losses_without_each(
     shared = _Shared.of(model, batch)
     whole = measure(model, shared.last, batch.target_output)
     n_heads = {(kind, layer): a.n_heads for kind, layer, a in attentions(model)}
-    longest = max(batch.source.shape[1], batch.target_input.shape[1])
+    longest = max(batch.source_mask.shape[1], batch.target_input.shape[1])
     n_together = max(1, largest_positions // (batch.n_sentences * longest))
     without: dict[HeadId, Tensor] = {}
     for place, members in groupby(sorted(heads), key=lambda head: (head.kind, head.layer)):
@@ -174,8 +175,8 @@ class _Shared:
 
             encoder, decoder = recorded("encoder"), recorded("decoder")
             memory = model.encode(batch.source, batch.source_mask)
-            if isinstance(model, Classifier):
-                last = model.summary(memory, batch.source_mask).unsqueeze(1)
+            if isinstance(model, EncoderOnly):
+                last = model.predicting(memory, batch.source_mask)
             else:
                 last = model.decode_hidden(batch.target_input, memory, batch.source_mask)
         below_encoder, below_decoder = (
@@ -188,13 +189,15 @@ class _Shared:
         kind, start = place
         source_mask = self.batch.source_mask.repeat(n_copies, 1)
         mask = key_mask(source_mask)
+        if isinstance(model, EncoderOnly):
+            mask = model.mask_of(source_mask)
         if kind == "enc":
             hidden = self.below_encoder[start].repeat(n_copies, 1, 1)
             memory, start = model.encoder(hidden, mask, first=start), 0
         else:
             memory = self.memory.repeat(n_copies, 1, 1)
-        if isinstance(model, Classifier):
-            return model.summary(memory, source_mask).unsqueeze(1)
+        if isinstance(model, EncoderOnly):
+            return model.predicting(memory, source_mask)
         hidden = self.below_decoder[start].repeat(n_copies, 1, 1)
         n_targets, device, remembered = hidden.shape[1], hidden.device, model.config.memory
         causal = causal_mask(n_targets, device)
@@ -227,8 +230,8 @@ def losses_along(
             if is_memory_new:
                 memory = model.encode(batch.source, batch.source_mask)
             assert memory is not None  # noqa: S101
-            if isinstance(model, Classifier):
-                hidden = model.summary(memory, batch.source_mask).unsqueeze(1)
+            if isinstance(model, EncoderOnly):
+                hidden = model.predicting(memory, batch.source_mask)
             else:
                 hidden = model.decode_hidden(batch.target_input, memory, batch.source_mask)
         found.append(measure(model, hidden, batch.target_output).cpu())

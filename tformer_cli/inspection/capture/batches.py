@@ -47,6 +47,8 @@ class CapturedBatch:
     """For each pair what the decoder's last row predicts; see `AttentionMaps`."""
     tapped: Mapping[Place, TappedAttention]
     """Values computed beside each tapped attention."""
+    n_positions: int = 0
+    """Positions of each source, of images; 0: as many as there are tokens."""
 
     @property
     def has_source_eos(self) -> Tensor:
@@ -58,6 +60,8 @@ class CapturedBatch:
         sources, targets = (
             torch.tensor([len(ids) for ids in side]) for side in (self.sources, self.targets)
         )
+        if self.n_positions:
+            sources = torch.full_like(sources, self.n_positions)
         rows, keys = targets, sources
         if kind == "enc":
             rows = sources
@@ -159,7 +163,8 @@ def capture_batch(
     # (B, T, D) -> (B, D): the last row of each; the pooled one of a classifier, which is not used
     last = torch.tensor([max(len(target), 1) - 1 for target in targets], device=device)
     rows = hidden[torch.arange(len(targets), device=device), last]
-    return CapturedBatch(sources, targets, next_ids(model, rows), tapped)
+    n_positions = model.config.n_positions if model.config.reads_images else 0
+    return CapturedBatch(sources, targets, next_ids(model, rows), tapped, n_positions)
 
 
 def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:

@@ -225,8 +225,6 @@ def forced_pass(
     device = next(model.parameters()).device
     source = torch.tensor([source_ids], dtype=torch.long, device=device)
     mask = torch.ones_like(source, dtype=torch.bool)
-    if isinstance(model, EncoderOnly) and model.config.head == "none":
-        return model(source, mask).unsqueeze(1)
     target = torch.tensor([target_input_ids], dtype=torch.long, device=device)
     return model.target_hidden(source, mask, target)
 

@@ -34,11 +34,17 @@ h2 { margin-top: 22px; }
 """
 
 
+def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Makes three channels of an image (H, W, C)."""
+    if pixels.shape[2] < 3:
+        return np.repeat(pixels[..., :1], 3, axis=2)
+    return pixels[..., :3]
+
+
 def enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Enlarges an image (H, W, C) by a whole number to three channels, its pixels as squares."""
     factor = max(1, -(-SHORTER_SIDE // min(pixels.shape[:2])))
-    color = np.repeat(pixels, 3, axis=2) if pixels.shape[2] < 3 else pixels[..., :3]
-    large: NDArray[np.uint8] = color.repeat(factor, axis=0).repeat(factor, axis=1)
+    large: NDArray[np.uint8] = in_color(pixels).repeat(factor, axis=0).repeat(factor, axis=1)
     return large
 
 
@@ -73,12 +79,16 @@ def sheet(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> bytes:
 
 def figure(picture: NDArray[np.uint8], caption: Sequence[str]) -> str:
     """Writes a picture with its caption as HTML."""
-    content = base64.b64encode(png_of(picture)).decode()
     lines = "<br>".join(map(escape, caption))
     return (
         f'<figure><img alt="{escape(caption[0], quote=True)}" '
-        f'src="data:image/png;base64,{content}"><figcaption>{lines}</figcaption></figure>'
+        f'src="{data_url(picture)}"><figcaption>{lines}</figcaption></figure>'
     )
+
+
+def data_url(picture: NDArray[np.uint8]) -> str:
+    """Writes a picture as the address of a PNG that holds it."""
+    return f"data:image/png;base64,{base64.b64encode(png_of(picture)).decode()}"
 
 
 def page(title: str, sections: Sequence[tuple[str, str, Sequence[str]]]) -> str:

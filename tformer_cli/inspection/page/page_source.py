@@ -34,6 +34,7 @@ SCRIPTS = (
     "save.js",
     "tabs.js",
     "tab_search.js",
+    "tab_image.js",
     "tab_steps.js",
     "tab_logits.js",
     "tab_flow.js",

@@ -4,8 +4,9 @@ const SPECIAL = null; // stands for a token that is part of no word, such as the
 
 /** The words of a side as {texts, ofToken}; a page without words takes every token for one. */
 function wordsOf(side) {
-  const given = sentence[`${side}Words`], pieces = sentence[`${side}Pieces`].slice(0, -1);
-  if (given) return { texts: given.texts.map(bare), ofToken: [...given.ofToken, SPECIAL] };
+  const given = sentence[`${side}Words`], all = sentence[`${side}Pieces`], pieces = all.slice(0, -1);
+  // not every source ends with a token of its own for that
+  if (given) return { texts: given.texts.map(bare), ofToken: [...given.ofToken, SPECIAL].slice(0, all.length) };
   return { texts: pieces.map(piece => bare(piece.replaceAll("▁", ""))), ofToken: [...pieces.keys(), SPECIAL] };
 }
 

@@ -2,7 +2,8 @@
 
 /** Writes the sentence and its translation, and, folded away, what is known of the model and the capture. */
 function showFacts() {
-  byId("source-text").textContent = clean(sentence.source);
+  byId("source-text").textContent = readsImages() ? nameOfImage(sentence) : clean(sentence.source);
+  if (sentence.views?.image) byId("source-text").prepend(imageOf(sentence), " ");
   byId("target-text").textContent = clean(sentence.target);
   byId("about").hidden = !data.model || !(sentence.sourcePieces.length || sentence.inputPieces.length);
   if (byId("about").hidden) return;
@@ -14,7 +15,7 @@ function showFacts() {
     ["Shared keys", model.n_key_heads > 0 && `Groups of ${model.n_heads / model.n_key_heads} heads, counted from 0, share keys and values.`],
     ["Weights file", data.modelHash && make("code", {}, `SHA-256 ${data.modelHash}`)],
     ["Score", sentence.score !== null && `${decimal(sentence.score)}: log-probability of the translation after the length penalty; nearer to 0 is better`],
-    ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : `Taken in one pass over the ${model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],
+    ["Maps", ofHeads && (sentence.isLive ? "Noted down while the search was at work." : `Taken in one pass over the ${readsImages() ? "image" : model.n_encoder_layers && model.n_decoder_layers ? "finished translation" : "text"}.`)],
     ["Numbers", ofHeads && `${data.weighting.meaning} (${data.weighting.source})`],
     ["Rows and columns", ofHeads && data.conventions],
     ["Residual", ofHeads && `${sentence.residual.toExponential(1)}: ${data.weighting.residual}. Near 0, the maps are what the model computed.`],
@@ -30,11 +31,17 @@ const readsText = () => Boolean(data.model) && !data.model.n_encoder_layers;
 /** True of a classifier, which has no target. */
 const isLabelled = () => Boolean(data.model) && !data.model.n_decoder_layers;
 
+/** True of a model whose sources are images. */
+const readsImages = () => data.model?.task === "image";
+
+/** The name of an image; that may be all of its pixels, which nobody reads. */
+const nameOfImage = one => shortened(one.source, 60);
+
 /** Lists the sentences to choose from. */
 function fillChooser() {
   const chooser = byId("sentence");
   chooser.hidden = data.sentences.length < 2;
-  data.sentences.forEach((one, n) => chooser.append(make("option", { value: String(n) }, `${one.index + 1}  ${readsText() ? one.target : one.source}`)));
+  data.sentences.forEach((one, n) => chooser.append(make("option", { value: String(n) }, `${one.index + 1}  ${readsText() ? one.target : readsImages() ? nameOfImage(one) : one.source}`)));
   chooser.addEventListener("change", () => update({ s: chooser.value, row: "", key: "" }));
 }
 
@@ -46,8 +53,8 @@ function showStrips() {
   const isText = readsText(), labels = isLabelled();
   for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = isText;
   for (const id of ["target-name", "target"]) byId(id).hidden = labels;
-  byId("source-label").textContent = labels ? "Text" : "Source";
-  byId("source-name").textContent = labels ? "Tokens" : "Source tokens";
+  byId("source-label").textContent = readsImages() ? "Image" : labels ? "Text" : "Source";
+  byId("source-name").textContent = readsImages() ? "Patches" : labels ? "Tokens" : "Source tokens";
   byId("target-label").textContent = labels ? "Label" : isText ? "Text" : sentence.isForced ? "Given target" : name;
   byId("target-name").textContent = isText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }

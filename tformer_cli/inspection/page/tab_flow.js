@@ -18,7 +18,7 @@ addTab({
       make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
       make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). ${bar}`
         + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`),
-      ...(labels ? [barTable(one.sourcePieces.map((piece, j) => [piece, flow.positions[0].source[j]]), ["token", "share"], "Share of each token in the label")]
+      ...(labels && one.views.image ? [make("figure", { class: "picture" }, overImage(one, ofPatches(one, flow.positions[0].source), flow.name))] : labels ? [barTable(one.sourcePieces.map((piece, j) => [piece, flow.positions[0].source[j]]), ["token", "share"], "Share of each token in the label")]
         : readsText() ? [] : [shareTable(one, flow)])));
     if (labels) {
       const read = (heads ?? []).map(({ id, reads, shares }) => [`${id}  `, Math.max(...shares), reads]);

@@ -248,7 +248,7 @@ def show_ablation(console: Console, ablation: Ablation) -> None:
         print_lines(console, _curve_lines(ablation, console.width))
 
 
-_UNITS = {"language-model": "token", "classify": "label"}
+_UNITS = {"language-model": "token", "classify": "label", "image": "label"}
 """Things that the loss of a model is measured on, if not target tokens."""
 
 

@@ -1,9 +1,9 @@
 """Sources of each generated token: shares of the source and of the prefix, by two methods.
 
 Of a language model all is prefix: the text so far. A classifier has one row, of the pooled state
-that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools. Of
-its heads it is also told which tokens each one reads: the norms ‖A_ij f(x_j)‖ (Kobayashi et al.
-2020) over all rows i, as shares.
+that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools; of
+images the tokens are patches. Of its heads it is also told which tokens each one reads: the norms
+‖A_ij f(x_j)‖ (Kobayashi et al. 2020) over all rows i, as shares.
 
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
 Zuidema 2020) and ALTI+ (Ferrando et al. 2022). Row i holds the shares, together 1, of every source
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.capture.forced import AttentionMaps
     from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
     from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.model.config import ModelConfig
 
 SCHEMA = "tformer.flow/1"
 Method = Literal["alti", "rollout"]
@@ -90,6 +91,8 @@ class FlowRecord:
     """By each method; none for a blank line."""
     readings: tuple[HeadReading, ...] = ()
     """What each selected head of a classifier reads; none of other models."""
+    grid: tuple[int, int] = (0, 0)
+    """Rows and columns of patches of an image; zeros of a text."""
 
     @property
     def has_both_sides(self) -> bool:
@@ -133,13 +136,15 @@ def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
     if sentence.maps is None:
         return FlowRecord(sentence=sentence, flows={})
     maps = sentence.maps
-    pooling = model.config.pooling if sentence.is_labelled else ""
-    flows = {method: _last_layer(weighted_maps(model, maps, method), pooling) for method in METHODS}
+    flows = {
+        method: _last_layer(weighted_maps(model, maps, method), model.config) for method in METHODS
+    }
     readings: tuple[HeadReading, ...] = ()
     if sentence.is_labelled:
         norms = weighted_maps(model, maps, "norm")
         readings = tuple(_reading(head, norms.weights(head)) for head in sentence.heads)
-    return FlowRecord(sentence=sentence, flows=flows, readings=readings)
+    grid = model.config.grid
+    return FlowRecord(sentence=sentence, flows=flows, readings=readings, grid=grid)
 
 
 def _reading(head: HeadId, norms: Tensor) -> HeadReading:
@@ -148,11 +153,12 @@ def _reading(head: HeadId, norms: Tensor) -> HeadReading:
     return HeadReading(head, read / read.sum().clamp(min=1e-30))
 
 
-def _last_layer(maps: AttentionMaps, pooling: str) -> Flow:
+def _last_layer(maps: AttentionMaps, config: ModelConfig) -> Flow:
     """Takes what the last states are made of; of a classifier its pooled state."""
-    if pooling:
-        rows = maps.enc[-1][0]
-        row = rows[:1] if pooling == "first" else rows.mean(dim=0, keepdim=True)
+    if config.is_encoder_only:
+        from tformer_cli.inspection.weighting.pooled import pooled_row
+
+        row = pooled_row(maps.enc[-1][0], config)[None]
         return Flow(source=row, prefix=row[:, :0], residual=maps.residual)
     prefix = maps.dec[-1][0]
     source = maps.cross[-1][0] if maps.cross else prefix[:, :0]
@@ -222,7 +228,8 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
     console.print(Text(f"{facts}   residual {flow.residual:.1e}"))
     console.print()
     if sentence.is_labelled:
-        print_lines(console, _words(console, record, method))
+        lines = _patches if all(record.grid) else _words
+        print_lines(console, lines(console, record, method))
         console.print()
         print_lines(console, _readings(console, record))
         return
@@ -258,6 +265,19 @@ def _words(console: Console, record: FlowRecord, method: Method) -> list[Text]:
         Column("", bars, at_left=True),
     ]
     return table_lines(columns, console.width, is_ascii=is_ascii)
+
+
+def _patches(console: Console, record: FlowRecord, method: Method) -> list[Text]:
+    """A map of the shares of an image's patches, below the share of the class token."""
+    height, width = record.grid
+    row = record.flows[method].source[0]
+    shares = row[-height * width :].view(height, width)
+    says = f"row and column: patches; shaded from 0 to {shares.max().item():.2f}"
+    if len(row) > height * width:
+        says += f"; the class token has {row[0].item():.2f}"
+    labels = [str(number) for number in range(height)], [str(number) for number in range(width)]
+    largest = max(shares.max().item(), 1e-12)
+    return [Text(says, style="dim"), *map_lines(console, "enc", labels, shares, largest)]
 
 
 def _readings(console: Console, record: FlowRecord) -> list[Text]:
@@ -352,7 +372,8 @@ class FlowView(SentenceView[FlowRecord]):
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
     through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
     source's share, the more the model translates rather than continues its own text. Of a language
-    model the shares are of the text so far; of a classifier, which tokens its label comes from.
+    model the shares are of the text so far; of a classifier, which tokens, or patches of an image,
+    its label comes from.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."

@@ -179,7 +179,6 @@ class HeadsView(SentenceView["HeadsRecord"]):
     name = "heads"
     title = "Attention heads"
     Options = HeadsOptions
-    tasks = ("translate", "language-model", "classify", "image")
     formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: HeadsOptions) -> HeadsRecord:

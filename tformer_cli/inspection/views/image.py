@@ -1,10 +1,10 @@
 """Where a model of images looks: each head's row of the pooled state over the image.
 
-The row is that of the class token, or the mean of the rows of all patches, as the model pools; by
-head, and by rollout and ALTI through all layers. A head's attention distance is the mean distance
-in pixels between a patch and those that it attends to, weighted by attention, over all patches
-(Dosovitskiy et al. 2021, appendix D.7): small of heads that look near by, large of those that look
-everywhere.
+The row is that of the class token, or the mean of the rows of all patches, as the model pools (see
+`weighting.pooled`); by head, and by rollout and ALTI through all layers. A head's attention
+distance is the mean distance in pixels between a patch and those that it attends to, weighted by
+attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads that look near
+by, large of those that look everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from tformer_cli.inspection.json_lines import plain, rounded
+from tformer_cli.errors import DataError
+from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Selections, SentenceView, Subject
 from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, sentence_lines
@@ -55,6 +56,11 @@ class Looked:
     """Attention distance in pixels; of heads alone."""
 
     @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.name if self.kind == "head" else NAMES[self.kind]
+
+    @property
     def peak(self) -> tuple[int, int]:
         """Row and column of the patch with the largest share, from 0."""
         place = int(self.shares.argmax())
@@ -72,7 +78,7 @@ class ImageRecord:
     patch_size: int
     """Pixels of a side of a patch."""
     row: str
-    """Whose row is shown: "class token" or "mean of the patches"."""
+    """Whose row is shown, such as "class token" or "mean of the patches"."""
     looked: tuple[Looked, ...] = ()
     """Heads first, then rollout and ALTI."""
 
@@ -101,10 +107,11 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     import numpy as np
 
     from tformer_cli.inspection.weighting.maps import weighted_maps
+    from tformer_cli.inspection.weighting.pooled import pooled_name
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config
-    row = "class token" if config.class_token else "mean of the patches"
+    row = pooled_name(config)
     if sentence.maps is None:
         return ImageRecord(sentence=sentence, pixels=None, patch_size=config.patch_size, row=row)
     maps = sentence.maps
@@ -128,8 +135,10 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
 def _looked(
     name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
 ) -> Looked:
-    """Takes the row of the class token, or the mean of all, out of weights (S, S)."""
-    row = weights[0] if config.class_token else weights.mean(dim=0)
+    """Takes the row of what the model pools out of weights (S, S)."""
+    from tformer_cli.inspection.weighting.pooled import pooled_row
+
+    row = pooled_row(weights, config)
     first = int(config.class_token)
     return Looked(
         name=name,
@@ -176,7 +185,7 @@ def show_image(console: Console, record: ImageRecord) -> None:
         Column("most at", ["{}, {}".format(*one.peak) for one in looked]),
         Column("share", [f"{one.shares.max().item():.2f}" for one in looked]),
     ]
-    if record.row != "class token":
+    if not any(one.class_token for one in looked):
         del columns[2]
     print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii_only(console)))
 
@@ -210,11 +219,20 @@ class ImageView(SentenceView[ImageRecord]):
     formats = ("text", "jsonl", "html", "png")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: ImageOptions) -> ImageRecord:
-        """See `read_image_record`."""
+        """See `read_image_record`.
+
+        Raises:
+            DataError: if the model reads texts.
+        """
+        if not subject.model.config.reads_images:
+            raise DataError("MODEL: reads texts, not images; use `tformer inspect-heads`")
         return read_image_record(subject.model, sentence)
 
-    def report(self, subject: Subject, sentence: HeadsRecord, options: Any) -> None:
-        """No report has this tab: it has a page of its own."""
+    def report(self, subject: Subject, sentence: HeadsRecord, options: Any) -> ImageRecord | None:
+        """Reads an image for the report; None of a model of texts."""
+        if not subject.model.config.reads_images:
+            return None
+        return self.read(subject, sentence, ImageOptions())
 
     def json(self, record: ImageRecord) -> dict[str, Any]:
         """Makes the shares of the patches of every head."""
@@ -236,6 +254,19 @@ class ImageView(SentenceView[ImageRecord]):
                 for one in record.looked
             ],
         }
+
+    def tab(
+        self, record: ImageRecord, options: ImageOptions | None, *, is_alone: bool
+    ) -> dict[str, Any]:
+        """Makes the data of the tab: the image, and the maps with the names that they show."""
+        from tformer_cli.inspection.figures.over_image import data_url, in_color
+
+        assert record.pixels is not None  # noqa: S101 - blank ones have no tab
+        data = self.json(record)
+        for one, of_map in zip(record.looked, data["maps"], strict=True):
+            of_map["label"] = one.label
+        shown: dict[str, Any] = packed(data, bits=8)
+        return shown | {"image": data_url(in_color(record.pixels))}
 
     def text(self, console: Console, record: ImageRecord, options: ImageOptions) -> None:
         """See `show_image`."""
@@ -279,10 +310,9 @@ class ImageView(SentenceView[ImageRecord]):
 
 
 def _caption(one: Looked) -> list[str]:
-    name = NAMES[one.kind] if one.kind != "head" else one.name
     parts = [] if one.distance is None else [f"distance {one.distance:.1f} pixels"]
     parts += [f"class token {one.class_token:.2f}"] if one.class_token else []
-    return [name, *parts]
+    return [one.label, *parts]
 
 
 VIEW = ImageView()

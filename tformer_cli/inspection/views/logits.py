@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord
 
 SCHEMA = "tformer.logits/1"
-TEXT = "the text"
-"""Stands for all tokens that a classifier has read."""
+TEXT, IMAGE = "the text", "the image"
+"""Stand for all that a classifier has read."""
 DIGITS = 4
 """Decimal places on the page, of what is shown with three."""
 MEASURES = {
@@ -207,7 +207,7 @@ def _position(
     from tformer_cli.inspection.heads.metrics import entropies
 
     if sentence.is_labelled:
-        token, read = labels.index(sentence.target), TEXT
+        token, read = labels.index(sentence.target), IMAGE if sentence.is_image else TEXT
     else:
         token, read = sentence.captured.target_ids[place], sentence.input_pieces[place]
     probabilities = log_probabilities.exp()

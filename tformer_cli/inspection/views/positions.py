@@ -372,7 +372,7 @@ class PositionsView(ModelView[PositionsRecord]):
         Raises:
             UsageError: if the model has fewer than are asked for.
         """
-        limit = subject.model.config.max_positions
+        limit = subject.model.config.n_positions
         if options.positions is not None and options.positions > limit:
             raise UsageError(
                 f"--positions: the model has {limit}, but {options.positions} were asked for"

@@ -9,10 +9,47 @@ from torch import Tensor
 from tformer_cli.inspection.capture.observed import Observed
 from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, check
 from tformer_cli.inspection.walkthrough.trace import HeadTrace
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.wording import count_of
 
 CANDIDATES = 8
 """Words shown with their logits and probabilities."""
+
+
+class Pooled(NamedTuple):
+    """The vector that an encoder alone makes of its last hidden states; see `EncoderOnly.pool`."""
+
+    config: ModelConfig
+    """Settings of the model."""
+
+    @property
+    def _first(self) -> int:
+        """The first state of the mean: the class token of an image is not part of it."""
+        return int(self.config.class_token)
+
+    def of(self, states: Tensor) -> Tensor:
+        """Pools states (S, D)."""
+        mean = states[self._first :].mean(dim=0)
+        if self.config.pooling == "first-and-mean":
+            return torch.cat((states[0], mean))
+        return states[0] if self.config.pooling == "first" else mean
+
+    def formula(self, n_states: int) -> str:
+        """Writes how p is made of so many states."""
+        n_tokens = n_states - self._first
+        mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
+        if self.config.pooling == "first-and-mean":
+            return f"p = [h_0, {mean}]"
+        return "p = h_0" if self.config.pooling == "first" else f"p = {mean}"
+
+    def says(self, n_states: int) -> str:
+        """Says the same in words."""
+        unit = "patches" if self.config.reads_images else "tokens"
+        mean = f"the mean over the {n_states - self._first} {unit}"
+        first = "that of the class token" if self._first else "that of the first token"
+        if self.config.pooling == "first-and-mean":
+            return f"{first}, then {mean}"
+        return first if self.config.pooling == "first" else mean
 
 
 class Pooler(NamedTuple):
@@ -39,7 +76,7 @@ class Output(NamedTuple):
     """(V, D) rows that hidden states are compared with; of a classifier a row for each label."""
     bias: Tensor | None
     """(V) what is added, or None."""
-    pooling: str | None = None
+    pooled: Pooled | None = None
     """What a classifier makes of the hidden states of a text; None of other models."""
     pooler: Pooler | None = None
     """What it makes of that before labels are compared with it, if anything."""
@@ -64,7 +101,10 @@ def layer_steps(
     yield _matrix_form(trace, observed, subject)
     yield _concatenation(trace, observed, subject)
     yield _residual(trace, observed, subject.row)
-    yield (_word if output.pooling is None else _label)(observed, subject, output)
+    if output.pooled is None:
+        yield _word(observed, subject, output)
+    else:
+        yield _label(observed, subject, output, output.pooled)
 
 
 def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
@@ -174,13 +214,12 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
     )
 
 
-def _label(observed: Observed, subject: Subject, output: Output) -> Step:
-    """Step 10 of a classifier: the label of the whole text."""
-    is_first = output.pooling == "first"
-    pooled = observed.states[0] if is_first else observed.states.mean(dim=0)
-    n_tokens = len(observed.states)
+def _label(observed: Observed, subject: Subject, output: Output, pool: Pooled) -> Step:
+    """Step 10 of a classifier: the label of the whole text or image."""
+    n_states = len(observed.states)
+    pooled = pool.of(observed.states)
     pooler, compared, name, vectors = output.pooler, pooled, "p", {"p": pooled}
-    formulas = ["p = h_0" if is_first else f"p = 1/{n_tokens} · Σ_i h_i"]
+    formulas = [pool.formula(n_states)]
     if pooler is not None:
         compared, name = pooler.of(pooled), "t"
         vectors["t"] = compared
@@ -189,7 +228,6 @@ def _label(observed: Observed, subject: Subject, output: Output) -> Step:
     exponentials, probabilities = _softmax(logits)
     ranked = logits.sort(descending=True, stable=True).indices.tolist()
     chosen = labels.index(subject.sentence.target)
-    how = "that of the first token" if is_first else f"the mean over the {n_tokens} tokens"
     return Step(
         number=10,
         name="label",
@@ -199,9 +237,10 @@ def _label(observed: Observed, subject: Subject, output: Output) -> Step:
             f"l = {name}·Eᵀ" + ("" if output.bias is None else " + b"),
             "probability = softmax(l)",
         ),
-        says=f"The h are what the remaining layers make of the tokens, taken from the model; p is "
-        f"{how}. Each of the {len(labels)} labels has a row in E. The label here is "
-        f"{labels[chosen]}, p = {probabilities[chosen].item():.4f}. "
+        says="The h are what the remaining layers make of the "
+        f"{'patches' if pool.config.reads_images else 'tokens'}, taken from the model; p is "
+        f"{pool.says(n_states)}. Each of the {len(labels)} labels has a row in E. The label here "
+        f"is {labels[chosen]}, p = {probabilities[chosen].item():.4f}. "
         f"Σ e is {exponentials.sum().item():.4f}.",
         tables=(
             Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True),

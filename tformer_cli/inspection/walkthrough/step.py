@@ -157,7 +157,8 @@ class StepRecord:
     def where(self) -> str:
         """Describes which position is looked at."""
         if self.head.kind == "enc":
-            return f"source token {self.row}, {self.token}"
+            unit = "patch" if self.sentence.is_image else "source token"
+            return f"{unit} {self.row}, {self.token}"
         read = self.sentence.input_pieces[self.row]
         return f"decoder position {self.row}, which has read {read} and predicts {self.token}"
 

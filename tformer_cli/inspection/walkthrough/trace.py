@@ -17,8 +17,9 @@ output. In a pre-norm model x is normalized before step 1, in a post-norm one af
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,22 +29,31 @@ from tformer_cli.inspection.capture.heads import HeadId, Inspected
 from tformer_cli.inspection.capture.observed import Observed, place_of
 from tformer_cli.inspection.walkthrough.norms import NormTrace, norm_trace, normed
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.copies import Copies
+from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.operations import Linear
+from tformer_cli.model.patches import PatchedImages, patches_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingTrace:
     """√d_model · E[token] + PE(position), what the first layer begins with.
 
-    Some models leave out the factor, and some have a layer norm of the sum.
+    Some models leave out the factor, and some have a layer norm of the sum. Of images W·p + b of
+    the pixels p of a patch, or a class token c, stands in place of the embedding.
     """
 
-    is_scaled: bool
-    """True if there is the factor √d_model."""
+    of: Literal["token", "patch", "class token"]
+    """What is embedded."""
+    formula: str
+    """Formula of what positions are added to, such as ``√d_model · E[token]``."""
+    label: str
+    """The same in short."""
     scaled: Tensor
-    """(D) √d_model · E[token], or E[token]."""
+    """(D) its value."""
+    pixels: Tensor | None
+    """(C·P·P) p, the patch's pixels as the model normalizes them; None of tokens."""
     position: Tensor | None
     """(D) PE(position); None where positions do something else."""
     norm: NormTrace | None
@@ -139,7 +149,7 @@ class HeadTrace:
 
 
 def trace_head(
-    model: Inspected, observed: Observed, head: HeadId, row: int, token_id: int
+    model: Inspected, observed: Observed, head: HeadId, row: int, read_ids: Sequence[int]
 ) -> HeadTrace:
     """Computes one head for one query from the model's weights.
 
@@ -148,12 +158,12 @@ def trace_head(
         observed: what it computed; only the layer's input is taken from there.
         head: the head.
         row: the query's position.
-        token_id: the token that is embedded there.
+        read_ids: ids that its stack reads.
     """
     place = place_of(model, head.kind, head.layer)
     embedding, stream = None, observed.stream
     if head.layer == 0 and head.kind != "cross":
-        embedding = _embedding(model, head, row, token_id)
+        embedding = _embedding(model, head, row, read_ids)
         stream = stream.clone()
         stream[row] = embedding.result
     is_pre_norm = model.config.norm == "pre"
@@ -305,20 +315,57 @@ def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
     return weights, torch.matmul(weights, projected.values)
 
 
-def _embedding(model: Inspected, head: HeadId, row: int, token_id: int) -> EmbeddingTrace:
-    if isinstance(model, Classifier) or head.kind == "enc":
-        matrix, stack_input = model.source_embedding.weight, model.encoder_input
+def _embedding(model: Inspected, head: HeadId, row: int, read_ids: Sequence[int]) -> EmbeddingTrace:
+    if isinstance(model, EncoderOnly) or head.kind == "enc":
+        stack_input = model.encoder_input
     else:
-        matrix, stack_input = model.target_matrix, model.decoder_input
-    rows = stack_input.positions.rows(row, row + 1, matrix.device)
-    scaled = stack_input.scale * matrix[token_id].detach().cpu().double()
-    position = None if rows is None else rows[0].detach().cpu().double()
+        stack_input = model.decoder_input
+    of: Literal["token", "patch", "class token"] = "token"
+    pixels = None
+    if isinstance(stack_input, PatchedImages):
+        formula, scaled, pixels = _patch(stack_input, model.config, row, read_ids)
+        label, of = formula, "class token" if pixels is None else "patch"
+    else:
+        if isinstance(model, EncoderOnly) or head.kind == "enc":
+            matrix: Tensor = model.source_embedding.weight
+        else:
+            matrix = model.target_matrix
+        is_scaled = model.config.scale_embeddings
+        formula, label = ("√d_model · E[token]", "√d·E[token]") if is_scaled else ("E[token]",) * 2
+        scaled = stack_input.scale * _numbers(matrix[read_ids[row]])
+    rows = stack_input.positions.rows(row, row + 1, next(model.parameters()).device)
+    position = None if rows is None else _numbers(rows[0])
     norm = None
     if stack_input.norm is not None:
         norm = norm_trace(scaled if position is None else scaled + position, stack_input.norm)
     return EmbeddingTrace(
-        is_scaled=model.config.scale_embeddings, scaled=scaled, position=position, norm=norm
+        of=of,
+        formula=formula,
+        label=label,
+        scaled=scaled,
+        pixels=pixels,
+        position=position,
+        norm=norm,
     )
+
+
+def _patch(
+    images: PatchedImages, config: ModelConfig, row: int, pixel_ids: Sequence[int]
+) -> tuple[str, Tensor, Tensor | None]:
+    """Embeds one patch, or the class token: its formula, (D) its value and (C·P·P) its pixels."""
+    if images.class_token is not None and not row:
+        return "c", _numbers(images.class_token), None
+    with torch.no_grad():
+        whole = images.images(torch.tensor([pixel_ids], device=images.patches.weight.device))
+        found = patches_of(whole, config.patch_size)[0, row - int(config.class_token)]
+    pixels, (weight, bias) = _numbers(found), _exact(images.patches)
+    formula = "W·p" if bias is None else "W·p + b"
+    return formula, functional.linear(pixels, weight, bias), pixels
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """A tensor in float64 on the CPU."""
+    return tensor.detach().cpu().double()
 
 
 def _thirds(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor | None]]:
@@ -329,5 +376,5 @@ def _thirds(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor | None]]
 
 
 def _exact(linear: Linear | Copies) -> tuple[Tensor, Tensor | None]:
-    bias = None if linear.bias is None else linear.bias.detach().cpu().double()
-    return linear.weight.detach().cpu().double(), bias
+    bias = None if linear.bias is None else _numbers(linear.bias)
+    return _numbers(linear.weight), bias

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.capture.observed import Observed, observe
-from tformer_cli.inspection.walkthrough.layer import Output, Pooler, layer_steps
+from tformer_cli.inspection.walkthrough.layer import Output, Pooled, Pooler, layer_steps
 from tformer_cli.inspection.walkthrough.scores import scaled_step, score_step, table_by_key
 from tformer_cli.inspection.walkthrough.step import (
     Step,
@@ -41,7 +41,7 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
     sentence, head, row = subject.sentence, subject.head, subject.row
     maps = sentence.captured
     read_ids = maps.source_ids if head.kind == "enc" else maps.target_input_ids
-    trace = trace_head(model, observed, head, row, read_ids[row])
+    trace = trace_head(model, observed, head, row, read_ids)
     steps = (
         _input(trace, observed, subject),
         *_head_steps(trace, observed, subject),
@@ -63,12 +63,12 @@ def _output(model: Inspected) -> Output:
     matrix = model.output_matrix.detach().cpu().double()
     if not isinstance(model, Classifier):
         return Output(matrix, bias)
-    pooling, kind, layer, pooler = model.config.pooling, model.config.pooler, model.pooler, None
+    kind, layer, pooler = model.config.pooler, model.pooler, None
     if layer is not None and kind != "none":
         weight = layer.weight.detach().cpu().double()
         shift = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
         pooler = Pooler(kind, weight, shift.cpu().double(), POOLERS[kind])
-    return Output(matrix, bias, pooling, pooler)
+    return Output(matrix, bias, Pooled(model.config), pooler)
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
@@ -79,9 +79,7 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         given, labels_given, formula = _embedded(trace.embedding)
         rows, labels = [*given, *rows], [*labels_given, *labels]
         formulas.append(formula)
-        says = "The first layer begins with the token's embedding and its position."
-        if trace.embedding.position is None:
-            says = "The first layer begins with the token's embedding; its position comes later."
+        says = _begins(trace.embedding)
         if trace.embedding.norm is not None:
             says += " This model normalizes their sum."
         checks.append(check("x", trace.stream[row], observed.embedded[row]))
@@ -96,7 +94,8 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         says += f" This model normalizes first (pre-norm): below, x is {name}."
     if head.kind == "cross":
         says += " Keys and values come from m, the encoder's output for each source token."
-    tables = [
+    tables = [] if trace.embedding is None else _pixels(trace.embedding, subject)
+    tables += [
         Table("input", f"what {query} brings", tuple(labels), torch.stack(rows)),
         Table("keys_input", "what keys and values are made of", keys, trace.memory, is_detail=True),
     ]
@@ -113,16 +112,34 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
 
 def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
     """The parts of x in the first layer, their labels, and the formula."""
-    factor, short = ("√d_model · ", "√d·") if embedding.is_scaled else ("", "")
-    formula, rows, labels = f"{factor}E[token]", [], []
+    formula, rows, labels = embedding.formula, [], []
     if embedding.position is not None:
         formula += " + PE(position)"
         rows = [embedding.scaled, embedding.position]
-        labels = [f"{short}E[token]", "PE(position)"]
+        labels = [embedding.label, "PE(position)"]
     if embedding.norm is not None:
         formula = f"{embedding.norm.name}({formula})"
         rows, labels = [*rows, embedding.norm.before], [*labels, f"before {embedding.norm.name}"]
     return rows, labels, f"x = {formula}"
+
+
+def _begins(embedding: EmbeddingTrace) -> str:
+    """Tells what the first layer begins with."""
+    what = {
+        "token": "the token's embedding",
+        "patch": "W times the pixels p of the patch",
+        "class token": "the class token c, which is learned",
+    }[embedding.of]
+    where = "; its position comes later." if embedding.position is None else " and its position."
+    return f"The first layer begins with {what}{where}"
+
+
+def _pixels(embedding: EmbeddingTrace, subject: Subject) -> list[Table]:
+    """The pixels of a patch, if it is one."""
+    if embedding.pixels is None:
+        return []
+    caption = "p, its pixels as (value − mean) / deviation, one channel after the other"
+    return [Table("pixels", caption, (f"patch {subject.query}",), embedding.pixels[None])]
 
 
 def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:

@@ -58,8 +58,10 @@ POSITIONS_PER_BATCH = 2048
 """Positions of a batch, before its rows are repeated."""
 
 
-TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify")
+TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify", "image")
 """Tasks whose models can be measured."""
+LABELLED: tuple[TaskKind, ...] = ("classify", "image")
+"""Those of models that give one label."""
 
 
 def inspect_ablate(
@@ -129,7 +131,8 @@ class Ablator:
         self._sources, self._references = sources, references
         self._settings = settings
         _check(self._task, references, settings)
-        self._measured_by: Measure = losses_and_hits if self._task == "classify" else _losses
+        self._has_hits = self._task in LABELLED
+        self._measured_by: Measure = losses_and_hits if self._has_hits else _losses
         self._observe = observe or (lambda *_: None)
         self._heads = select_heads(settings.heads, head_layout(self._model))
         self._pairs = examples(opened.directory, sources, references)
@@ -186,7 +189,7 @@ class Ablator:
             ).items():
                 sums[head] += value
         importance = {head: value / int(n_tokens.sum()) for head, value in sums.items()}
-        hits = found[..., 1] if self._task == "classify" else None
+        hits = found[..., 1] if self._has_hits else None
         return _Measured(found[0, :, 0], found[1:, :, 0], n_tokens, hits, importance)
 
     def _effects(self, measured: _Measured) -> list[HeadEffect]:
@@ -251,7 +254,7 @@ class Ablator:
             found[:, indices, : measured.shape[2]] = measured.numpy()
         losses = found[..., 0].sum(axis=1) / n_tokens
         scores: list[tuple[PairedDifference, ...]] = [()] * len(losses)
-        if self._task == "classify":
+        if self._has_hits:
             scores = [(one,) for one in self._accuracies(found[..., 1])]
         elif self._settings.curve_scores:
             scores = [self._scores_without(order[:k]) for k in range(len(losses))]
@@ -295,6 +298,7 @@ class Ablator:
 
     def _make_batches(self) -> list[tuple[NDArray[np.int64], Batch]]:
         lengths = [np.array([len(pair[side]) for pair in self._pairs]) for side in (0, 1)]
+        lengths[0] //= self._model.config.ids_per_token
         plan = plan_batches(lengths[0], lengths[1], POSITIONS_PER_BATCH, 0, 0)
         ends = (
             self._task == "translate"
@@ -334,7 +338,8 @@ def examples(
         sides = LabelTokenizer(tokenizer, directory.info.labels) if config.n_labels else tokenizer
         encoded = sides.source.encode_batch(sources), sides.target.encode_batch(references[0])
         pairs = [
-            (source[:longest], target[:longest]) for source, target in zip(*encoded, strict=True)
+            (source[: config.longest_source], target[:longest])
+            for source, target in zip(*encoded, strict=True)
         ]
         if config.is_encoder_only:
             pairs = [pair for pair in pairs if pair[0] and pair[1]]
@@ -352,10 +357,11 @@ def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: Ablati
     if task == "language-model" and references:
         raise UsageError("--reference: a language model predicts its own text; omit it")
     if task != "language-model" and not references:
-        what = "the right labels" if task == "classify" else "the translations"
+        what = "the right labels" if task in LABELLED else "the translations"
         raise UsageError(f"--reference: is missing; name the file of {what}")
-    if task == "classify" and len(references) > 1:
-        raise UsageError("--reference: a text has one right label; name one file")
+    if task in LABELLED and len(references) > 1:
+        what = "an image" if task == "image" else "a text"
+        raise UsageError(f"--reference: {what} has one right label; name one file")
     if task != "translate":
         for option, is_given in (
             ("--scores", settings.scores > 0),

@@ -5,6 +5,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Unpack
 
+from tformer_cli.artifacts.config_file import task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.data.given_lines import given_lines
@@ -48,6 +49,8 @@ from tformer_cli.workflows.inspection.inspection_model import (
 )
 from tformer_cli.workflows.opening.translator import Opened
 
+CLASS = "[class]"
+"""Label of the class token of an image."""
 LIVE_TARGETS = (
     "--mode live: shows the search, but a given target was not searched for; omit the target "
     "or --mode live"
@@ -146,8 +149,6 @@ class HeadInspector:
         self._selection = HeadSelection(heads, self._layout)
         self._summary = summary_of(opened.directory)
         self._frequencies = frequencies_of(opened.directory)
-        if self._model.config.reads_images:  # frequencies are of pixels, heads of patches
-            self._frequencies = None
 
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
@@ -274,9 +275,10 @@ class HeadInspector:
         probability: float | None = None,
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
-        # rare words are of sources, which a language model has not
-        rare = RareTokens() if self._is_of_texts else UNKNOWN
-        if self._frequencies is not None and not self._is_of_texts:
+        # rare words are of sources of words
+        has_words = not (self._is_of_texts or self._model.config.reads_images)
+        rare = UNKNOWN if has_words else RareTokens()
+        if self._frequencies is not None and has_words:
             rare = self._frequencies.rare_tokens(maps.source_ids)
         weighted = weighted_maps(self._model, maps, self._weighting.name)
         return HeadsRecord(
@@ -320,8 +322,8 @@ class HeadInspector:
         )
         words = spelled_words(self._tokenizer.source, source_ids)
         if self._model.config.reads_images:  # each patch is a word
-            pieces = self._source_pieces(maps)
-            words = SpelledWords(pieces, tuple(range(len(pieces))))
+            names = (one if one == CLASS else f"patch {one}" for one in self._source_pieces(maps))
+            words = SpelledWords(tuple(names), tuple(range(self._model.config.n_positions)))
         return PageExtras(
             source_words=words,
             target_words=spelled_words(self._tokenizer.target, target_ids),
@@ -370,7 +372,7 @@ class HeadInspector:
 def patch_labels(config: ModelConfig) -> tuple[str, ...]:
     """Names the class token, if any, and the patches by row and column, from 0."""
     rows, columns = config.grid
-    first = ("[class]",) if config.class_token else ()
+    first = (CLASS,) if config.class_token else ()
     return (*first, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
 
 
@@ -403,6 +405,7 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
         n_heads=config.n_heads,
         step=directory.info.step,
         n_key_heads=config.n_key_heads if 0 < config.n_key_heads < config.n_heads else 0,
+        task=task_kind(config),
     )
 
 

@@ -134,7 +134,7 @@ class _Reporter:
             for sentence in sentences
         )
         return min(
-            max(longest, FEWEST_POSITIONS), N_POSITIONS, self._subject.model.config.max_positions
+            max(longest, FEWEST_POSITIONS), N_POSITIONS, self._subject.model.config.n_positions
         )
 
 
