@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from tests.cli.commands.test_classify import run
 from tests.inspection.views.test_image import directory
@@ -250,3 +251,34 @@ def test_a_report_has_every_view(digits):
         assert set(sentence.views) == {"step", "logits", "flow", "ablation", "image"}
         assert all(walk.difference < 1e-5 for walk in sentence.views["step"])
     assert set(report.views) == {"positions"}
+
+
+def test_a_dump_holds_the_maps_of_images(digits, tmp_path):
+    path, model = digits
+    (tmp_path / "names").write_text(f"{image(1)}\n\n{image(2)}\n")
+    dumped = run("inspect-heads", path, "-i", tmp_path / "names", "--dump", tmp_path / "d", "-q")
+    assert dumped.exit_code == 0, dumped.stderr
+    arrays = load_file(tmp_path / "d" / "part-00000.safetensors")
+    n = model.config.n_positions
+    assert arrays["index"].tolist() == [0, 2]
+    assert arrays["src_len"].tolist() == [n, n]
+    for place, number in enumerate((1, 2)):
+        (record,) = inspect_heads(path, [image(number)])
+        start, stop = arrays["enc.off"][place : place + 2]
+        for layer, rows in enumerate(record.captured.enc):
+            found = arrays[f"enc.{layer}.w"][:, start:stop].reshape(rows.shape)
+            assert torch.allclose(torch.from_numpy(found).float(), rows, atol=1e-3)
+
+
+def test_models_of_images_are_compared_patch_by_patch(digits, tmp_path):
+    path, model = digits
+    (tmp_path / "names").write_text(f"{image(1)}\n{image(2)}\n")
+    names = ("-i", tmp_path / "names", "--format", "text", "-q")
+    done = run("inspect-diff", path, path, *names)
+    assert done.exit_code == 0, done.stderr
+    assert "2,1" in done.stdout
+    is_other = {"class_token": not model.config.class_token, "pooling": "mean"}
+    other, _ = directory(tmp_path / "other", **is_other)
+    done = run("inspect-diff", path, other, *names)
+    assert done.exit_code == 2
+    assert "differ in class_token, and so in the patches that heads look at" in done.stderr

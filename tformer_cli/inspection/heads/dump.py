@@ -8,7 +8,7 @@ array                      type         content
 =========================  ===========  ===================================================
 `index`                    i64 [N]      number of each pair's line in the corpus, from 0
 `src_len`, `tgt_len`       i32 [N]      S and T
-`src_ids`                  i32 [ΣS]     source tokens, pair after pair, ``</s>`` last
+`src_ids`                  i32 [ΣS]     source tokens, pair after pair, ``</s>`` last; 0 of images
 `tgt_ids`                  i32 [ΣT]     what the decoder's rows predict, ``</s>`` last
 `residual`                 f32 [N]      by how much the pair's weights miss what the model
                                         used, the largest of all heads
@@ -142,7 +142,8 @@ class ShardArrays:
             slice(start, stop)
             for start, stop in zip(*self._token_offsets[number : number + 2], strict=True)
         )
-        arrays["src_ids"][source] = maps.source_ids
+        if source.stop - source.start == len(maps.source_ids):
+            arrays["src_ids"][source] = maps.source_ids
         arrays["tgt_ids"][target] = maps.target_ids
         arrays["residual"][number] = maps.residual
         for (kind, layer), heads in self._layout.by_layer.items():

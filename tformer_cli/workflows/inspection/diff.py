@@ -26,7 +26,7 @@ from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.runtime import resolve_device
 from tformer_cli.workflows.inspection.corpus_pairs import corpus_pairs, is_written
-from tformer_cli.workflows.inspection.heads import summary_of
+from tformer_cli.workflows.inspection.heads import source_labels, summary_of
 from tformer_cli.workflows.inspection.inspection_model import (
     InspectionOptions,
     inspected_model,
@@ -217,7 +217,7 @@ class ModelComparer:
             source=tokenizer.source.decode(pair[0]),
             target=tokenizer.target.decode(pair[1]),
             is_forced=True,
-            source_pieces=tuple(tokenizer.source.pieces(maps.source_ids)),
+            source_pieces=source_labels(tokenizer, self._directories[number].config, maps),
             target_pieces=tuple(tokenizer.target.pieces(maps.target_ids)),
             input_pieces=tuple(tokenizer.target.pieces(maps.target_input_ids)),
             maps=maps,
@@ -245,6 +245,13 @@ def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:
             f"{second.path}: {COMMANDS[kinds[1]]}; {first.path} is of {MODELS[kinds[0]]}, and only "
             "models of one kind can be compared"
         )
+    for name in ("image_size", "patch_size", "class_token"):
+        values = [getattr(directory.config, name) for directory in (first, second)]
+        if values[0] != values[1]:
+            raise DataError(
+                f"{first.path}, {second.path}: differ in {name}, and so in the patches that heads "
+                "look at; compare models of the same"
+            )
 
 
 def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:

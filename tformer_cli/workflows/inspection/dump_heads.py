@@ -280,6 +280,8 @@ class HeadDumper:
     def _lengths(self, n_source: int, n_target: int) -> tuple[int, int]:
         """S and T of a pair by its numbers of tokens, specials not counted."""
         config = self._model.config
+        if config.reads_images:
+            return config.n_positions, 0
         return (
             0 if config.is_decoder_only else n_source + config.source_eos,
             0 if config.is_encoder_only else n_target + config.target_bos,

@@ -9,6 +9,7 @@ from tformer_cli.artifacts.config_file import task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspection.alignment.best import StoredHeads, align_words
@@ -291,7 +292,7 @@ class HeadInspector:
             probability=probability,
             rank=rank,
             mode=mode,
-            source_pieces=self._source_pieces(maps),
+            source_pieces=source_labels(self._tokenizer, self._model.config, maps),
             target_pieces=tuple(self._tokenizer.target.pieces(maps.target_ids)),
             input_pieces=tuple(self._tokenizer.target.pieces(maps.target_input_ids)),
             maps=weighted,
@@ -301,13 +302,6 @@ class HeadInspector:
             rare=rare,
             extras=self._extras(maps, mode) if self._for_page else None,
         )
-
-    def _source_pieces(self, maps: AttentionMaps) -> tuple[str, ...]:
-        """Labels of the source tokens; of images those of their patches."""
-        config = self._model.config
-        if config.reads_images:
-            return patch_labels(config)
-        return tuple(self._tokenizer.source.pieces(maps.source_ids))
 
     def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
         """Data that only a page shows of a pair."""
@@ -322,7 +316,8 @@ class HeadInspector:
         )
         words = spelled_words(self._tokenizer.source, source_ids)
         if self._model.config.reads_images:  # each patch is a word
-            names = (one if one == CLASS else f"patch {one}" for one in self._source_pieces(maps))
+            labels = patch_labels(self._model.config)
+            names = (one if one == CLASS else f"patch {one}" for one in labels)
             words = SpelledWords(tuple(names), tuple(range(self._model.config.n_positions)))
         return PageExtras(
             source_words=words,
@@ -367,6 +362,15 @@ class HeadInspector:
                 f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
                 f"{longest}; inspect a shorter sentence"
             )
+
+
+def source_labels(
+    tokenizer: Tokenizer, config: ModelConfig, maps: AttentionMaps
+) -> tuple[str, ...]:
+    """Labels the source tokens of maps, or of images their patches."""
+    if config.reads_images:
+        return patch_labels(config)
+    return tuple(tokenizer.source.pieces(maps.source_ids))
 
 
 def patch_labels(config: ModelConfig) -> tuple[str, ...]:
