@@ -12,7 +12,7 @@ from tests.inspection.views.test_image import directory
 from tests.oracles.vit import config
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL
 from tformer_cli.data.label_tokenizer import FIRST_LABEL
-from tformer_cli.decoding.classification import label_probabilities
+from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.inspection.ablation.gates import gated, heads_off
 from tformer_cli.inspection.ablation.importance import importance_sums
 from tformer_cli.inspection.ablation.losses import (
