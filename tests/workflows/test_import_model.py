@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -12,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from tests.converters.marian.test_importing import OPTIONS, VARIANTS, D, V, bergamot, weights, write
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, UsageError
@@ -21,6 +23,9 @@ from tformer_cli.workflows.import_model import import_model, resolve_model
 from tformer_cli.workflows.info import model_details
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.opening.translator import open_translator
+
+
+WEIGHTS_ASKED = ("float32", None, "float32")
 
 
 @pytest.fixture
@@ -91,6 +96,31 @@ def test_views_take_integers_as_float32(tmp_path, monkeypatch):
     refused = run("inspect-heads", tmp_path / "ours", "a cat")
     assert refused.exit_code == 2
     assert refused.stderr.endswith(f"import {source} again with --weights float32\n")
+
+
+def test_a_model_without_integers_is_imported_once_for_all_commands(tmp_path, source, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    in_float32 = resolve_model(source, weights="float32")
+    assert resolve_model(source) == in_float32
+    assert resolve_model(source / "model.npz") != in_float32  # a file is a source of its own
+    options = OPTIONS | VARIANTS["ssru"]
+    student = bergamot(tmp_path / "student", weights(options), options)
+    kinds = [read_config(resolve_model(student, weights=w)).weight_type for w in WEIGHTS_ASKED]
+    assert kinds == ["float32", "int8", "float32"]
+
+
+@pytest.mark.usefixtures("source")
+def test_a_foreign_model_keeps_the_name_that_was_typed(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    shown = run("info", "marian")
+    assert f"imported a model of Marian into {tmp_path}" in shown.stderr.replace("\n", "")
+    assert re.search(r"Model +marian\n", shown.stdout)
+    record = json.loads(run("info", "marian", "--format", "json").stdout)
+    assert record["path"] == "marian"
+    assert Path(record["directory"]).parent.parent == tmp_path / "cache/tformer/models"
+    refused = run("classify", "marian", "a cat", "--quiet")
+    assert refused.stderr.startswith("error: marian: is a translation model; use")
 
 
 def test_functions_take_foreign_models_as_commands_do(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from tformer_cli.cli.standard_streams import is_regular_file
 from tformer_cli.data.labels import visible
 from tformer_cli.data.lines import without_surrogates
+from tformer_cli.files.cache import as_named
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +86,7 @@ def warn(message: str) -> None:
 def note(message: str, *, quiet: bool = False) -> None:
     """Shows a message on stderr, unless `quiet`."""
     if not quiet:
-        stderr_console().print(message, markup=False)
+        stderr_console().print(as_named(message), markup=False)
 
 
 def utf8_line(text: str) -> bytes:
@@ -106,5 +107,5 @@ def flush_results() -> None:
 def _labeled(label: str, style: str, message: str) -> None:
     from rich.text import Text
 
-    line = visible(" ".join(message.split()))
+    line = visible(" ".join(as_named(message).split()))
     stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)

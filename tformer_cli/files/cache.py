@@ -1,9 +1,12 @@
-"""Where caches lie."""
+"""Where caches lie, and what users called the files in them."""
 
 import os
 from pathlib import Path
 
 from tformer_cli.errors import ArtifactError
+
+_names: dict[str, str] = {}
+"""What users called directories of the cache: they are to read that, not a hash."""
 
 
 def cache_directory() -> Path:
@@ -23,3 +26,15 @@ def cache_directory() -> Path:
         raise ArtifactError(
             "HOME: is not set, so there is no directory for caches; set XDG_CACHE_HOME to one"
         ) from None
+
+
+def remember_name(directory: Path, name: str) -> None:
+    """Remembers by which name this process was asked for a directory of the cache."""
+    _names[str(directory)] = name
+
+
+def as_named(text: str) -> str:
+    """Returns a text with the names that users gave in the place of paths of the cache."""
+    for directory, name in list(_names.items()):
+        text = text.replace(directory, name)
+    return text

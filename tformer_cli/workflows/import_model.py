@@ -9,12 +9,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
 
-from tformer_cli.artifacts.config_file import CONFIG, ImportOrigin, WeightType
+from tformer_cli.artifacts.config_file import CONFIG, ImportOrigin, WeightType, read_config
 from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.files.atomic import directory_aside, make_directory
-from tformer_cli.files.cache import cache_directory
+from tformer_cli.files.cache import cache_directory, remember_name
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.lock import awaited
 from tformer_cli.files.regular_file import open_regular
@@ -104,28 +104,48 @@ def resolve_model(
     model = Path(model)
     if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
         return model
-    if not _exists(model) and (earlier := _downloaded(str(model))):
-        cached = _cached(model, earlier, weights)
-        if _is_ours(cached):
-            return cached
-    path = _local(str(model))
-    convert = _recognized(path)
-    if convert is None:
-        return model
-    cached = _cached(model, path, weights)
-    if _is_ours(cached):
-        return cached
+    cached = None
+    if not _exists(model) and (downloaded := _downloaded(str(model))):
+        cached = _imported(model, downloaded, weights)
+    if cached is None:
+        path = _local(str(model))
+        convert = _recognized(path)
+        if convert is None:
+            return model
+        cached = _imported(model, path, weights)
+        if cached is None:
+            cached = _import_into_cache(convert, model, path, weights, say)
+    remember_name(cached, str(model))
+    return cached
+
+
+def _import_into_cache(
+    convert: "Callable[[ImportedWeights | None], ForeignModel]",
+    model: Path,
+    path: Path,
+    weights: ImportedWeights | None,
+    say: Callable[[str], None] | None,
+) -> Path:
+    """Imports a model, without integers into the place that serves whoever asks."""
+    cached = _cached(model, path, None)
     try:
         make_directory(cached.parent)
     except ArtifactError as error:
         advice = f"`tformer import {model} -o DIR`, and name DIR instead"
         raise ArtifactError(f"{error}: set XDG_CACHE_HOME, or run {advice}") from None
     with awaited(cached.parent):  # what another process is importing is used when it is whole
-        if not _is_ours(cached):
+        earlier = _imported(model, path, weights)
+        if earlier is not None:
+            return earlier
+        has_others = _is_ours(cached)  # other weights than are asked for: integers
+        converted = _converted(convert, weights if has_others else None, path)
+        if weights not in (None, converted.weight_type):
             converted = _converted(convert, weights, path)
-            _write(converted, cached, str(model))
-            if say is not None:
-                say(f"{model}: imported a model of {converted.kind} into {cached}")
+            has_others = True
+        cached = _cached(model, path, weights) if has_others else cached
+        _write(converted, cached, str(model))
+        if say is not None:
+            say(f"{model}: imported a model of {converted.kind} into {cached}")
     return cached
 
 
@@ -335,7 +355,17 @@ def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
 
     The directory is named as the source is, since views and reports show a directory's name.
     """
-    return cache_directory() / "models" / _key(path, weights) / model.resolve().name
+    name = path.resolve().name if _exists(model) else model.name  # a file of a directory names it
+    return cache_directory() / "models" / _key(path, weights) / name
+
+
+def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path | None:
+    """Returns the import of a model that lies in the cache, if one has the weights asked for."""
+    for kind in dict.fromkeys((None, weights)):
+        cached = _cached(model, path, kind)
+        if _is_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
+            return cached
+    return None
 
 
 def _key(path: Path, weights: ImportedWeights | None) -> str:

@@ -21,6 +21,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, TformerError
+from tformer_cli.files.cache import as_named
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
@@ -83,6 +84,11 @@ class ModelDetails:
     """Problems with unreadable parts, in one line each."""
 
     @property
+    def named(self) -> str:
+        """What the user named: the directory, or the foreign model that was imported into it."""
+        return as_named(str(self.path))
+
+    @property
     def targets_per_source(self) -> float:
         """Mean number of targets of its shortlist for a source token; 0 without a shortlist."""
         if self.shortlist is None:
@@ -104,7 +110,8 @@ class ModelDetails:
             }
         return {
             "schema": SCHEMA,
-            "path": str(self.path),
+            "path": self.named,
+            "directory": str(self.path),
             "source_language": self.source_language,
             "target_language": self.target_language,
             "languages": list(self.languages),

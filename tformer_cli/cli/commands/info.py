@@ -52,7 +52,7 @@ def info(
 
 def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     model, decoding = details.model, details.decoding
-    yield "Model", str(details.path)
+    yield "Model", details.named
     languages = list(_languages(details))
     if languages:
         yield "Languages", "; ".join(languages)
@@ -119,6 +119,8 @@ def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
 def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.origin is not None:
         yield "Imported from", f"{details.origin.source} ({details.origin.kind})"
+    if details.named != str(details.path):
+        yield "Imported into", str(details.path)
     if details.start is not None:
         yield "Started from", details.start.model
     if details.step or details.origin is None:
