@@ -21,6 +21,8 @@ def test_a_plural_may_be_another_word():
     [
         ("--beam", ["--ban", "--beam-size", "--batch-tokens"], ["--beam-size"]),
         ("--model", ["--help", "--format", "--heads"], []),
+        ("--tpo", ["--top", "--text"], ["--top"]),
+        ("--opt", ["--top", "--text"], []),
         ("--list", ["--quiet", "--input"], []),
         ("--bem-size", ["--ban", "--beam-size"], ["--beam-size"]),
         ("--max", ["--max-steps", "--max-epochs", "--max-time", "--max-wait"], 3),

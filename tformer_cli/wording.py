@@ -24,8 +24,9 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 def suggestions(given: str, known: Iterable[str]) -> list[str]:
     """Finds the names that a misspelt one may have been meant for.
 
-    Those that it is the beginning of come first; then those that hold its words (``n_layers``:
-    ``n_encoder_layers``); else the one that is most like it. None is better than a far guess.
+    Those that it is the beginning of come first; then those with two letters swapped (``tpo``:
+    ``top``); then those that hold its words (``n_layers``: ``n_encoder_layers``); else the one that
+    is most like it. None is better than a far guess.
 
     Args:
         given: what was written: an option, a key, a command, a value.
@@ -40,6 +41,9 @@ def suggestions(given: str, known: Iterable[str]) -> list[str]:
         begun = [name for name, text in plain.items() if text.startswith(word)]
         if begun:
             return begun[:3]
+    swapped = [name for name, text in plain.items() if _are_swapped(word, text)]
+    if swapped:
+        return swapped[:3]
     parts = _parts(word)
     if len(parts) > 1:
         holding = [name for name, text in plain.items() if parts <= _parts(text)]
@@ -56,6 +60,15 @@ def did_you_mean(names: Sequence[str]) -> str:
     *others, last = names
     before = f"{', '.join(others)} or " if others else ""
     return f"did you mean {before}{last}?"
+
+
+def _are_swapped(one: str, other: str) -> bool:
+    """Returns whether two words differ in two neighboring letters that changed places."""
+    differing = [at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]]
+    if len(one) != len(other) or len(differing) != 2:
+        return False
+    first, second = differing
+    return second == first + 1 and one[first : second + 1] == other[first : second + 1][::-1]
 
 
 def _parts(word: str) -> set[str]:

@@ -7,7 +7,9 @@ import torch
 
 from tests.decoding.search.test_prompted_model import by_hand
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import BOS_ID
+from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.generator import Generator
 from tformer_cli.decoding.search.torch_engine import TorchEngine
@@ -139,3 +141,14 @@ def test_blank_prompts_of_a_stream_stay_blank(make):
 def test_a_search_that_the_engine_does_not_know_is_refused(make):
     with pytest.raises(UsageError, match="torch cannot search here"):
         make(sampling=False, length_normalization="made up")
+
+
+def test_a_space_stands_behind_a_prompt_of_unknown_words_alone(directory):
+    tokenizer = train_tokenizer(["the cat saw a dog"], TokenizerConfig(algorithm="word"))
+    generator = Generator(
+        directory.model, tokenizer, DecodingConfig(sampling=True), engines=[TorchEngine("cpu")]
+    )
+    encode = tokenizer.target.encode
+    for prompt in ("zebra", "the zebra", "the cat", "zebra zebra"):
+        assert generator.after(encode(prompt), encode("saw a dog")) == " saw a dog"
+    assert generator.after((), encode("saw a dog")) == "saw a dog"

@@ -24,7 +24,6 @@ from tformer_cli.workflows.info import model_details
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.opening.translator import open_translator
 
-
 WEIGHTS_ASKED = ("float32", None, "float32")
 
 

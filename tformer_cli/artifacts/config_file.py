@@ -143,6 +143,15 @@ def check_task(path: Path, model: ModelConfig, tasks: Container[TaskKind]) -> No
         raise ArtifactError(f"{path}: {COMMANDS[kind]} (this takes {taken})")
 
 
+def check_model(path: Path, tasks: Container[TaskKind]) -> None:
+    """Refuses the directory of a model of another task than a command is for.
+
+    Raises:
+        ArtifactError: naming the command for it, or if it is no model directory.
+    """
+    check_task(path, read_config(path).model, tasks)
+
+
 def read_config(path: Path) -> ConfigFile:
     """Reads the `config.json` of a model directory.
 

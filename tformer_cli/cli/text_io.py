@@ -229,7 +229,7 @@ def warn_of_bytes(read: LineCounts) -> None:
 
 
 def warn_of_lengths(translated: "TranslationCounts") -> None:
-    """Warns of lines that were split, cut off, or miss a constraint."""
+    """Warns of lines that were split, cut off, miss a constraint, or have unknown words."""
     if translated.split:
         warn(f"{count_of_lines(translated.split)} longer than the model takes; translated in parts")
     if translated.unsatisfied:
@@ -239,6 +239,16 @@ def warn_of_lengths(translated: "TranslationCounts") -> None:
         )
     if translated.truncated:
         warn(f"{count_of_lines(translated.truncated)} longer than the model takes; truncated")
+    warn_of_unknown(translated.unknown)
+
+
+def warn_of_unknown(n_unknown: int) -> None:
+    """Warns of words or characters that the vocabulary of a model lacks."""
+    if n_unknown:
+        warn(
+            f"{count_of(n_unknown, 'word or character', 'words or characters')} that the model "
+            "does not know; it read <unk> there"
+        )
 
 
 def count_of_lines(n_lines: int) -> str:

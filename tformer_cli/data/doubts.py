@@ -10,6 +10,7 @@ from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of
 from tformer_cli.data.quality.content import is_same_text
 from tformer_cli.data.quality.facts import Limits, estimate_facts
+from tformer_cli.data.quality.kinds import PAIRS
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
@@ -107,7 +108,7 @@ def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Itera
     for name, n_pairs in found.items():
         if n_pairs > MANY * len(pairs):
             yield (
-                f"{CHECKS[name].meaning} in {n_pairs / len(pairs):.0%} of the first "
+                f"{CHECKS[name].means(PAIRS)} in {n_pairs / len(pairs):.0%} of the first "
                 f"{len(pairs):,} pairs ({name}); `tformer data check` shows them"
             )
 

@@ -48,7 +48,7 @@ def missing_field(
     field: str,
     present: list[str],
     where: str,
-    advice: str = "set source_field and target_field, or text_field for a language model",
+    advice: str = "set source_field and target_field, or text_field of texts (--source-field …)",
 ) -> DataError:
     """Lists the fields that exist instead of `field`."""
     found = ", ".join(present[:20]) or "none"

@@ -250,6 +250,8 @@ class Generator:
     def after(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
         """The text of tokens behind a prompt; how it begins may depend on what is before it."""
         before, whole = self._side.decode_batch([prompt, [*prompt, *ids]])
+        if prompt and not before:  # unknown words, which have no text: the space behind them counts
+            before, whole = self._side.decode_batch([ids, [*ids, *ids]])
         return whole[len(before) :] if whole.startswith(before) else self._side.decode(ids)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -242,8 +241,14 @@ class LabelEvaluation:
             "confusion": [list(row) for row in scores.confusion],
         }
 
-    def lines(self) -> Iterator[str]:
-        """Yields the scores as tables: of all examples, of each label, and the confusion matrix."""
+    def lines(self, room: int = 80) -> Iterator[str]:
+        """Yields the scores as tables: of all examples, of each label, and the confusion matrix.
+
+        Args:
+            room: cells of a line; a matrix that is wider is continued below.
+        """
+        from tformer_cli.terminal.fitted_table import Column, table_lines
+
         scores = self.scores
         names = [one.label.translate(TSV_ENDS) for one in scores.labels]
         width = max(map(len, (*names, "macro F1")))
@@ -257,11 +262,12 @@ class LabelEvaluation:
             shares = "".join(f"{100 * x:>9.2f} " for x in (one.precision, one.recall, one.f1))
             yield f"{name:<{width}}  {shares}{one.n_examples:>9,}"
         yield ""
-        yield "confusion matrix: a row is the right label, a column the given one"
-        cells = max(len(cell) for cell in (*names, *map(str, chain(*scores.confusion))))
-        yield " ".join([" " * width, *(f"{name:>{cells}}" for name in names)])
-        for name, row in zip(names, scores.confusion, strict=True):
-            yield " ".join([f"{name:<{width}}", *(f"{n:>{cells}}" for n in row)])
+        yield "confusion matrix: right labels in rows, given in columns"
+        given = zip(names, zip(*scores.confusion, strict=True), strict=True)
+        columns = [Column("", names, is_label=True)]
+        columns += [Column(name, [f"{n:,}" for n in column]) for name, column in given]
+        for line in table_lines(columns, room):
+            yield line.plain
 
 
 def is_classifier(model: Path) -> bool:

@@ -6,7 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from tformer_cli.artifacts.config_file import TOKENIZER
+from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.views import all_views
@@ -19,7 +22,7 @@ from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
-from tformer_cli.workflows.train import TrainingResult, train
+from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
 from tformer_cli.workflows.training.task import Progress
 
 FAMOUS = (
@@ -33,6 +36,8 @@ N_TRANSLATIONS, N_LABELED = 5, 6
 """Examples of the test that are shown."""
 PAGE = "heads.html"
 """Name of the page of heads in the run directory."""
+BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
+"""Files that training writes before its recipe: a run that ended there is begun again."""
 _SEED = 1
 AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation)
 
@@ -82,8 +87,10 @@ def quickstart(
         progress: called with the progress of preparing the data.
 
     Raises:
+        ArtifactError: if the directory holds other files than those of a run.
         TformerError: as `train` does.
     """
+    _check_place(recipe, run)
     training = train(recipe, run, device=device, observers=observers, progress=progress)
     pairs = held_out_pairs(recipe)
     tested = TESTS[recipe.task.kind](run, pairs, device)
@@ -96,6 +103,18 @@ def quickstart(
         samples=tested.samples,
         page=page,
     )
+
+
+def _check_place(recipe: Recipe, run: Path) -> None:
+    """Makes sure that a newcomer's files are not mixed with those of a run."""
+    check_recipe(recipe, run, more="")
+    if has_run(run) or not run.is_dir():
+        return
+    names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
+    others = [name for name in names if name not in BEFORE_A_RUN]
+    if others:
+        shown = ", ".join(others[:3]) + (" and others" if len(others) > 3 else "")
+        raise ArtifactError(f"{run}: holds other files ({shown}); name a new directory")
 
 
 def held_out_pairs(recipe: Recipe) -> list[SentencePair]:

@@ -480,26 +480,34 @@ def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool
     return make_tokenizer(recipe, progress)
 
 
-def _check_recipe(recipe: Recipe, run: Path) -> None:
+def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:
+    """Makes sure that a directory holds no model, or a run of this recipe.
+
+    Args:
+        recipe: what decides the run.
+        run: the run directory.
+        more: what else helps than another directory, for the message.
+
+    Raises:
+        RecipeError: if the run there has another recipe.
+        ArtifactError: if there is a model that is no run.
+    """
     if not has_run(run):
         if has_model(run):
-            raise ArtifactError(
-                f"{run}: holds a model but not a run; use another directory, or --fresh to "
-                "replace it"
-            )
+            raise ArtifactError(f"{run}: holds a model but not a run; use another directory{more}")
         return
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
         shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise RecipeError(
             f"{run}: the run was started with another recipe, {shown} differ; use another "
-            "directory, or --fresh to start over"
+            f"directory{more}"
         )
 
 
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
     """Makes sure that the run can be begun or resumed; the state of one that has ended."""
-    _check_recipe(recipe, run)
+    check_recipe(recipe, run)
     finished = _finished_state(Checkpoints(run))
     return finished.to_json() if finished is not None else None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tformer_cli.data.given_lines import check_lines
+from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.formats import (
     NO_DETAILS,
@@ -42,6 +43,8 @@ class TranslationCounts:
     """Lines that were too long and cut off."""
     unsatisfied: int = 0
     """Lines whose translation lacks a required phrase or holds a banned one."""
+    unknown: int = 0
+    """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
 
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
@@ -49,6 +52,7 @@ class TranslationCounts:
         self.split += translation.is_too_long
         self.truncated += translation.is_truncated
         self.unsatisfied += bool(translation.unsatisfied)
+        self.unknown += translation.source_ids.count(UNK_ID)
 
 
 def translate_lines(

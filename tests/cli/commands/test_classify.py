@@ -1,6 +1,7 @@
 """`tformer classify`, and `evaluate` of a classifier: streams, formats, refusals."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -12,8 +13,10 @@ from tformer_cli.cli.app import app
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.workflows.classify import LabelEvaluation
 
 LABELS = ("fair", "good", "no\tgood")
 
@@ -156,6 +159,21 @@ def test_labels_are_evaluated(classifier, tmp_path):
     assert f'line 1 of texts and labels: "what" is none of the labels of {classifier}; ' in run(
         *arguments
     ).stderr.replace("\n", " ")
+
+
+def test_a_confusion_matrix_fits_a_narrow_terminal():
+    names = [f"a long label {n:02}" for n in range(12)]
+    right = [name for n, name in enumerate(names) for _ in range(n + 1)]
+    scores = score_labels([names[0], *right[1:]], right, names)
+    result = LabelEvaluation(scores=scores, loss=1.0, predicted=(), right=())
+    lines = list(result.lines(60))
+    assert max(map(len, lines)) <= 60
+    matrix = lines[next(n for n, line in enumerate(lines) if "confusion" in line) + 1 :]
+    parts = "\n".join(matrix).split("\n\n")
+    shown = [[int(cell) for cell in row[15:].split()] for row in parts[-1].splitlines()[1:]]
+    assert shown == [list(row[-len(shown[0]) :]) for row in scores.confusion]
+    heads = [part.splitlines()[0] for part in parts]
+    assert [name for head in heads for name in re.findall(r"a long label \d\d", head)] == names
 
 
 def test_the_classifier_in_torch_gives_the_same_probabilities(classifier):

@@ -549,3 +549,23 @@ def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, k
         result = run("check", "r.toml")
         assert result.exit_code == 2
         assert 'error: r.toml: data.text is "stream", a text whose lines are no ex' in result.stderr
+
+
+def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tsv").write_text("good\tI like it.\nbad\t\n")
+    told = run("check", "a.tsv", "--format", "json")
+    assert told.stderr == (
+        "a.tsv: column 1 is the source and column 2 the target; --source-field and --target-field "
+        "name others, --text-field and --label-field those of labeled texts\n"
+    )
+    labeled = ["--label-field", "1", "--text-field", "2"]
+    for options, meaning in (([], "a side"), (labeled, "a text or label")):
+        done = run("check", "a.tsv", *options, "--format", "json", "--only", "empty", "-q")
+        (check,) = json.loads(done.stdout)["checks"]
+        assert (check["meaning"], check["pairs"]) == (f"{meaning} is blank", 1)
+        assert done.stderr == ""
+    write("plain.txt", ["a text", ""])
+    for form in ("json", "html", "text"):
+        shown = run("check", "plain.txt", "--format", form, "--only", "empty")
+        assert "a text is blank" in shown.stdout

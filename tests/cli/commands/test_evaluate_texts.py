@@ -115,7 +115,10 @@ def test_what_cannot_be_is_one_line(language_model, text, options, message):
 def test_models_and_texts_that_do_not_fit_are_one_line(language_model, model, text, tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     for arguments, message in (
-        ([model, "--text", text], "is a translation model; use `tformer translate`"),
+        (
+            [model, "--text", text],
+            "is a translation model; --text is of language models, give --source and --reference",
+        ),
         (["--text", text], "--text: is of a language model; name its MODEL"),
         ([language_model, "--text", tmp_path / "empty.txt"], "--text: has nothing to predict"),
         ([language_model, "--text", tmp_path / "no.txt"], "no.txt: no such file"),

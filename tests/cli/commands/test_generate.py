@@ -136,6 +136,6 @@ def test_what_a_model_does_not_know_of_a_prompt_is_counted(tmp_path):
     done = CliRunner().invoke(app, ["generate", str(model), "aXbYY", "ab", "-q"])
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("aXbYY")
-    assert "3 characters or pieces of the prompts that the model does not know" in done.stderr
+    assert "3 words or characters that the model does not know; it read <unk>" in done.stderr
     known = CliRunner().invoke(app, ["generate", str(model), "ab", "-q"])
     assert "does not know" not in known.stderr

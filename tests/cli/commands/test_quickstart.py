@@ -34,6 +34,23 @@ def test_the_seed_is_the_recipes_unless_given(monkeypatch, tmp_path, options, se
     assert recipe.data.train[0].built_in == "train"
 
 
+def test_a_folder_of_other_files_is_not_trained_in(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    refused = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path)])
+    assert refused.exit_code == 2
+    assert refused.stderr == (
+        f"error: {tmp_path}: holds other files (notes.txt); name a new directory\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_run_of_another_recipe_names_what_quickstart_has(tmp_path):
+    (tmp_path / "recipe.toml").write_text(load_recipe("ratings").to_toml())
+    refused = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path), "--task", "image"])
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("more differ; use another directory\n")
+
+
 def test_every_quickstart_can_be_asked_for_and_has_a_recipe_and_a_test_of_its_own():
     assert get_args(Task) == tuple(QUICKSTARTS)
     assert {load_recipe(one.recipe).task.kind for one in QUICKSTARTS.values()} == set(TESTS)

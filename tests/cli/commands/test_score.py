@@ -98,3 +98,11 @@ def test_bad_input_is_one_line_and_status_two(model, files, tmp_path, options, m
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "result").exists()
+
+
+def test_a_classifier_is_said_to_be_one_whatever_is_missing(classifier, files):
+    done = run("score", classifier, "--source", files[0])
+    assert done.exit_code == 2
+    assert done.stderr.startswith(
+        f"error: {classifier}: is a classifier, which labels texts; use `tformer classify`"
+    )

@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
+from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native import library
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
@@ -33,6 +39,29 @@ def test_as_many_lines_come_out_as_go_in(model):
     assert "1 line with bytes that are not UTF-8" in done.stderr
     assert "1 line longer than the model takes; translated in parts" in done.stderr
     assert done.stderr.count("warning:") == 2
+
+
+def test_source_words_that_the_model_does_not_know_are_told_once(tmp_path):
+    tokenizer = train_tokenizer(LINES, TokenizerConfig(algorithm="word", vocab_size=100))
+    config = ModelConfig(
+        d_model=16, n_heads=2, d_ff=16, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
+    )
+    save_model_directory(
+        tmp_path / "words",
+        Transformer(config, tokenizer.vocab_size).state_dict(),
+        config=config,
+        tokenizer=tokenizer,
+        decoding=DecodingConfig(beam_size=1, max_length=3),
+        info=ModelInfo(),
+    )
+    known = run("translate", tmp_path / "words", LINES[0], "", "-q")
+    assert (known.exit_code, known.stderr) == (0, "")
+    done = run("translate", tmp_path / "words", f"{LINES[0]} xyzzy", "", "plugh", "-q")
+    assert done.exit_code == 0
+    assert done.stdout.count("\n") == 3
+    assert done.stderr == (
+        "warning: 2 words or characters that the model does not know; it read <unk> there\n"
+    )
 
 
 def test_stdout_holds_results_only_and_quiet_silences_stderr(model):

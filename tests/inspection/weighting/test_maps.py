@@ -48,7 +48,7 @@ def test_a_recurrent_decoder_has_norms_and_cannot_be_rolled_out(make_model):
     model = make_model(decoder_cell="ssru")
     maps = capture_maps(model, SOURCE, TARGET)
     assert not maps.dec
-    assert str(layer_layout(model)) == "enc.0-2, no dec, cross.0-1"
+    assert str(layer_layout(model)) == "enc.0-2, cross.0-1"
     norms = weighted_maps(model, maps, "norm")
     assert norms.residual <= 1e-5
     assert set(norms.residuals) == set(head_layout(model))

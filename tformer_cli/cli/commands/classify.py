@@ -28,10 +28,10 @@ from tformer_cli.cli.text_io import (
     results,
     stdin_is_terminal,
     warn_of_bytes,
+    warn_of_unknown,
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,8 +168,4 @@ def classify(
     warn_of_bytes(counts)
     if n_truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")
-    if n_unknown:
-        warn(
-            f"{count_of(n_unknown, 'word or character', 'words or characters')} that the model "
-            "does not know; it read <unk> there"
-        )
+    warn_of_unknown(n_unknown)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.quality.facts import Limits
     from tformer_cli.workflows.quality.check_data import DataReport
     from tformer_cli.workflows.quality.clean_data import CleanReport
-    from tformer_cli.workflows.quality.given import Fields, GivenData
+    from tformer_cli.workflows.quality.given import GivenData
 
 data_app = typer.Typer(
     name="data",
@@ -120,11 +120,27 @@ class FieldOptions:
         str, option("Target language.", shown="the file's ending", metavar="CODE")
     ] = ""
 
-    def fields(self) -> "Fields":
-        """The same for the workflow."""
-        from tformer_cli.workflows.quality.given import Fields
+    def given(
+        self, files: Sequence[str], held_out: Sequence[str] | None = None, *, quiet: bool
+    ) -> "GivenData":
+        """Returns the corpora that files or a recipe name; says which columns a table is read by.
 
-        return Fields(**vars(self))
+        Raises:
+            TformerError: as `given_data` does.
+        """
+        from tformer_cli.data.quality.kinds import PAIRS
+        from tformer_cli.workflows.quality.given import Fields, given_data
+
+        fields = Fields(**vars(self))
+        given = given_data(files, fields, held_out or ())
+        is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
+        if is_table and not fields.names_fields:
+            note(
+                f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
+                "--target-field name others, --text-field and --label-field those of labeled texts",
+                quiet=quiet,
+            )
+        return given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,12 +285,11 @@ def check(
     """
     from tformer_cli.data.quality.checks import DEFAULT
     from tformer_cli.workflows.quality.check_data import check_data
-    from tformer_cli.workflows.quality.given import given_data
 
     wanted, limits = checks.chosen(DEFAULT), checks.limits()
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
     with results(output) as stream:
-        given = checks.judging(given_data(files, fields.fields(), checks.held_out or ()))
+        given = checks.judging(fields.given(files, checks.held_out, quiet=quiet))
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
                 given,
@@ -393,10 +408,9 @@ def split(
         tformer data split all.en all.de -o corpus --valid 1000 --test 1000
         tformer data split pairs.tsv -o corpus --seed 2
     """
-    from tformer_cli.workflows.quality.given import given_data
     from tformer_cli.workflows.quality.split_data import split_data
 
-    given = given_data(files, fields.fields())
+    given = fields.given(files, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
         report = split_data(
             given, output, n_valid=valid, n_test=test, seed=seed, progress=progress.update
@@ -421,9 +435,8 @@ def _clean(
 ) -> None:
     """Writes the kept pairs, and says on stderr how many each check dropped."""
     from tformer_cli.workflows.quality.clean_data import clean_data
-    from tformer_cli.workflows.quality.given import given_data
 
-    given = checks.judging(given_data(files, fields.fields(), checks.held_out or ()))
+    given = checks.judging(fields.given(files, checks.held_out, quiet=quiet))
     if by != "pair" and len(given.kind.texts) == 1:
         raise UsageError(
             f"--by {by}: is of pairs, but these are {given.kind.noun}s; what has another label "
@@ -478,7 +491,8 @@ def show_report(console: "Console", report: "DataReport") -> None:
 
     line(", ".join(report.corpora), "bold")
     kept = report.pairs - report.dropped
-    noun = report.facts.kind.noun
+    kind = report.facts.kind
+    noun = kind.noun
     line(f"{count_of(report.pairs, noun)}; {kept:,} raise no doubt")
     rows = [(name, count) for name, count in report.found.items() if count.pairs]
     if rows:
@@ -488,7 +502,7 @@ def show_report(console: "Console", report: "DataReport") -> None:
             Column(f"{noun}s", [f"{count.pairs:,}" for _, count in rows]),
             Column("share", [f"{count.pairs / n_pairs:.2%}" for _, count in rows]),
             Column("dropped", ["yes" if name in DROPPING else "no" for name, _ in rows]),
-            Column("meaning", [CHECKS[name].meaning for name, _ in rows], is_label=True),
+            Column("meaning", [CHECKS[name].means(kind) for name, _ in rows], is_label=True),
         ]
         console.print()
         print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))

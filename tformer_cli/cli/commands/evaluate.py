@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.commands.evaluate_labels import evaluate_labels
 from tformer_cli.cli.commands.evaluate_texts import TextScoringOptions, evaluate_texts
 from tformer_cli.cli.commands.image_options import ImageOptions
@@ -198,9 +199,9 @@ def evaluate(
     pictures.check(has_texts=texts.source is not None)
     if pictures.images is None:
         texts.check(model)
-    from tformer_cli.workflows.classify import is_classifier, reads_images
+    from tformer_cli.workflows.classify import is_classifier
 
-    if pictures.images is not None and (model is None or not reads_images(model)):
+    if pictures.images is not None and (model is None or not read_config(model).model.reads_images):
         raise UsageError("--images: needs the MODEL of a classifier of images")
     if model is not None and is_classifier(model):
         is_other = scores.lowercase or scores.tokenize != "13a"

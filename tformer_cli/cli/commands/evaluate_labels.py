@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.commands.changes import change_lines, change_record, signature
-from tformer_cli.cli.console import utf8_line, write_line
+from tformer_cli.cli.console import stdout_console, utf8_line, write_line
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
@@ -99,7 +99,7 @@ def evaluate_labels(
         more = change_record(changes, signature("examples")) if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
         return
-    for line in result.lines():
+    for line in result.lines(stdout_console().width):
         write_line(line)
     if changes:
         write_line("")

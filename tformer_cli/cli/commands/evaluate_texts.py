@@ -1,11 +1,14 @@
 """`tformer evaluate MODEL --text`: what a language model thinks of a text."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from tformer_cli.artifacts.config_file import COMMANDS, read_config
 from tformer_cli.cli.commands.changes import change_lines, change_record, signature
 from tformer_cli.cli.console import note, write_line
 from tformer_cli.cli.format_choice import TextOrJson
@@ -14,7 +17,7 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines, note_choices, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +26,14 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.evaluate_texts import TextEvaluation
 
 LANGUAGE_MODELS = "Language models"
+OTHER_INPUTS: Mapping[str, str] = MappingProxyType(
+    {
+        "translate": "give --source and --reference",
+        "classify": "give --source and --reference",
+        "image": "give --images",
+    }
+)
+"""What models of other tasks are evaluated on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +132,12 @@ def evaluate_texts(
     from tformer_cli.workflows.import_model import resolve_model
 
     model = resolve_model(model, partial(note, quiet=quiet), "float32")
+    for one in (model, *([] if baseline is None else [baseline])):
+        kind = read_config(one).task
+        if kind not in ("language-model", "masked"):
+            what = COMMANDS[kind].partition(";")[0]
+            instead = OTHER_INPUTS.get(kind, "name one")
+            raise ArtifactError(f"{one}: {what}; --text is of language models, {instead}")
     if is_masked(model):
         if baseline is not None:
             raise UsageError("--baseline-model: is of other models than masked ones; omit it")

@@ -33,10 +33,10 @@ from tformer_cli.cli.text_io import (
     results,
     stdin_is_terminal,
     warn_of_bytes,
+    warn_of_unknown,
 )
 from tformer_cli.data.lines import LineCounts, without_surrogates
 from tformer_cli.errors import UsageError
-from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -171,11 +171,7 @@ def generate(
     warn_of_bytes(counts)
     if n_truncated := counts_of_prompts.truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; only the end was read")
-    if n_unknown := counts_of_prompts.unknown:
-        warn(
-            f"{count_of(n_unknown, 'character or piece', 'characters or pieces')} of the prompts "
-            "that the model does not know; it read <unk> there"
-        )
+    warn_of_unknown(counts_of_prompts.unknown)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from tformer_cli.artifacts.config_file import check_model
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.decoding_options import (
     CoveragePenaltyOption,
@@ -143,6 +144,7 @@ def score(
         machine = (device, precision, adapter, threads)
         score_texts(model, pairs, of_translations, machine, quiet=quiet)
         return
+    check_model(model, ("translate", "language-model"))
     files = pairs.files()
     check_stdin_is_read_once(files)
     counts = LineCounts()

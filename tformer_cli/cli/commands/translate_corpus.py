@@ -295,6 +295,9 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
     warn_of_bytes(LineCounts(not_utf8=counts["not_utf8"]))
     warn_of_lengths(
         TranslationCounts(
-            split=counts["split"], truncated=counts["truncated"], unsatisfied=counts["unsatisfied"]
+            split=counts["split"],
+            truncated=counts["truncated"],
+            unsatisfied=counts["unsatisfied"],
+            unknown=counts["unknown"],
         )
     )

@@ -26,7 +26,7 @@ class Check:
     """What a name finds; it has one function, or none if it compares pairs with each other."""
 
     meaning: str
-    """What is found, in a few words."""
+    """What is found, in a few words; ``{side}`` is what a side is called."""
     of_side: Callable[[str], str] | None = None
     """Finds it in a side."""
     of_pair: Callable[[SentencePair, CorpusFacts], str] | None = None
@@ -37,6 +37,10 @@ class Check:
     """False if it is made only where it is asked for."""
     only_of: CorpusKind | None = None
     """Kind of corpora that it is for; None: all."""
+
+    def means(self, kind: CorpusKind) -> str:
+        """Returns what is found in corpora of a kind, in a few words."""
+        return self.meaning.format(side=kind.side)
 
     def find(self, pair: SentencePair, facts: CorpusFacts) -> str:
         """Returns why a pair is doubtful; empty if it is not."""
@@ -51,7 +55,7 @@ class Check:
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        EMPTY: Check(meaning="a side is blank", of_pair=lengths.empty),
+        EMPTY: Check(meaning="{side} is blank", of_pair=lengths.empty),
         "encoding": Check(meaning="characters were lost", of_side=encoding.undecodable),
         "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=encoding.mojibake),
         "invisible": Check(meaning="control or invisible characters", of_side=encoding.invisible),
@@ -62,7 +66,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "copied": Check(
             meaning="most of the target is copied", of_pair=content.copied, only_of=PAIRS
         ),
-        "too-long": Check(meaning="a side is very long", of_pair=lengths.too_long),
+        "too-long": Check(meaning="{side} is very long", of_pair=lengths.too_long),
         "long-word": Check(meaning="a very long word", of_side=lengths.long_word),
         "length-ratio": Check(
             meaning="lengths do not fit", of_pair=lengths.unlike_lengths, only_of=PAIRS

@@ -16,6 +16,8 @@ class CorpusKind:
     """What each side is called; empty: there is none."""
     texts: tuple[int, ...]
     """Places of the sides that are text."""
+    side: str
+    """One of them, in messages."""
 
     def texts_of(self, pair: SentencePair) -> list[tuple[str, str]]:
         """The texts of an example, each with what it is called."""
@@ -26,6 +28,10 @@ class CorpusKind:
         return {name: side for name, side in zip(self.sides, pair, strict=True) if name}
 
 
-PAIRS = CorpusKind(name="pairs", noun="pair", sides=("source", "target"), texts=(0, 1))
-LABELED = CorpusKind(name="labeled", noun="example", sides=("text", "label"), texts=(0,))
-TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,))
+PAIRS = CorpusKind(
+    name="pairs", noun="pair", sides=("source", "target"), texts=(0, 1), side="a side"
+)
+LABELED = CorpusKind(
+    name="labeled", noun="example", sides=("text", "label"), texts=(0,), side="a text or label"
+)
+TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,), side="a text")

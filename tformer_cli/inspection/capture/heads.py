@@ -77,7 +77,11 @@ class HeadLayout:
                 yield from (HeadId(kind, layer, head) for head in range(n_heads))
 
     def __str__(self) -> str:
-        return ", ".join(_range_of(kind, self.of(kind)) for kind in KINDS)
+        return ", ".join(
+            f"{kind}.0-{len(heads) - 1}.0-{max(heads) - 1}"
+            for kind in KINDS
+            if any(heads := self.of(kind))
+        )
 
 
 @dataclass(frozen=True)
@@ -90,15 +94,8 @@ class LayerLayout(HeadLayout):
 
     def __str__(self) -> str:
         return ", ".join(
-            f"{kind}.0-{len(self.of(kind)) - 1}" if self.of(kind) else f"no {kind}"
-            for kind in KINDS
+            f"{kind}.0-{len(layers) - 1}" for kind in KINDS if (layers := self.of(kind))
         )
-
-
-def _range_of(kind: Kind, heads: tuple[int, ...]) -> str:
-    if not any(heads):
-        return f"no {kind}"
-    return f"{kind}.0-{len(heads) - 1}.0-{max(heads) - 1}"
 
 
 def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention]]:

@@ -68,7 +68,7 @@ class DataReport:
             "checks": [
                 {
                     "check": name,
-                    "meaning": CHECKS[name].meaning,
+                    "meaning": CHECKS[name].means(facts.kind),
                     "drops": name in DROPPING,
                     "pairs": count.pairs,
                     "examples": [self._example(name, one) for one in count.examples],

@@ -45,6 +45,10 @@ def render_html(report: DataReport) -> str:
     )
 
 
+def _meaning(report: DataReport, name: str) -> str:
+    return escape(CHECKS[name].means(report.facts.kind))
+
+
 def _counts(report: DataReport) -> Iterator[str]:
     yield f"<table><tr><th>check<th class=number>{report.facts.kind.noun}s"
     yield "<th class=number>share<th>dropped<th>meaning"
@@ -53,7 +57,7 @@ def _counts(report: DataReport) -> Iterator[str]:
         link = f'<a href="#{name}">{name}</a>' if count.examples else name
         yield (
             f"<tr><td>{link}<td class=number>{count.pairs:,}<td class=number>{share:.2%}"
-            f"<td>{'yes' if name in DROPPING else 'no'}<td>{escape(CHECKS[name].meaning)}"
+            f"<td>{'yes' if name in DROPPING else 'no'}<td>{_meaning(report, name)}"
         )
     yield "</table>"
 
@@ -62,7 +66,7 @@ def _examples(report: DataReport) -> Iterator[str]:
     for name, count in report.found.items():
         if not count.examples:
             continue
-        yield f'<h2 id="{name}">{name}</h2><p>{escape(CHECKS[name].meaning)}</p><table>'
+        yield f'<h2 id="{name}">{name}</h2><p>{_meaning(report, name)}</p><table>'
         for one in count.examples:
             where = f"{escape(report.corpora[one.corpus])}, " if len(report.corpora) > 1 else ""
             named = report.facts.kind.named(one.record.pair).values()
