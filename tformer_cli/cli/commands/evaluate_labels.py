@@ -21,9 +21,15 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
     from tformer_cli.cli.commands.evaluate import TextOptions
     from tformer_cli.cli.commands.image_options import ImageOptions
     from tformer_cli.cli.decoding_options import TranslatorOptions
+    from tformer_cli.evaluation.significance import PairedDifference
+    from tformer_cli.workflows.classify import LabelEvaluation
 
 
 def evaluate_labels(
@@ -99,9 +105,15 @@ def evaluate_labels(
         more = change_record(changes, signature("examples")) if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
         return
-    for line in result.lines(stdout_console().width):
-        write_line(line)
-    if changes:
-        write_line("")
-        for line in change_lines(changes, signature("examples"), 2):
-            write_line(line)
+    show_scores(stdout_console(), result, changes)
+
+
+def show_scores(
+    console: "Console", result: "LabelEvaluation", changes: "Sequence[PairedDifference]"
+) -> None:
+    """Prints the scores of labels, and the changes from another classifier's."""
+    from rich.text import Text
+
+    compared = ["", *change_lines(changes, signature("examples"), 2)] if changes else []
+    for line in (*result.lines(console.width), *compared):
+        console.print(Text(line), soft_wrap=True)

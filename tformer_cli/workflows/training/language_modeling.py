@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.data.config import TEXT_FIELDS
 from tformer_cli.data.loading.text_stream import TextStream, joined
-from tformer_cli.data.masking import masking_of
 from tformer_cli.workflows.training.task import Task
 
 if TYPE_CHECKING:
@@ -111,6 +110,7 @@ class MaskedModeling(_TextModeling):
         precision: Precision,
     ) -> ModelValidator:
         """Loss, perplexity and accuracy of the same hidden tokens every time."""
+        from tformer_cli.data.masking import masking_of
         from tformer_cli.training.masked_validation import MaskedValidator
 
         lines = [pair.target for pair in pairs]
