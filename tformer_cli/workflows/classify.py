@@ -21,6 +21,7 @@ from tformer_cli.workflows.opening.encoder import TooLong, fitting, source_ids, 
 from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
 from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.translator import device_of
+from tformer_cli.workflows.score_labels import score_label_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -318,10 +319,9 @@ def evaluate_classifier(
             where = f"line {number} of texts and labels"
             raise DataError(f"{where}: {what}; correct it, or remove the line from both")
     predicted, losses = [], []
-    for buffer in classify_lines(opened, texts):
-        for one in buffer:
-            predicted.append(one.label)
-            losses.append(-math.log(max(dict(one.labels)[right[one.index]], 1e-300)))
+    for one in score_label_pairs(opened, zip(texts, right, strict=True)):
+        predicted.append(one.predicted)
+        losses.append(-(one.log_probability or 0.0))
         if progress is not None:
             progress(len(predicted))
     return LabelEvaluation(

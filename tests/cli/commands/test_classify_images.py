@@ -134,6 +134,23 @@ def test_other_commands_say_what_the_model_is(images):
     )
 
 
+def test_labels_of_images_are_scored(images, photos, tmp_path):
+    scored = output_of("score", images, "--images", photos, "-q", "--format", "jsonl")
+    records = [json.loads(line) for line in scored.splitlines()]
+    names = sorted(map(str, photos.rglob("*.png")))
+    assert [one["text"] for one in records] == names
+    assert [one["label"] for one in records] == ["ant"] * 3 + ["bee"] * 3
+    loss = json.loads(output_of("evaluate", images, "--images", photos, "--format", "json", "-q"))
+    values = [one["log_probability"] for one in records]
+    assert loss["loss"] == pytest.approx(-sum(values) / 6)
+    (tmp_path / "names").write_text("".join(f"{name}\n" for name in names))
+    (tmp_path / "labels").write_text("ant\n" * 3 + "bee\n" * 3)
+    given = ["-i", tmp_path / "names", "--target-file", tmp_path / "labels"]
+    assert output_of("score", images, *given, "-q", "--format", "jsonl") == scored
+    done = run("score", images, "--images", photos, "--target-file", tmp_path / "labels")
+    assert (done.exit_code, "has the labels in its names; omit it" in done.stderr) == (2, True)
+
+
 def pooled_states(path, names):
     """Hidden states (B, 1 + N, D) of images, by the model itself."""
     directory = load_model_directory(path, tasks=("image",))

@@ -104,5 +104,5 @@ def test_a_classifier_is_said_to_be_one_whatever_is_missing(classifier, files):
     done = run("score", classifier, "--source", files[0])
     assert done.exit_code == 2
     assert done.stderr.startswith(
-        f"error: {classifier}: is a classifier, which labels texts; use `tformer classify`"
+        "error: --target-file: is missing; MODEL is a classifier, so name "
     )

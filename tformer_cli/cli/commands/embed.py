@@ -4,7 +4,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.commands.line_options import (
     EncoderPrecisionOption,
     LineOptions,
@@ -14,6 +13,7 @@ from tformer_cli.cli.commands.parts_of_input import count_lines
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import format_by_name
+from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import DeviceOption, ModelArgument, QuietOption, ThreadsOption, option

@@ -13,10 +13,10 @@ import typer
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.commands.evaluate_labels import evaluate_labels
 from tformer_cli.cli.commands.evaluate_texts import TextScoringOptions, evaluate_texts
-from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption, option

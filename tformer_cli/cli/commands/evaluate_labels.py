@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.cli.commands.evaluate import TextOptions
-    from tformer_cli.cli.commands.image_options import ImageOptions
     from tformer_cli.cli.decoding_options import TranslatorOptions
+    from tformer_cli.cli.image_options import ImageOptions
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.workflows.classify import LabelEvaluation
 

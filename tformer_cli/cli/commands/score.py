@@ -1,4 +1,4 @@
-"""`tformer score`: log-probabilities of given translations, or of texts."""
+"""`tformer score`: log-probabilities of given translations or labels, or of texts."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,6 +12,7 @@ from tformer_cli.cli.decoding_options import (
     SourceLanguageOption,
     TargetLanguageOption,
 )
+from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
@@ -48,18 +49,19 @@ class PairOptions:
     """The pairs to score: sources, with targets or with n-best lists."""
 
     source: Annotated[
-        str,
+        str | None,
         option(
-            "Source sentences, one per line, or the texts of a language model; - is stdin.",
+            "Source sentences, one per line, the texts of a language model or classifier, or names "
+            "of images; - is stdin.",
             "--source",
             "-i",
             metavar="FILE",
         ),
         PathRole.reads_file,
-    ]
+    ] = None
     target_file: Annotated[
         str | None,
-        option("Their translations, one per line; - is stdin.", metavar="FILE"),
+        option("Their translations or labels, one per line; - is stdin.", metavar="FILE"),
         PathRole.reads_file,
     ] = None
     n_best_file: Annotated[
@@ -76,8 +78,9 @@ class PairOptions:
         Literal["text", "tsv", "jsonl"],
         option(
             "text: the log-probability. tsv: index, source, target, log-probability, score; of "
-            "texts index, text, log-probability, bits per byte. jsonl: one object per line, with "
-            "the log-probability of every token.",
+            "texts index, text, log-probability, bits per byte; of labels index, text, label, "
+            "log-probability, the most probable label. jsonl: one object per line, with the "
+            "log-probability of every token.",
             "--format",
         ),
     ] = "text"
@@ -88,6 +91,8 @@ class PairOptions:
         Raises:
             UsageError: if the targets are missing or given twice, or the format is not theirs.
         """
+        if self.source is None:
+            raise UsageError("--source: is missing; name the file of the sources")
         if (self.target_file is None) == (self.n_best_file is None):
             raise UsageError(
                 "--target-file: is missing or doubled; give either it or --n-best-file"
@@ -102,6 +107,7 @@ def score(
     model: ModelArgument,
     *,
     pairs: PairOptions,
+    pictures: ImageOptions,
     adapter: AdapterOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
@@ -113,25 +119,33 @@ def score(
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
-    """Score given translations or texts by the model's probabilities.
+    """Score given translations, labels or texts by the model's probabilities.
 
     This is forced decoding. The log-probability is the sum of natural logarithms over the tokens
     and the end of sentence. The score is the log-probability after the penalties; --n-best-file
     ranks by it. Probabilities are among all target tokens, whether MODEL has a shortlist or not.
 
     A language model scores the lines of --source themselves: their log-probability, and with tsv or
-    jsonl their bits per byte, by which sort finds the oddest lines.
+    jsonl their bits per byte, by which sort finds the oddest lines. A classifier scores the label
+    in --target-file of each text or image: the least probable ones may well be wrong. --images has
+    labels of its own, of a folder's names or in a file.
 
     Examples:
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr
         tformer score runs/quickstart -i a.en --n-best-file a.nbest > reranked.nbest
         tformer score runs/names -i names.txt --format tsv
+        tformer score runs/ratings -i test.txt --target-file test.label --format tsv
+        tformer score runs/shapes --images shapes/test.images.idx
     """
+    pictures.check(has_texts=pairs.source is not None)
+    from tformer_cli.workflows.classify import is_classifier, reads_images
     from tformer_cli.workflows.opening.generator import is_language_model
 
-    if is_language_model(model):
+    if pictures.images is not None and not reads_images(model):
+        raise UsageError("--images: MODEL reads texts; omit it")
+    is_of_texts = is_language_model(model)
+    if is_of_texts or is_classifier(model):
         of_translations = {
-            "--target-file": pairs.target_file,
             "--n-best-file": pairs.n_best_file,
             "--source-language": source_language,
             "--target-language": target_language,
@@ -139,12 +153,17 @@ def score(
             "--length-normalization": length_normalization,
             "--coverage-penalty": coverage_penalty,
         }
-        from tformer_cli.cli.commands.score_texts import score_texts
-
         machine = (device, precision, adapter, threads)
-        score_texts(model, pairs, of_translations, machine, quiet=quiet)
+        if is_of_texts:
+            from tformer_cli.cli.commands.score_texts import score_texts
+
+            score_texts(model, pairs, of_translations, machine, quiet=quiet)
+        else:
+            from tformer_cli.cli.commands.score_labels import score_labels
+
+            score_labels(model, pairs, pictures, of_translations, machine, quiet=quiet)
         return
-    check_model(model, ("translate", "language-model"))
+    check_model(model, ("translate", "language-model", "classify", "image"))
     files = pairs.files()
     check_stdin_is_read_once(files)
     counts = LineCounts()

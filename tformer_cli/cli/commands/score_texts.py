@@ -37,7 +37,9 @@ def score_texts(
     Raises:
         UsageError: if one of those options is given.
     """
-    for name, value in of_translations.items():
+    if pairs.source is None:
+        raise UsageError("--source: is missing; name the file of the texts")
+    for name, value in {"--target-file": pairs.target_file, **of_translations}.items():
         if value is not None:
             raise UsageError(f"{name}: MODEL is a language model, without a source; omit it")
     counts = LineCounts()

@@ -8,8 +8,8 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.commands.image_options import ImageOptions
 from tformer_cli.cli.completion import complete_heads
+from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
 from tformer_cli.cli.inspection.options import (
     OpeningArguments,

@@ -1,0 +1,104 @@
+"""`tformer score` of classifiers: the log-probability of the label of each text or image."""
+
+import json
+import math
+
+import pytest
+
+from tests.cli.commands.test_classify import output_of, run
+
+LINES = ["Two dogs run.", "", "A man sleeps.", "dog " * 60, "the \u2028 end"]
+GIVEN = ["good", "", " fair", "no\tgood", "good"]
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, lines in (("texts", LINES), ("labels", GIVEN)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return ["-i", tmp_path / "texts", "--target-file", tmp_path / "labels"]
+
+
+def records_of(*arguments):
+    shown = output_of("score", *arguments, "-q", "--format", "jsonl")
+    return [json.loads(line) for line in shown.removesuffix("\n").split("\n")]
+
+
+def test_a_score_a_line_in_every_format(classifier, files):
+    done = run("score", classifier, *files, "-q")
+    assert done.exit_code == 0, done.stderr
+    assert "1 line longer than the model takes; truncated" in done.stderr
+    records = records_of(classifier, *files)
+    labelled = output_of("classify", classifier, *files[:2], "-q", "--format", "jsonl", "--top", 0)
+    expected = [json.loads(line) for line in labelled.removesuffix("\n").split("\n")]
+    for record, other, label in zip(records, expected, GIVEN, strict=True):
+        assert (record["index"], record["text"]) == (other["index"], other["text"])
+        assert (record["label"], record["predicted"]) == (label.strip(), other["label"])
+        assert record.get("truncated") == other.get("truncated")
+        if record["text"]:
+            share = other["probabilities"][label.strip()]
+            assert record["log_probability"] == pytest.approx(math.log(share))
+    assert records[1]["log_probability"] is None
+    values = [record["log_probability"] for record in records]
+    plain = done.stdout.removesuffix("\n").split("\n")
+    assert plain == ["" if value is None else f"{value:.6f}" for value in values]
+    table = output_of("score", classifier, *files, "-q", "--format", "tsv")
+    rows = [row.split("\t") for row in table.removesuffix("\n").split("\n")]
+    assert [row[3] for row in rows] == plain
+    assert [row[2] for row in rows] == ["good", "", "fair", "no good", "good"]
+
+
+def test_their_mean_is_the_loss_of_evaluate(classifier, tmp_path):
+    texts, labels = tmp_path / "texts", tmp_path / "labels"
+    texts.write_text("Two dogs run.\nA man sleeps.\nthe end\n")
+    labels.write_text("good\nfair\ngood\n")
+    values = [
+        r["log_probability"] for r in records_of(classifier, "-i", texts, "--target-file", labels)
+    ]
+    evaluated = output_of(
+        "evaluate", classifier, "-i", texts, "--reference", labels, "--format", "json", "-q"
+    )
+    assert json.loads(evaluated)["loss"] == pytest.approx(-sum(values) / 3)
+    stdin = output_of(
+        "score", classifier, "-i", "-", "--target-file", labels, "-q", stdin=texts.read_bytes()
+    )
+    assert [float(line) for line in stdin.splitlines()] == pytest.approx(values, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"-i": "texts"},
+            "--target-file: is missing; MODEL is a classifier, so name the file of the labels",
+        ),
+        (
+            {"--target-file": "labels"},
+            "--source: is missing; MODEL is a classifier, so name the file of the texts",
+        ),
+        ({"-i": "texts", "--n-best-file": "labels"}, "--n-best-file: MODEL is a classifier; omit"),
+        ({"-i": "texts", "--length-penalty": "1"}, "--length-penalty: MODEL is a classifier; omit"),
+        ({"-i": "texts", "--images": "."}, "--images: the input is named already"),
+        ({"--images": "."}, "--images: MODEL reads texts; omit it"),
+        ({"-i": "texts", "--target-file": "wrong"}, 'line 3: "bad" is none of the labels of '),
+        ({"-i": "texts", "--target-file": "short"}, "--target-file: has no line 3"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_two(
+    classifier, files, options, message, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wrong").write_text("good\n\nbad\ngood\ngood\n")
+    (tmp_path / "short").write_text("good\n\n")
+    given = [part for pair in options.items() for part in pair]
+    done = run("score", classifier, *given, "-o", "result", "-q")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "result").exists()
+
+
+def test_other_models_say_what_is_missing(model, language_model):
+    for path, what in ((model, "the sources"), (language_model, "the texts")):
+        done = run("score", path)
+        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+        assert f"--source: is missing; name the file of {what}" in done.stderr

@@ -1,0 +1,101 @@
+"""Scoring given labels with a classifier: how probable each is, so that wrong ones can be found."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tformer_cli.decoding.formats import TSV_ENDS
+from tformer_cli.errors import DataError
+from tformer_cli.workflows.opening.encoder import usual_buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tformer_cli.workflows.classify import OpenedClassifier
+    from tformer_cli.workflows.score import ScoreFormat
+
+_LEAST = 1e-300
+"""Smallest probability: its logarithm is still a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredLabel:
+    """A text, or the name of an image, and the log-probability of a label that it was given."""
+
+    index: int
+    """Number of the line, from 0."""
+    text: str
+    label: str
+    """The given one."""
+    log_probability: float | None
+    """ln p of it; None for a blank text."""
+    predicted: str
+    """The most probable label; empty for a blank text."""
+    is_truncated: bool
+    """True if the text was longer than the model takes; its end was cut off."""
+
+
+def score_label_pairs(
+    opened: OpenedClassifier, pairs: Iterable[tuple[str, str]]
+) -> Iterator[ScoredLabel]:
+    """Scores a label of each text or image, some at a time.
+
+    Args:
+        opened: from `open_classifier`.
+        pairs: texts or names of images, with a label each; a blank text has none.
+
+    Raises:
+        DataError: naming the line whose label is none of the model's, or whose image cannot be
+            read.
+    """
+    known = opened.directory.info.labels
+    remaining, first = iter(pairs), 0
+    while buffer := list(islice(remaining, usual_buffer(opened.directory))):
+        given = [label.strip() for _, label in buffer]
+        for number, ((text, _), label) in enumerate(zip(buffer, given, strict=True), first + 1):
+            if text.strip() and label not in known:
+                raise DataError(
+                    f'line {number}: "{label}" is none of the labels of {opened.directory.path}; '
+                    "correct it, or remove the line from both"
+                )
+        labelled = opened.label([text for text, _ in buffer], first_index=first)
+        for one, label in zip(labelled, given, strict=True):
+            share = dict(one.labels).get(label)
+            log_probability = None if share is None else math.log(max(share, _LEAST))
+            yield ScoredLabel(
+                one.index, one.text, label, log_probability, one.label, one.is_truncated
+            )
+        first += len(buffer)
+
+
+def format_label_score(scored: ScoredLabel, output_format: ScoreFormat) -> str:
+    """Writes a scored label as a line, without its end.
+
+    Args:
+        scored: the label and its text.
+        output_format: "text": the log-probability, nothing for a blank text; "tsv": index, text,
+            label, log-probability, the most probable label; "jsonl": an object.
+    """
+    value = scored.log_probability
+    shown = "" if value is None else f"{value:.6f}"
+    if output_format == "text":
+        return shown
+    if output_format == "tsv":
+        text, label, predicted = (
+            one.translate(TSV_ENDS) for one in (scored.text, scored.label, scored.predicted)
+        )
+        return "\t".join((str(scored.index), text, label, shown, predicted))
+    record: dict[str, Any] = {
+        "index": scored.index,
+        "text": scored.text,
+        "label": scored.label,
+        "log_probability": value,
+        "predicted": scored.predicted or None,
+    }
+    if scored.is_truncated:
+        record["truncated"] = True
+    return json.dumps(record, ensure_ascii=False)
