@@ -18,6 +18,7 @@ from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
+from tformer_cli.training import speed
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
@@ -46,6 +47,15 @@ def no_waits_for_the_disk():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # fails as the call does for what is not open
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def a_glance_at_the_hardware():
+    """A training measures its machine for 0.2 s, as long as ten steps of a tiny model take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "_ALL_SECONDS", 0.0)  # each product once
+        patch.setattr(speed, "_PRODUCT_SECONDS", 0.0002)
         yield
 
 

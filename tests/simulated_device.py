@@ -4,16 +4,17 @@ What no GPU is needed to see is seen with it: that nothing of one device meets a
 and where the host waits for the device. It is a backend of torch's for the whole process, so it is
 for programs of their own:
 
-    python tests/simulated_device.py WAITS.json translate MODEL -i FILE --device cuda
+    echo '[["translate", "MODEL", "-i", "FILE", "--device", "cuda"]]' |
+        python tests/simulated_device.py
 
-runs `tformer`, whose "cuda" is this device, and writes down [what, where, how often] was waited.
+runs commands of `tformer`, whose "cuda" is this device, and prints of each its exit status, its
+standard output and error, and [what, where, how often] was waited.
 """
 
 import json
 import sys
 import traceback
 from collections import Counter
-from pathlib import Path
 
 import torch
 from torch.utils import backend_registration
@@ -139,13 +140,16 @@ def prepare():
 DEVICE = torch.device("privateuseone", 0)
 
 if __name__ == "__main__":
-    waits = Path(sys.argv.pop(1))
     prepare()
-    from tformer_cli.cli.app import main
+    from typer.testing import CliRunner
 
-    try:
+    from tformer_cli.cli.app import app
+
+    ended = []
+    for command in json.load(sys.stdin):
+        WAITS.clear()
         with Simulation():
-            main()
-    finally:
-        found = [[*key, n] for key, n in WAITS.most_common()]
-        waits.write_text(json.dumps(found), encoding="utf-8")
+            done = CliRunner().invoke(app, command)
+        waits = [[*key, n] for key, n in WAITS.most_common()]
+        ended.append([done.exit_code, done.stdout, done.stderr, waits])
+    sys.stdout.write(json.dumps(ended))

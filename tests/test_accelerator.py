@@ -32,12 +32,12 @@ valid = [{ built_in = "valid", pairs = 20 }]
 [training]
 precision = "float32"
 tokens_per_batch = 400
-max_steps = 12
+max_steps = 8
 warmup_steps = 4
-report_every = 6
-checkpoint_every = 6
+report_every = 4
+checkpoint_every = 4
 [validation]
-every = 12
+every = 8
 max_sentences = 2
 [decoding]
 max_length = 8
@@ -47,17 +47,21 @@ LINES = "Is the boy calm?\nThe glove was old.\nA bear.\n"
 REPORTS = 2
 
 
+SEARCHED = ("translate", "run", "-i", "lines", "--max-length", "6", "--beam-size", "3")
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Runs `tformer` on the device; returns its output and where the host waited."""
+    """Runs commands in a process with the device; of each, its output and where it waited."""
     directory = tmp_path_factory.mktemp("elsewhere")
     (directory / "recipe.toml").write_text(RECIPE)
     (directory / "lines").write_text(LINES)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROGRAM.parents[1])}
 
-    def ran(*arguments, device="cuda"):
+    def ran(*commands):
         done = subprocess.run(
-            [sys.executable, PROGRAM, "waits.json", *arguments, "--device", device],
+            [sys.executable, PROGRAM],
+            input=json.dumps(commands),
             cwd=directory,
             env=environment,
             capture_output=True,
@@ -65,16 +69,31 @@ def run(tmp_path_factory):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        waits = json.loads((directory / "waits.json").read_text())
-        return done.stdout, {(what, where): n for what, where, n in waits}
+        found = []
+        for status, out, err, waits in json.loads(done.stdout):
+            assert status == 0, err
+            found.append((out, {(what, where): n for what, where, n in waits}))
+        return found
 
     return ran
 
 
+def there(*arguments):
+    return (*arguments, "--device", "cuda")
+
+
+def here(*arguments):
+    return (*arguments, "--device", "cpu")
+
+
 @pytest.fixture(scope="module")
-def trained(run):
-    """Where the host waited while a model was trained."""
-    return run("train", "recipe.toml", "-o", "run")[1]
+def ended(run):
+    """A training, and a continuous and another translation by its model."""
+    return run(
+        there("train", "recipe.toml", "-o", "run"),
+        there(*SEARCHED, "--engine", "continuous"),
+        here(*SEARCHED),
+    )
 
 
 NUMBER = r"-?\d+\.\d+"
@@ -97,8 +116,8 @@ def without_pace(waits):
     return [n for (_, where), n in waits.items() if where not in of_pace]
 
 
-def test_a_training_waits_for_the_device_at_reports_alone(trained):
-    waits = in_folder(trained, "training/", "model/", "fast/native/")
+def test_a_training_waits_for_the_device_at_reports_alone(ended):
+    waits = in_folder(ended[0][1], "training/", "model/", "fast/native/")
     assert waits  # the losses that are reported
     assert max(without_pace(waits)) <= REPORTS, waits
 
@@ -120,9 +139,9 @@ def test_a_training_waits_for_the_device_at_reports_alone(trained):
         },
     ],
 )
-def test_so_do_other_trainings(run, trained, changes):
+def test_so_do_other_trainings(run, changes):
     sets = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
-    waits = run("train", "recipe.toml", "-o", "-".join(changes), *sets)[1]
+    ((_, waits),) = run(there("train", "recipe.toml", "-o", "-".join(changes), *sets))
     # what is looked at: losses at reports, and the average where it is judged
     within = in_folder(waits, "training/", "model/", "fast/native/")
     assert max(without_pace(within)) <= REPORTS + 2
@@ -139,19 +158,19 @@ def test_so_do_other_trainings(run, trained, changes):
         ("--no-repeat-ngram", "2", "--coverage-penalty", "0.2", "--ban", "an"),
     ],
 )
-def test_translations_are_those_of_the_cpu(run, trained, options):
+def test_translations_are_those_of_the_cpu(run, ended, options):
     arguments = ("translate", "run", "-i", "lines", "--max-length", "6", *options)
-    ours, our_numbers = words_and_numbers(run(*arguments)[0])
-    theirs, their_numbers = words_and_numbers(run(*arguments, device="cpu")[0])
+    (ours, _), (theirs, _) = run(there(*arguments), here(*arguments))
+    ours, our_numbers = words_and_numbers(ours)
+    theirs, their_numbers = words_and_numbers(theirs)
     assert ours == theirs
     assert our_numbers == pytest.approx(their_numbers, rel=1e-5, abs=1e-4)
 
 
-def test_no_step_of_a_continuous_translation_waits(run, trained):
+def test_no_step_of_a_continuous_translation_waits(ended):
     """But for copies of what is done and found to the host, asynchronous ones on a GPU."""
-    arguments = ("translate", "run", "-i", "lines", "--max-length", "6", "--beam-size", "3")
-    translations, waits = run(*arguments, "--engine", "continuous")
-    assert translations == run(*arguments, device="cpu")[0]
+    _, (translations, waits), (expected, _) = ended
+    assert translations == expected
     waits = in_folder(waits, "decoding/", "fast/continuous/", "model/")
     assert {what for what, _ in waits} == {"copy_"}
     assert len(waits) == 1
@@ -167,5 +186,6 @@ def test_no_step_of_a_continuous_translation_waits(run, trained):
         ("inspect-align", "run", "--source", "lines", "--target-file", "lines"),
     ],
 )
-def test_other_commands_compute_there(run, trained, arguments):
-    assert run(*arguments)[0]
+def test_other_commands_compute_there(run, ended, arguments):
+    ((text, _),) = run(there(*arguments))
+    assert text

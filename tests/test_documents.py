@@ -225,8 +225,7 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 @pytest.fixture(scope="session")
 def shell():
-    # without the kernels, which take half a minute to compile
-    with ExampleShell({**SCREEN, "TFORMER_NATIVE": "0"}) as shell:
+    with ExampleShell(SCREEN) as shell:
         yield shell
 
 
@@ -330,20 +329,17 @@ def test_the_examples_run(document, shell, desk, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not REAL_RUN, reason="TFORMER_QUICKSTART_RUN names no run")
 @pytest.mark.parametrize("document", PAGES, ids=name_of)
-def test_the_outputs_are_those_of_the_quickstart(document, desk, tmp_path):
+def test_the_outputs_are_those_of_the_quickstart(document, shell, desk, tmp_path):
     directory = shutil.copytree(desk, tmp_path / "desk")
     for old in (directory / "runs/quickstart", directory / "runs/early"):
         shutil.rmtree(old)
         shutil.copytree(REAL_RUN, old)
-    with ExampleShell(SCREEN) as shell:  # with the kernels, as a reader has them
-        setup = (
-            "rm -r corpus; tformer make-corpus corpus -q; tformer translate runs/early -q Hello."
-        )
-        status, screen = shell.run(setup, directory)
-        assert status == 0, screen
-        lines = run_examples(
-            document, shell, directory, lambda marks: "quickstart" in marks, writes=WRITES
-        )
+    setup = "rm -r corpus; tformer make-corpus corpus -q; tformer translate runs/early -q Hello."
+    status, screen = shell.run(setup, directory)
+    assert status == 0, screen
+    lines = run_examples(
+        document, shell, directory, lambda marks: "quickstart" in marks, writes=WRITES
+    )
     if WRITES:
         document.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -49,68 +49,65 @@ print(json.dumps([(one.exit_code, one.stdout, one.stderr) for one in results]))
 
 
 @pytest.fixture(scope="module")
-def without(tmp_path_factory):
-    """Runs commands in a copy of the package that lacks the folder; gives what each printed."""
+def folder(tmp_path_factory):
+    """A copy of the package that lacks the folder, and a recipe."""
     folder = tmp_path_factory.mktemp("without")
-    ignored = shutil.ignore_patterns("fast", "__pycache__")
-    shutil.copytree(PACKAGE, folder / "tformer_cli", ignore=ignored)
+    shutil.copytree(PACKAGE, folder / "tformer_cli", ignore=shutil.ignore_patterns("fast"))
     assert not (folder / "tformer_cli" / "fast").exists()
     (folder / "recipe.toml").write_text(RECIPE.replace("CACHE", str(folder / "cache")))
-    environment = {**os.environ, "PYTHONPATH": str(folder), "NO_COLOR": "1"}
+    return folder
 
-    def run(*commands):
-        done = subprocess.run(
-            [sys.executable, "-c", f"COMMANDS = {commands!r}\n{SCRIPT}"],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return [tuple(result) for result in json.loads(done.stdout)]
 
-    run.folder = folder
-    return run
+TEXT = "A dog sleeps."
 
 
 @pytest.fixture(scope="module")
-def trained(without):
-    ((status, _, err),) = without(("train", "recipe.toml", "-o", "run", "--threads", "1"))
-    assert status == 0, err
-    return without.folder / "run", err
-
-
-def test_it_trains_and_says_that_it_is_slower(trained):
-    run, told = trained
-    assert "training without compiled kernels, which is slower: tformer_cli/fast is missing" in told
-    assert (run / "model.safetensors").is_file()
-
-
-def test_it_translates_and_inspects_and_refuses_what_is_only_fast(without, trained):
-    text = "A dog sleeps."
-    ordinary, sharp, heads, step, integers, engine = without(
-        ("translate", "run", text),
-        ("translate", "run", text, "--beam-size", "1", "--format", "jsonl"),
-        ("inspect-heads", "run", text, "--format", "jsonl", "--weights"),
-        ("inspect-step", "run", text, "--head", "dec.0.1", "--token", "0", "--format", "text"),
-        ("translate", "run", text, "--precision", "int8"),
-        ("translate", "run", text, "--engine", "compiled"),
+def done(folder):
+    """What commands print there, each (status, stdout, stderr), all in one process."""
+    commands = {
+        "train": ("train", "recipe.toml", "-o", "run", "--threads", "1"),
+        "translate": ("translate", "run", TEXT),
+        "greedy": ("translate", "run", TEXT, "--beam-size", "1", "--format", "jsonl"),
+        "heads": ("inspect-heads", "run", TEXT, "--format", "jsonl", "--weights"),
+        "step": ("inspect-step", "run", TEXT, "--head", "dec.0.1", "--token", "0", "--format=text"),
+        "integers": ("translate", "run", TEXT, "--precision", "int8"),
+        "engine": ("translate", "run", TEXT, "--engine", "compiled"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", f"COMMANDS = {list(commands.values())!r}\n{SCRIPT}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    assert [each[0] for each in (ordinary, sharp, heads, step)] == [0, 0, 0, 0]
-    assert '"translation"' in sharp[1]
-    assert '"weights"' in heads[1]
-    assert "√d_k" in step[1]
-    for status, out, err in (integers, engine):
+    assert done.returncode == 0, done.stderr
+    return dict(zip(commands, map(tuple, json.loads(done.stdout)), strict=True))
+
+
+def test_it_trains_and_says_that_it_is_slower(folder, done):
+    status, _, told = done["train"]
+    assert status == 0, told
+    assert "training without compiled kernels, which is slower: tformer_cli/fast is missing" in told
+    assert (folder / "run" / "model.safetensors").is_file()
+
+
+def test_it_translates_and_inspects_and_refuses_what_is_only_fast(folder, done):
+    assert [done[name][0] for name in ("translate", "greedy", "heads", "step")] == [0, 0, 0, 0]
+    assert '"translation"' in done["greedy"][1]
+    assert '"weights"' in done["heads"][1]
+    assert "√d_k" in done["step"][1]
+    for name in ("integers", "engine"):
+        status, out, err = done[name]
         assert (status, out) == (2, "")
         assert "needs tformer_cli/fast, which is missing" in err
     # the whole program, with or without its kernels, translates to the same line
     from tformer_cli.workflows.opening.translator import open_translator
 
     torch.set_num_threads(1)
-    translator = open_translator(trained[0], device="cpu").translator
-    assert ordinary[1] == f"{translator.translate([text])[0].hypotheses[0].text}\n"
+    translator = open_translator(folder / "run", device="cpu").translator
+    assert done["translate"][1] == f"{translator.translate([TEXT])[0].hypotheses[0].text}\n"
 
 
 def imports_of(tree):

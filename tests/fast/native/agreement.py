@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.native.weights import ACTIVATIONS, POSITIONS
@@ -165,10 +166,12 @@ def _check_model(library: ctypes.CDLL, model: Transformer, number: int, toleranc
         )
         if [len(hypotheses) for hypotheses in found] != [beam_size] * len(sources):
             raise Mismatch(f"model {number}: hypotheses are missing")
-        for source, hypotheses in zip(sources, found, strict=True):
-            for tokens, _, _, steps, _ in hypotheses:
-                is_greedy = beam_size == 1
-                _compare(model, number, tolerance, source, tokens, steps, is_greedy=is_greedy)
+        rows = [
+            (source, tokens, steps)
+            for source, hypotheses in zip(sources, found, strict=True)
+            for tokens, _, _, steps, _ in hypotheses
+        ]
+        _compare(model, number, tolerance, rows, is_greedy=beam_size == 1)
 
 
 @torch.inference_mode()
@@ -176,25 +179,28 @@ def _compare(
     model: Transformer,
     number: int,
     tolerance: float,
-    source: Sequence[int],
-    tokens: Sequence[int],
-    steps: Sequence[float],
+    rows: Sequence[tuple[Sequence[int], Sequence[int], Sequence[float]]],
     *,
     is_greedy: bool,
 ) -> None:
-    sources = torch.tensor([[*source, EOS_ID]])
-    logits = model(
-        sources, torch.ones_like(sources, dtype=torch.bool), torch.tensor([[BOS_ID, *tokens]])
-    )[0]
-    own = logits.log_softmax(dim=-1)
-    expected = own.gather(1, torch.tensor([[token] for token in (*tokens, EOS_ID)]))[:, 0]
-    error = (expected - torch.tensor(steps)).abs().max().item()
-    if not error <= tolerance:  # NaN, too
-        raise Mismatch(f"model {number}: a log-probability is off by {error:.1e}")
-    if is_greedy and len(tokens) < LIMIT:
-        loss = (own[:, EOS_ID:].amax(dim=1) - expected).max().item()
-        if not loss <= tolerance:
-            raise Mismatch(f"model {number}: a token is not the most probable")
+    """Compares log-probabilities of translations with those of one pass over all of them."""
+    sources = _padded([[*source, EOS_ID] for source, _, _ in rows])
+    inputs = _padded([[BOS_ID, *tokens] for _, tokens, _ in rows])
+    logits = model(sources, sources != PAD_ID, inputs)
+    for own, (_, tokens, steps) in zip(logits.log_softmax(dim=-1), rows, strict=True):
+        own = own[: len(tokens) + 1]
+        expected = own.gather(1, torch.tensor([[token] for token in (*tokens, EOS_ID)]))[:, 0]
+        error = (expected - torch.tensor(steps)).abs().max().item()
+        if not error <= tolerance:  # NaN, too
+            raise Mismatch(f"model {number}: a log-probability is off by {error:.1e}")
+        if is_greedy and len(tokens) < LIMIT:
+            loss = (own[:, EOS_ID:].amax(dim=1) - expected).max().item()
+            if not loss <= tolerance:
+                raise Mismatch(f"model {number}: a token is not the most probable")
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=PAD_ID)
 
 
 def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:

@@ -97,7 +97,9 @@ def test_other_flags_have_another_digest(sources, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [level.name for level in levels_of(module.platform.machine())])
-def test_the_kernels_of_each_level_agree_with_torch(library_of, name):
+def test_the_kernels_of_each_level_agree_with_torch(kernels, library_of, name):
+    if kernels._name == str(library_path(name)):
+        pytest.skip("these are the kernels in use")
     check_library(library_of(name))
 
 
