@@ -135,3 +135,20 @@ def test_a_tokenizer_alone_is_recognized(here, name):
     assert refused(here / "pieces").startswith("pieces: holds a tokenizer without a model; name a")
     message = refused(here / "pieces" / name)
     assert message.startswith(f"pieces/{name}: is a tokenizer without a model; name a")
+
+
+def test_a_part_of_a_foreign_model_says_what_is_missing(here):
+    (here / "config.json").write_text("{}")
+    assert refused(here / "config.json") == (
+        "config.json: is the settings of a model alone; put its weights beside it, and name the "
+        "directory"
+    )
+    (here / "config.json").unlink()
+    (here / "model.safetensors").write_text("")
+    assert refused(here / "model.safetensors") == (
+        "model.safetensors: is weights alone; put config.json of their model beside them, and name "
+        "the directory"
+    )
+    assert refused(here) == (
+        ".: holds weights without config.json, which says of what model; put it beside them"
+    )

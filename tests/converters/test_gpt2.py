@@ -200,7 +200,7 @@ def test_checkpoints_of_nano_gpt(tmp_path, options):
     ("setting", "message"),
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = true"),
-        ({"n_embd": "x"}, "n_embd is not a whole number"),
+        ({"n_embd": "x"}, r'n_embd is not a whole number \(found "x"\)'),
         ({"activation_function": "mish"}, 'activation_function = "mish" is not supported'),
     ],
 )
@@ -235,6 +235,25 @@ def test_a_damaged_meta_pkl_is_one_line(tmp_path, content):
     (tmp_path / "meta.pkl").write_bytes(content)
     with pytest.raises(ArtifactError, match="prepare the data again"):
         import_model(str(tmp_path / "ckpt.pt"), tmp_path / "ours")
+
+
+def test_another_programs_checkpoint_is_said_to_be_that(tmp_path):
+    nano_gpt(tmp_path / "ckpt.pt")
+    checkpoint = torch.load(tmp_path / "ckpt.pt", weights_only=True)
+    torch.save({**checkpoint, "model_args": {"num_heads": 3, "dim": 4}}, tmp_path / "ckpt.pt")
+    with pytest.raises(ArtifactError) as refused:
+        import_model(str(tmp_path / "ckpt.pt"), tmp_path / "ours")
+    assert str(refused.value) == (
+        f"{tmp_path / 'ckpt.pt'}: its model_args are dim, num_heads, not block_size, n_embd, "
+        "n_head, n_layer, so it is of another program; checkpoints of nanoGPT and minGPT are read, "
+        "and Hugging Face's directories"
+    )
+
+
+def test_a_file_of_a_directory_names_the_model(directory, tmp_path):
+    path, *_ = directory()
+    named = import_model(str(path / "model.safetensors"), None)
+    assert named.kind == import_model(str(path), None).kind
 
 
 @pytest.mark.parametrize("text", ["", '{"pieces": [], "merges": 3}', '{"pieces": ["a"]}'])

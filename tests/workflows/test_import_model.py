@@ -173,11 +173,18 @@ def test_the_output_must_be_named(source):
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("none", "no such file or directory"), (".", "config.json is missing"), ("a", "is a file")],
+    [
+        ("none", "no such file or directory"),
+        (".", "config.json is missing"),
+        ("a", "is a file"),
+        ("b/a.bin", "is a model of PyTorch"),
+    ],
 )
 def test_what_is_no_model_is_refused(tmp_path, monkeypatch, path, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a").write_text("text")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.bin").write_bytes(b"whatever others keep in such files")
     with pytest.raises(ArtifactError, match=said):
         import_model(path, None)
 

@@ -94,6 +94,8 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
         return f"is not a model but holds some; name one of them: {shown}{more}"
     if any((path / name).is_file() for name in TOKENIZERS):
         return f"holds a tokenizer without a model; {OF_TOKENIZERS}"
+    if any(path.glob("*.safetensors")):
+        return "holds weights without config.json, which says of what model; put it beside them"
     return "config.json is missing; name a tformer model directory"
 
 
@@ -123,6 +125,12 @@ def _file(path: Path) -> str:
         return f"is a file of a model; name its directory {path.parent}"
     if path.name in TOKENIZERS:
         return f"is a tokenizer without a model; {OF_TOKENIZERS}"
+    if path.name == "config.json":
+        return "is the settings of a model alone; put its weights beside it, and name the directory"
+    if path.suffix == ".safetensors":
+        return (
+            "is weights alone; put config.json of their model beside them, and name the directory"
+        )
     owner = _owner_of(path)
     if owner:
         return f"is a model of {owner}; {NOT_READ}"

@@ -128,5 +128,8 @@ def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:20])
     if type(value) is not int or value < 0:
-        raise ArtifactError(f"{path}: {name} is not a whole number; use this model's own settings")
+        found = shown(value) if name in settings else "nothing"
+        raise ArtifactError(
+            f"{path}: {name} is not a whole number (found {found}); use this model's own settings"
+        )
     return value

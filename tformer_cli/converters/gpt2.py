@@ -100,6 +100,8 @@ END = "<|endoftext|>"
 _TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 _IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)")
 _COMPILED = "_orig_mod."
+MODEL_ARGS = ("block_size", "n_embd", "n_head", "n_layer")
+"""Settings of nanoGPT's checkpoints that are needed."""
 NANO_EPSILON = 1e-5
 """Of the norms of nanoGPT and minGPT."""
 
@@ -230,6 +232,12 @@ def convert(source: NanoGptSource) -> ForeignModel:
         ArtifactError: if it is damaged, incomplete, or has what tformer has not.
     """
     path, settings = source.path, source.settings
+    if not settings.keys() & set(MODEL_ARGS):
+        names = ", ".join(sorted(map(str, settings))[:8]) or "empty"
+        raise ArtifactError(
+            f"{path}: its model_args are {names}, not {', '.join(MODEL_ARGS)}, so it is of another "
+            "program; checkpoints of nanoGPT and minGPT are read, and Hugging Face's directories"
+        )
     width = number(path, settings, "n_embd")
     vocabulary = _read_vocabulary(path.parent)
     return converted(

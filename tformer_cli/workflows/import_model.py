@@ -172,25 +172,14 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     Raises:
         ArtifactError: if a file that tells the kind is damaged.
     """
-    from tformer_cli.converters import argos, bert, checkpoints, eole, gpt2, llama, peft, vit
+    from tformer_cli.converters import argos, checkpoints, eole, llama, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
-    from tformer_cli.converters.hugging_face import importing as hugging_face
     from tformer_cli.converters.marian import importing as marian
     from tformer_cli.converters.marian.source import find_source
-    from tformer_cli.converters.t5 import importing as t5
 
-    if path.is_dir() and hugging_face.is_hugging_face(path):
-        return lambda _: hugging_face.convert(path)
-    if path.is_dir() and bert.is_bert(path):
-        return lambda _: bert.convert(path)
-    if path.is_dir() and vit.is_vit(path):
-        return lambda _: vit.convert(path)
-    if path.is_dir() and gpt2.is_gpt2(path):
-        return lambda _: gpt2.convert_directory(path)
-    if path.is_dir() and llama.is_llama(path):
-        return lambda _: llama.convert_directory(path)
-    if path.is_dir() and t5.is_t5(path):
-        return lambda _: t5.convert(path)
+    family = _family_of(path)
+    if family is not None:
+        return lambda _: family(path)
     shape = llama.find_file(path)
     if shape is not None:
         return lambda _: llama.convert_file(path, shape)
@@ -210,6 +199,24 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
         return lambda weights: marian.convert(source, weights)
     checkpoint = checkpoints.find_checkpoint(path)
     return None if checkpoint is None else lambda _: checkpoint()
+
+
+def _family_of(path: Path) -> "Callable[[Path], ForeignModel] | None":
+    """Finds what converts a directory of Hugging Face, by its config.json."""
+    from tformer_cli.converters import bert, gpt2, llama, vit
+    from tformer_cli.converters.hugging_face import importing as hugging_face
+    from tformer_cli.converters.t5 import importing as t5
+
+    families = (
+        (hugging_face.is_hugging_face, hugging_face.convert),
+        (bert.is_bert, bert.convert),
+        (vit.is_vit, vit.convert),
+        (gpt2.is_gpt2, gpt2.convert_directory),
+        (llama.is_llama, llama.convert_directory),
+        (t5.is_t5, t5.convert),
+    )
+    found = (convert for is_one, convert in families if is_one(path))
+    return next(found, None) if path.is_dir() else None
 
 
 def _base_of(adapter: "StoredAdapter") -> "ForeignModel":
@@ -402,11 +409,9 @@ def _downloaded(name: str) -> Path | None:
 
 def _local(source: str) -> Path:
     """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
-    from tformer_cli.converters.hugging_face.importing import is_hugging_face
-
     path = Path(source)
     if _exists(path):
-        is_part = path.suffix in PARTS and path.is_file() and is_hugging_face(path.parent)
+        is_part = path.suffix in PARTS and path.is_file() and _family_of(path.parent) is not None
         return path.parent if is_part else path
     if not _is_hub_name(path):
         raise ArtifactError(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
 from tformer_cli.converters.formats.mapped_file import MOST_DIMENSIONS, MappedFile
+from tformer_cli.files.regular_file import open_regular
 
 FLOAT32, INT8 = 0x404, 0x101
 INTEGERS = (0x4101, 0x10001)
@@ -31,6 +32,15 @@ class MarianFile:
     """Of integer matrices: real number = integer / multiplier."""
     settings: bytes
     """YAML of the model's options."""
+
+
+def is_marian_binary(path: Path) -> bool:
+    """Returns whether a file begins as Marian's do: the version in eight bytes."""
+    try:
+        with open_regular(path) as file:
+            return file.read(8) == _VERSION.to_bytes(8, "little")
+    except OSError:
+        return False
 
 
 def read_marian_binary(path: Path) -> MarianFile:

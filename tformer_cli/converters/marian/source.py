@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tformer_cli.converters.formats.marian_binary import is_marian_binary
 from tformer_cli.converters.formats.yaml_text import read_yaml
 from tformer_cli.errors import ArtifactError
 
@@ -52,6 +53,8 @@ def find_source(path: Path) -> MarianSource | None:
     if len(vocabularies) != 2:
         vocabularies = sorted(directory.glob("*.spm")) or sorted(directory.glob("*vocab*.yml"))
     if not 1 <= len(vocabularies) <= 2:
+        if models == [path] and path.suffix == ".bin" and not is_marian_binary(path):
+            return None  # many tools call their files so
         raise ArtifactError(
             f"{directory}: has no decoder.yml that names two vocabularies; add them to it"
         )
