@@ -24,6 +24,7 @@ from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.loaded_model import METHODS
 from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
@@ -119,9 +120,9 @@ def test_a_language_model_generates_as_the_workflow_does(language_model):
         expected = generate_texts(language_model, prompts, **fixed, **search)
         assert list(loaded.generate(prompts, **search)) == expected
         assert list(loaded.generate(prompts, buffer_prompts=1, **search)) == expected
-    with pytest.raises(UsageError, match="--coverage-penalty"):
+    with pytest.raises(UsageError, match=r"^coverage_penalty: "):
         loaded.generate(prompts, coverage_penalty=1.0)
-    with pytest.raises(UsageError, match="--stop: is empty"):
+    with pytest.raises(UsageError, match=r"^stops: is empty"):
         loaded.generate(prompts, stops=[""])
 
 
@@ -172,19 +173,57 @@ def test_a_model_of_another_task_says_what_it_is(model, classifier, language_mod
     labels, writes = (tformer_cli.load(one, device="cpu") for one in (classifier, language_model))
     translates = tformer_cli.load(model, device="cpu")
     for call in (labels.translate, labels.generate, labels.fill):
-        with pytest.raises(ArtifactError, match=r"is a classifier, .* `tformer classify`"):
+        with pytest.raises(
+            ArtifactError,
+            match=r"is a classifier, .* call its classify\(\), embed\(\) or heads\(\)$",
+        ):
             call(LINES)
     for call in (
         lambda lines: writes.score(lines, lines),
         *(writes.translate, writes.classify, writes.embed, writes.fill),
     ):
-        with pytest.raises(ArtifactError, match=r"is a language model, .* `tformer generate`"):
+        with pytest.raises(
+            ArtifactError, match=r"is a language model, .* call its generate\(\) or heads\(\)$"
+        ):
             call(LINES)
     for call in (translates.classify, translates.generate, translates.embed):
-        with pytest.raises(ArtifactError, match=r"is a translation model; use `tformer translate`"):
+        with pytest.raises(
+            ArtifactError, match=r"is a translation model; call its translate\(\), "
+        ):
             call(LINES)
     with pytest.raises(UsageError, match="beam_size: is not a setting of classifiers; omit it"):
         tformer_cli.load(classifier, beam_size=3)
+
+
+def test_the_methods_that_are_named_are_those_there_are(
+    model, classifier, language_model, encoder, tmp_path
+):
+    for path in (model, classifier, language_model, encoder):
+        loaded = tformer_cli.load(path, device="cpu")
+        for name in ("translate", "score", "classify", "embed", "fill", "generate", "heads"):
+            given = [["[MASK]"]] * (2 if name == "score" else 1)
+            try:
+                list(getattr(loaded, name)(*given))
+            except ArtifactError as refused:
+                named = str(refused).rpartition("call its ")[2]
+                assert f"{name}()" not in named
+            else:
+                assert f"{name}()" in METHODS[loaded._task]
+
+
+def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
+    with pytest.raises(UsageError, match=r"^precision: classifiers do not compute in int8"):
+        tformer_cli.load(classifier, precision="int8")
+    labels = tformer_cli.load(classifier, device="cpu")
+    with pytest.raises(DataError, match=r"shorten it, or too_long truncate$"):
+        list(labels.classify(["A man " * 99], too_long="error"))
+    with pytest.raises(ArtifactError, match=r"name a model directory$"):
+        tformer_cli.load(tmp_path / "nowhere")
+    words = loaded_model._python_words
+    assert words("--top-k: with `tformer export --format int8` or --stop") == (
+        "top_k: with `tformer export --format int8` or stops"
+    )
+    assert words("a---b --x 1--2 --") == "a---b --x 1--2 --"  # no options
 
 
 FORKED = """
@@ -299,7 +338,7 @@ def test_one_result_may_be_the_input_of_the_next(loaded):
 def test_wrong_arguments_are_refused_at_once(loaded, tmp_path):
     with pytest.raises(TypeError, match="lines: is one str; give a list of str"):
         loaded.translate("A man")
-    with pytest.raises(UsageError, match="--beam-size: must be"):
+    with pytest.raises(UsageError, match=r"^beam_size: must be"):
         loaded.translate(LINES, beam_size=0)
     with pytest.raises(ValueError, match="buffer_lines: must be at least 1, but is 0"):
         loaded.translate(LINES, buffer_lines=0)

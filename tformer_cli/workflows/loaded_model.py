@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from weakref import WeakSet
 
 from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config, task_kind
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.decoding.translator import BUFFER_LINES
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import ArtifactError, TformerError, UsageError
+from tformer_cli.files.cache import as_named
 from tformer_cli.wording import did_you_mean, suggestions
 from tformer_cli.workflows.classify import OpenedClassifier, open_classifier
 from tformer_cli.workflows.embed import ENCODERS, checked_pooling, embed_texts
@@ -39,7 +43,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.decoding.config import DecodingOverrides
     from tformer_cli.decoding.generator import Generation
     from tformer_cli.decoding.translator import Translation, Translator
@@ -55,6 +63,28 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.score import ScoredPair
 
 
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Lets errors name arguments where the command line has options, and what the caller named."""
+    try:
+        yield
+    except TformerError as error:
+        error.args = (_python_words(as_named(str(error))), *error.args[1:])
+        raise
+
+
+def _python_words(message: str) -> str:
+    """Writes ``--beam-size`` as ``beam_size``, but in commands, which stand in backticks."""
+    parts = message.replace(" (MODEL comes first)", "").split("`")
+    parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _argument(option: re.Match[str]) -> str:
+    return ARGUMENTS.get(option[1], option[1].replace("-", "_"))
+
+
+@_in_python()
 def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
     """Opens a model; see `tformer_cli.load`."""
     known = TranslatorOptions.__annotations__
@@ -75,6 +105,34 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
     if task in ("classify", "image"):
         return LoadedModel(open_classifier(path, **named), options)
     return LoadedModel(_open_encoder(path, named), options)
+
+
+_OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*[a-z])")
+ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops"})
+"""Arguments that are not called as the options are."""
+METHODS: Mapping[TaskKind, str] = MappingProxyType(
+    {
+        "translate": "translate(), score() or heads()",
+        "classify": "classify(), embed() or heads()",
+        "language-model": "generate() or heads()",
+        "image": "classify() or embed()",
+        "masked": "fill() or embed()",
+        "embed": "embed()",
+    }
+)
+"""Methods that a model of each task has."""
+
+
+def _given(
+    lines: Iterable[str | Path | NDArray[np.uint8]], directory: ModelDirectory
+) -> Iterator[str]:
+    """Returns the lines that were given; of images names that stand for them."""
+    if not directory.config.reads_images:
+        return given_lines(cast("Iterable[str]", lines))
+    from tformer_cli.data.images.named import name_of_image
+
+    check_lines(lines, "images")
+    return (name_of_image(image, f"images[{number}]") for number, image in enumerate(lines))
 
 
 def _open_encoder(path: Path, options: Mapping[str, Any]) -> OpenedEncoder:
@@ -160,8 +218,9 @@ class LoadedModel:
 
     def __repr__(self) -> str:
         opened = self.opened
-        return f"<{opened.directory.path}: {opened.precision} on {opened.place}>"
+        return f"<{as_named(str(opened.directory.path))}: {opened.precision} on {opened.place}>"
 
+    @_in_python()
     def translate(
         self,
         lines: Iterable[str],
@@ -197,13 +256,14 @@ class LoadedModel:
         def results() -> Iterator[Result]:
             first = 0
             while buffer := list(islice(lines, buffer_lines)):
-                with self._lock:
+                with self._lock, _in_python():
                     found = compute(buffer, first)
                 yield from found
                 first += len(buffer)
 
         return results()
 
+    @_in_python()
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[ScoredPair]:
         """Scores translations that are given, by forced decoding.
 
@@ -223,40 +283,47 @@ class LoadedModel:
     def _scores(self, opened: Opened, pairs: Iterator[tuple[str, str]]) -> Iterator[ScoredPair]:
         counts = ScoreCounts()
         while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
-            with self._lock:
+            with self._lock, _in_python():
                 found = scored_pairs(opened, buffer, counts)
             yield from found
 
+    @_in_python()
     def classify(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Path | NDArray[np.uint8]],
         *,
-        buffer_lines: int = BUFFER_LINES,
+        buffer_lines: int | None = None,
         too_long: TooLong = "truncate",
     ) -> Iterator[LabelledText]:
-        """Labels texts as they come, in order; a blank one gets no label.
+        """Labels texts or images as they come, in order; a blank one gets no label.
 
         Args:
-            lines: the texts.
-            buffer_lines: lines that are batched together; 1 answers line by line.
+            lines: the texts, or images: names as for the command, paths, or arrays (H, W) or
+                (H, W, C) of bytes.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as usual, of large images only some.
             too_long: what becomes of texts longer than the model takes.
 
         Raises:
             TypeError: if the lines are one string, or hold something else.
             ValueError: if `buffer_lines` is not positive.
             ArtifactError: if the model is no classifier.
-            DataError: while it is read, if a text is too long and `too_long` is "error".
+            DataError: while it is read, if a text is too long and `too_long` is "error", or an
+                image cannot be read.
         """
         if not isinstance(self.opened, OpenedClassifier):
             raise self._other_task()
         label = partial(self.opened.label, too_long=too_long)
         return self._computed(
-            lambda texts, first: label(texts, first_index=first), given_lines(lines), buffer_lines
+            lambda texts, first: label(texts, first_index=first),
+            _given(lines, self.opened.directory),
+            usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
         )
 
+    @_in_python()
     def embed(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Path | NDArray[np.uint8]],
         *,
         buffer_lines: int | None = None,
         pooling: Pooling | None = None,
@@ -266,7 +333,7 @@ class LoadedModel:
         """Turns texts or images into vectors as they come, in order; a blank one has none.
 
         Args:
-            lines: the texts, or names of images.
+            lines: the texts, or images as for `classify`.
             buffer_lines: lines that are batched together; 1 answers line by line; None: as many
                 as usual, of large images only some.
             pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
@@ -288,11 +355,13 @@ class LoadedModel:
         embed = partial(
             embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
         )
-        size = usual_buffer(opened.directory) if buffer_lines is None else buffer_lines
         return self._computed(
-            lambda texts, first: embed(texts, first_index=first), given_lines(lines), size
+            lambda texts, first: embed(texts, first_index=first),
+            _given(lines, opened.directory),
+            usual_buffer(opened.directory) if buffer_lines is None else buffer_lines,
         )
 
+    @_in_python()
     def fill(
         self,
         lines: Iterable[str],
@@ -324,6 +393,7 @@ class LoadedModel:
             lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
         )
 
+    @_in_python()
     def generate(
         self,
         prompts: Iterable[str] = ("",),
@@ -360,6 +430,7 @@ class LoadedModel:
             buffer_prompts,
         )
 
+    @_in_python()
     def heads(
         self,
         lines: Iterable[str],
@@ -408,7 +479,7 @@ class LoadedModel:
         self, inspector: HeadInspector, pairs: Iterator[tuple[str, str | None]]
     ) -> Iterator[HeadsRecord]:
         for index, (line, target) in enumerate(pairs):
-            with self._lock:
+            with self._lock, _in_python():
                 record = inspector.inspect_line(index, line, target)
             yield record
 
@@ -419,7 +490,9 @@ class LoadedModel:
         return self.opened
 
     def _other_task(self) -> ArtifactError:
-        return ArtifactError(f"{self.opened.directory.path}: {COMMANDS[self._task]}")
+        what = COMMANDS[self._task].partition(";")[0]
+        path = self.opened.directory.path
+        return ArtifactError(f"{as_named(str(path))}: {what}; call its {METHODS[self._task]}")
 
     @property
     def _task(self) -> TaskKind:

@@ -18,6 +18,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import DataError
 from tformer_cli.model.classifier import Classifier
 
 LABELS = ("ant", "bee", "cat", "dog", "eel")
@@ -220,3 +221,29 @@ def test_a_pooling_that_the_model_has_not_is_refused(classifier, images, tmp_pat
         done = run("embed", path, "0 " * 288, "--pooling", pooling)
         assert done.exit_code == 2
         assert f"MODEL has no class token for {pooling}; give mean" in done.stderr
+
+
+def test_python_gives_paths_and_arrays(images, photos):
+    loaded = load(images, device="cpu")
+    paths = sorted(photos.rglob("*.png"))
+    arrays = [picture("RGB", (8 + n, 12), seed=n)[0] for n in range(6)]
+    by_number = sorted(paths, key=lambda path: path.stem)
+    shown = output_of("classify", images, *by_number, "-q", "--format", "jsonl", "--top", 0)
+    expected = [json.loads(line)["probabilities"] for line in shown.splitlines()]
+    for given in (by_number, map(str, by_number), arrays, iter(arrays)):
+        found = list(loaded.classify(given))
+        assert [dict(one.labels) for one in found] == expected
+    gray = picture("L", (5, 7))[0][..., 0]
+    assert len(list(loaded.classify([gray, gray[..., None], *arrays[:1]], buffer_lines=1))) == 3
+    vectors = [one.vector.tolist() for one in loaded.embed(arrays)]
+    assert vectors == [one.vector.tolist() for one in loaded.embed(by_number)]
+    with pytest.raises(TypeError, match=r"images\[1\]: is an array \(3,\) of uint8; give a name"):
+        list(loaded.classify([gray, gray[0, :3]]))
+    with pytest.raises(TypeError, match=r"images\[0\]: is an array .* of float64; give a name"):
+        list(loaded.classify([gray / 255.0]))
+    with pytest.raises(TypeError, match=r"images\[0\]: is int; give a name"):
+        list(loaded.classify([3]))
+    with pytest.raises(TypeError, match="images: is one str"):
+        loaded.classify("a.png")
+    with pytest.raises(DataError, match=r"line 1: .* cannot be read"):
+        list(loaded.classify(["no.png"]))

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from tformer_cli.data.images.decoding import Scaling, decoded, scaled
-from tformer_cli.data.images.named import is_row, read_image
+from tformer_cli.data.images.named import is_row, name_of_image, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
@@ -42,6 +42,22 @@ def images(tmp_path):
     (tmp_path / "few.idx").write_bytes(idx_bytes(array))
     (tmp_path / "few.idx.gz").write_bytes(gzip.compress(idx_bytes(array)))
     return array
+
+
+def test_an_array_is_a_name(tmp_path):
+    for shape in ((4, 3), (4, 3, 1), (2, 5, 4)):
+        array = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+        name = name_of_image(array, "it")
+        assert np.array_equal(read_image(name, SIZE), array.reshape(*shape[:2], -1))
+    assert name_of_image(tmp_path, "it") == str(tmp_path)
+    for name, message in (
+        ("data:2x2x1;base64,AAAA", "has 3 bytes, not 4"),
+        ("data:2x2x1;base64,?", "is not base64"),
+        ("data:0x2x1;base64,", "has 0 bytes, not 0"),
+        ("data:2x2x9;base64,AAAA", "is no picture"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_image(name, SIZE)
 
 
 def test_a_picture_is_its_pixels(tmp_path):

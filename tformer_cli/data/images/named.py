@@ -5,6 +5,7 @@
 ``t10k-images.idx.gz#17``     image 17, counted from 0, of an idx file
 ``0 12 255 …``                the values of its pixels row by row, separated by commas or spaces
 ``data:image/png;base64,…``   a picture inside the name
+``data:8x6x3;base64,…``       the bytes of an array inside the name: height, width, channels
 ``shapes:test:1#17``          image 17 of the built-in shapes: split, seed and number
 ============================  ======================================================================
 """
@@ -14,6 +15,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from math import prod
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +36,7 @@ _NUMBER = r"[-+]?[\d.][-+.\deE]*"
 _ROW = re.compile(rf"\s*{_NUMBER}(?:[\s,;]+{_NUMBER})+[\s,;]*")
 _SEPARATORS = re.compile(r"[\s,;]+")
 _SHAPE = re.compile(rf"shapes:({'|'.join(shapes.SPLITS)}):(\d{{1,18}})#(\d{{1,18}})")
+_ARRAY = re.compile(r"data:(\d{1,6})x(\d{1,6})x([1-4]);base64,")
 LARGEST_PIXEL = 255
 MOST_SHOWN = 200
 """Characters of a name that messages show whole."""
@@ -66,6 +70,8 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
         return row_of_pixels(
             _SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, short_name(name)
         )
+    if array := _ARRAY.match(name):
+        return _array(name, tuple(map(int, array.groups())))
     if name.startswith(INLINE):
         return decoded(_inline(name), short_name(name))
     if built_in := _SHAPE.fullmatch(name):
@@ -150,6 +156,42 @@ def _inline(name: str) -> bytes:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
         raise DataError(f"{short_name(name)}: is not base64; check the text") from None
+
+
+def _array(name: str, size: tuple[int, ...]) -> Pixels:
+    content = np.frombuffer(_inline(name), np.uint8)
+    if content.size != prod(size) or not content.size:
+        raise DataError(
+            f"{short_name(name)}: has {content.size:,} bytes, not {prod(size):,}; check the size"
+        )
+    return content.reshape(size)
+
+
+def name_of_image(image: object, where: str) -> str:
+    """Returns the name of an image that a Python program gives.
+
+    Args:
+        image: a name, a path, or an array (H, W) or (H, W, C) of bytes.
+        where: what to call it in messages.
+
+    Raises:
+        TypeError: if it is something else.
+    """
+    if isinstance(image, str):
+        return image
+    if isinstance(image, PathLike):
+        return str(fspath(image))
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
+        what = type(image).__name__
+        if isinstance(image, np.ndarray):
+            what = f"an array {image.shape} of {image.dtype}"
+        raise TypeError(
+            f"{where}: is {what}; give a name, a path, or an array (H, W) or (H, W, C) of uint8"
+        )
+    height, width, channels = (*pixels.shape, 1)[:3]
+    content = base64.b64encode(pixels.tobytes()).decode("ascii")
+    return f"{INLINE}{height}x{width}x{channels};base64,{content}"
 
 
 def short_name(name: str) -> str:
