@@ -115,7 +115,7 @@ METHODS: Mapping[TaskKind, str] = MappingProxyType(
         "translate": "translate(), score() or heads()",
         "classify": "classify(), embed() or heads()",
         "language-model": "generate() or heads()",
-        "image": "classify() or embed()",
+        "image": "classify(), embed() or heads()",
         "masked": "fill() or embed()",
         "embed": "embed()",
     }
@@ -433,7 +433,7 @@ class LoadedModel:
     @_in_python()
     def heads(
         self,
-        lines: Iterable[str],
+        lines: Iterable[str | Path | NDArray[np.uint8]],
         *,
         targets: Iterable[str] | None = None,
         heads: Sequence[str] = (),
@@ -447,7 +447,7 @@ class LoadedModel:
         Maps are computed in float32; a model of another precision is opened in it once.
 
         Args:
-            lines: source sentences.
+            lines: source sentences, or images as for `classify`.
             targets: a target for each line, looked at instead of the model's translation.
             heads: which heads, such as "cross.last"; none means all.
             mode: "forced" or "live".
@@ -472,7 +472,7 @@ class LoadedModel:
             inspector = HeadInspector(
                 replace(opened, translator=translator), heads, mode=mode, rank=rank, weights=weights
             )
-        pairs = inspector.pairs(given_lines(lines), targets)
+        pairs = inspector.pairs(_given(lines, opened.directory), targets)
         return self._records(inspector, pairs)
 
     def _records(
