@@ -16,6 +16,8 @@ from tformer_cli.fast import native_encoder
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
 from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.fill import GapFiller
+from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
 
@@ -117,3 +119,57 @@ def test_texts_are_embedded_as_by_torch(kernels, classifier, pooling):
         np.testing.assert_allclose(one.vector, other.vector, atol=1e-5)
         assert (one.index, one.is_truncated) == (other.index, other.is_truncated)
     assert (embed_texts(opened, TEXTS[2:3], **settings)[0].vector == found[2].vector).all()
+
+
+MASKED = [
+    ("roberta", {}),
+    ("bert", {"hidden_act": "gelu_new"}),
+    ("bert", {"hidden_act": "silu", "tie_word_embeddings": False}),
+    ("distilbert", {"activation": "relu"}),
+]
+
+
+@pytest.fixture(scope="module", params=MASKED, ids=lambda param: param[0])
+def filler(request, kernels, tmp_path_factory):
+    """A masked language model with all parameters random, opened for `fill`."""
+    pytest.importorskip("transformers")
+    from tests.converters import encoders
+
+    kind, changes = request.param
+    path = tmp_path_factory.mktemp("masked")
+    encoders.write_directory(path / "a", kind, "ForMaskedLM", **changes)
+    import_model(str(path / "a"), path / "ours")
+    return GapFiller(open_encoder(path / "ours", ("masked",), device="cpu"))
+
+
+def test_gaps_are_filled_as_by_torch(filler):
+    assert filler._opened.token_head is not None
+    by_torch = GapFiller(replace(filler._opened, compiled=None))
+    texts = ["the soup was [MASK].", "[MASK] [MASK]", "no gap", "", "un[MASK] caf\u00e9 <mask>"]
+    for top in (1, 4, 0):
+        pairs = zip(filler.fill(texts, top), by_torch.fill(texts, top), strict=True)
+        for one, other in pairs:
+            assert (one.filled, len(one.gaps)) == (other.filled, len(other.gaps))
+            for gap, expected in zip(one.gaps, other.gaps, strict=True):
+                assert len(gap) == len(expected) > 0
+                shares = [candidate.probability for candidate in gap]
+                assert shares == pytest.approx([c.probability for c in expected], rel=1e-4)
+                assert shares == sorted(shares, reverse=True)
+                if top == 4:
+                    assert [c.piece for c in gap] == [c.piece for c in expected]
+
+
+def test_filling_gives_the_same_bits_whatever_is_beside_a_text_and_imports_no_torch(filler):
+    texts = ["the soup was [MASK].", "[MASK] [MASK] terrible", "a [MASK]"] * 3
+    together = filler.fill(texts, 5)
+    for text, one in zip(texts, together, strict=True):
+        assert filler.fill([text], 5)[0].gaps == one.gaps
+    code = (
+        "import sys; from tformer_cli.workflows.fill import GapFiller;"
+        "from tformer_cli.workflows.opening.encoder import open_encoder;"
+        f"opened = open_encoder({str(filler._opened.directory.path)!r}, ('masked',), device='cpu');"
+        "(one,) = GapFiller(opened).fill(['the [MASK]']);"
+        "assert one.gaps and 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,24 +1,26 @@
 """What stands on an encoder alone, for the hidden states of one text. Free of torch.
 
-The same as `model.encoder_only` and `model.classifier` compute for a batch, in float32; sums are in
-an order that depends on the text alone.
+The same as `model.encoder_only`, `model.classifier` and `model.masked` compute for a batch, in
+float32; sums are in an order that depends on the text alone.
 """
 
 from __future__ import annotations
 
+import math
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tformer_cli.model.config import ModelConfig, Pooling
+    from tformer_cli.model.config import Activation, ModelConfig, Pooling
 
     Floats = NDArray[np.float32]
+    Candidates = list[tuple[int, float]]
 
 _POOLERS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
     {"tanh": np.tanh, "relu": lambda values: np.maximum(values, np.float32(0.0))}
@@ -69,13 +71,109 @@ class LabelHead:
         vector = pooled(hidden, self._config.pooling)
         if self._config.pooler != "none":
             vector = _POOLERS[self._config.pooler](self._multiplied(vector, "pooler.weight"))
-        logits = self._multiplied(vector, "output_projection.weight").astype(np.float64)
-        shares = np.exp(logits - logits.max())
-        found: list[float] = (shares / shares.sum()).tolist()
+        found: list[float] = _softmax(self._multiplied(vector, "output_projection.weight")).tolist()
         return found
 
     def _multiplied(self, vector: Floats, name: str) -> Floats:
-        # Not `@`: what BLAS adds up in which order depends on its threads
-        product: Floats = np.einsum("nk,k->n", self._weights[name], vector)
-        bias = self._weights.get({"pooler.weight": "pooler.bias"}.get(name, "output_bias"))
-        return product if bias is None else product + bias
+        bias = {"pooler.weight": "pooler.bias"}.get(name, "output_bias")
+        return _product(self._weights[name], self._weights.get(bias), vector)
+
+
+class TokenHead:
+    """The head of a masked language model: a transformation, and a row for each token."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, NDArray[np.generic]]) -> None:
+        """Takes the head's weights, which are not copied.
+
+        Args:
+            config: of the model.
+            weights: float32 arrays by their names in a model directory.
+        """
+        self._config = config
+        parts = ("transform.weight", "transform.bias", "transform_norm.weight")
+        names = (*parts, "transform_norm.bias", "output_bias")
+        self._weights = {
+            name: np.asarray(weights[name], np.float32) for name in names if name in weights
+        }
+        own = "output_projection.weight"
+        self._rows = np.asarray(
+            weights[own if own in weights else "source_embedding.weight"], np.float32
+        )
+
+    def log_probabilities(self, hidden: Floats) -> NDArray[np.float64]:
+        """Computes ln p of every token (V) where the encoder's state is `hidden` (D)."""
+        logits = self._logits(hidden).astype(np.float64)
+        logits -= logits.max()
+        found: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+        return found
+
+    def candidates(self, hidden: Floats, top: int, never: Sequence[int] = ()) -> Candidates:
+        """Finds the most probable tokens of a gap.
+
+        Args:
+            hidden: (D) the encoder's state there.
+            top: how many; at most all.
+            never: ids that are no candidates, though they have a share of the probability.
+
+        Returns:
+            Ids with their probabilities, the most probable first; of equals the smaller id.
+        """
+        shares = _softmax(self._logits(hidden))
+        shares[list(never)] = -1.0
+        most = max(0, min(top, len(shares) - len(set(never))))
+        ids = np.sort(np.argpartition(-shares, most - 1)[:most]) if most else np.empty(0, np.intp)
+        ids = ids[np.argsort(-shares[ids], kind="stable")]
+        return list(zip(ids.tolist(), shares[ids].tolist(), strict=True))
+
+    def _logits(self, hidden: Floats) -> Floats:
+        weights, config = self._weights, self._config
+        values = _product(weights["transform.weight"], weights.get("transform.bias"), hidden)
+        values = _ACTIVATIONS[config.activation](values)
+        if config.norm_kind == "layer":
+            values = values - values.mean()
+        scale = np.sqrt((values * values).mean() + np.float32(config.norm_epsilon))
+        values = values / scale * weights["transform_norm.weight"]
+        if "transform_norm.bias" in weights:
+            values = values + weights["transform_norm.bias"]
+        return _product(self._rows, weights.get("output_bias"), values)
+
+
+def _product(matrix: Floats, bias: Floats | None, vector: Floats) -> Floats:
+    """Multiplies a vector (K) by a matrix (N, K)."""
+    # Not `@`: what BLAS adds up in which order depends on its threads
+    product: Floats = np.einsum("nk,k->n", matrix, vector)
+    return product if bias is None else product + bias
+
+
+def _softmax(logits: Floats) -> NDArray[np.float64]:
+    shares = np.exp(logits.astype(np.float64) - logits.max())
+    found: NDArray[np.float64] = shares / shares.sum()
+    return found
+
+
+def _gelu(values: Floats) -> Floats:
+    half = [0.5 * math.erfc(-value / math.sqrt(2.0)) for value in values.tolist()]
+    return values * np.array(half, np.float32)
+
+
+def _swish(values: Floats) -> Floats:
+    # x·σ(x): by tanh, which does not overflow
+    shares: Floats = np.tanh(values * np.float32(0.5)) + np.float32(1.0)
+    return values * shares * np.float32(0.5)
+
+
+def _gelu_tanh(values: Floats) -> Floats:
+    inner = values * (np.float32(1.0) + np.float32(0.044715) * values * values)
+    shares: Floats = np.tanh(inner * np.float32(math.sqrt(2.0 / math.pi))) + np.float32(1.0)
+    return values * shares * np.float32(0.5)
+
+
+_ACTIVATIONS: Mapping[Activation, Callable[[Floats], Floats]] = MappingProxyType(
+    {
+        "relu": lambda values: np.maximum(values, np.float32(0.0)),
+        "gelu": _gelu,
+        "swish": _swish,
+        "gelu-tanh": _gelu_tanh,
+    }
+)
+"""As in `model.feed_forward`."""

@@ -17,6 +17,10 @@ from tformer_cli.workflows.opening.encoder import TooLong, fitting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.decoding.pooled import Candidates
     from tformer_cli.workflows.opening.encoder import OpenedEncoder
 
 FillFormat = Literal["text", "tsv", "jsonl"]
@@ -100,20 +104,11 @@ class GapFiller:
         Raises:
             DataError: if one is too long and `too_long` is "error".
         """
-        from tformer_cli.decoding.encoding import gap_candidates
-
         parts = [self._gap.split(text) for text in texts]
         there = [number for number, one in enumerate(parts) if len(one) > 1]
         ids = [self._side.encode_gaps(part) if len(part) > 1 else [] for part in parts]
         read = fitting(self._opened.directory, ids, too_long, first_index)
-        rows = gap_candidates(
-            self._opened.directory.masked_model,
-            [read[number] for number in there],
-            self._mask,
-            top or len(self._pieces),
-            self._never,
-            precision=self._opened.precision,
-        )
+        rows = self._candidates([read[number] for number in there], top or len(self._pieces))
         found = dict(zip(there, rows, strict=True))
         results = []
         for number, text in enumerate(texts):
@@ -130,6 +125,21 @@ class GapFiller:
                 )
             )
         return results
+
+    def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
+        """Finds candidates for the gaps of each text, by the kernels if they can."""
+        compiled, head = self._opened.compiled, self._opened.token_head
+        if compiled is None or head is None:
+            from tformer_cli.decoding.encoding import gap_candidates
+
+            model, precision = self._opened.directory.masked_model, self._opened.precision
+            return gap_candidates(model, texts, self._mask, top, self._never, precision=precision)
+
+        def fill(number: int, hidden: NDArray[np.float32]) -> list[Candidates]:
+            gaps = (place for place, one in enumerate(texts[number]) if one == self._mask)
+            return [head.candidates(hidden[place], top, self._never) for place in gaps]
+
+        return compiled.each(texts, fill)
 
     def _candidate(self, number: int, probability: float) -> Candidate:
         piece = self._pieces[number]

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -77,6 +79,18 @@ def test_options_of_translations_are_refused(language_model, file, option):
     done = run("score", language_model, "-i", file, option, value)
     assert done.exit_code == 2
     assert f"error: {option}: MODEL is a language model, without a source" in done.stderr
+
+
+def test_scoring_does_not_import_torch(kernels, language_model, file):
+    code = (
+        "import sys; from tformer_cli.__main__ import main;"
+        f"sys.argv = ['tformer', 'score', {str(language_model)!r}, '-i', {str(file)!r}, '-q'];"
+        "\ntry: main()\nexcept SystemExit as end: assert not end.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(LINES)
 
 
 def test_a_translation_model_still_needs_targets(model, file):

@@ -212,6 +212,7 @@ def _evaluate_masked(
         precision=options.precision.value,
         tell=partial(note, quiet=quiet),
         before_torch=torch_preparation(options.threads),
+        by_kernels=False,
     )
     note_choices(opened, quiet=quiet)
     result = evaluate_masked(opened, lines, texts.text_kind or "lines")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.decoding.pooled import TokenHead
     from tformer_cli.fast.native_encoder import CompiledEncoder
     from tformer_cli.model.config import Precision
     from tformer_cli.model.encoder_only import EncoderOnly
@@ -93,6 +94,8 @@ class OpenedEncoder:
     precision: Precision
     compiled: CompiledEncoder | None = None
     """The kernels, where they compute the hidden states in place of torch."""
+    token_head: TokenHead | None = None
+    """What predicts tokens from the kernels' states, if the model does."""
     engine: str = "tformer"
 
     @property
@@ -115,6 +118,7 @@ def open_encoder(
     threads: int = 0,
     tell: Callable[[str], None] | None = None,
     before_torch: Callable[[], None] | None = None,
+    by_kernels: bool = True,
 ) -> OpenedEncoder:
     """Reads the directory of an encoder alone.
 
@@ -126,6 +130,7 @@ def open_encoder(
         threads: CPU threads of the compiled kernels (0: as many as torch would use).
         tell: told of what takes long.
         before_torch: called before torch computes.
+        by_kernels: false where only torch will do.
 
     Raises:
         UsageError: if the device is not there, or the precision is of translation alone.
@@ -151,11 +156,14 @@ def open_encoder(
 
     directory = replace(stored, load=load)
     opened = OpenedEncoder(directory=directory, place=place, precision=chosen)
-    if is_fast and "embed" in tasks:
+    if is_fast and by_kernels:
+        from tformer_cli.decoding.pooled import TokenHead
         from tformer_cli.fast.native_encoder import compiled_encoder
 
         model_on_cpu = DirectoryModel(directory, weights, in_integers=False)
         compiled = compiled_encoder(model_on_cpu, tell, threads)
         if not isinstance(compiled, str):
-            return replace(opened, compiled=compiled)
+            config = directory.config
+            head = TokenHead(config, weights.arrays) if config.head == "tokens" else None
+            return replace(opened, compiled=compiled, token_head=head)
     return opened
