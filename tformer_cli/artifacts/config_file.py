@@ -44,6 +44,17 @@ MODELS: Mapping[TaskKind, str] = MappingProxyType(
     }
 )
 """What models of each task are called."""
+ONE_MODEL: Mapping[TaskKind, str] = MappingProxyType(
+    {
+        "translate": "a translation model",
+        "classify": "a classifier",
+        "language-model": "a language model",
+        "image": "a classifier of images",
+        "masked": "a masked language model",
+        "embed": "an encoder",
+    }
+)
+"""What one of them is called."""
 _HEADS: Mapping[Head, TaskKind] = {"labels": "classify", "tokens": "masked", "none": "embed"}
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_CONFIG = 1 << 20
@@ -124,8 +135,7 @@ def layers_said(model: ModelConfig) -> str:
     if model.is_decoder_only:
         return f"language model, {n_decoder} decoder layers"
     if model.is_encoder_only:
-        kinds = {"classify": "classifier", "image": "classifier of images"}
-        kind = kinds.get(task_kind(model), MODELS[task_kind(model)].removesuffix("s"))
+        _, kind = ONE_MODEL[task_kind(model)].split(" ", 1)
         return f"{kind}, {n_encoder} encoder layers"
     return f"{n_encoder} encoder and {n_decoder} decoder layers"
 

@@ -44,7 +44,8 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "pieces": list(record.source_pieces),
             "ids": _source_ids(record),
         },
-        **({} if record.model.n_decoder_layers else label),
+        **(label if record.is_pooled else {}),
+        **({"gaps": plain(record.gaps)} if record.model.task == "masked" else {}),
         "target": {
             "text": record.target,
             "pieces": list(record.target_pieces),

@@ -62,6 +62,20 @@ class PageExtras:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FilledGap:
+    """A gap of a text, with the most probable token by a masked language model."""
+
+    position: int
+    """Its position among the source tokens."""
+    piece: str
+    """Label of the token."""
+    id: int
+    """Its id."""
+    probability: float
+    """Its probability."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HeadsRecord:
     """The heads of a model on one sentence and its translation."""
 
@@ -72,13 +86,16 @@ class HeadsRecord:
     source: str
     """The source sentence, or a text that a classifier reads."""
     target: str
-    """Its translation, or the target that was given; of a classifier the most probable label."""
+    """Its translation, or the target that was given; of a classifier the most probable label, and
+    of a masked language model the text with its gaps filled."""
     is_forced: bool
     """True if the target was given rather than found by the model."""
     score: float | None = None
     """The translation's score; None for a given target."""
     probability: float | None = None
     """A classifier's probability of the label; None of other models and of a blank text."""
+    gaps: tuple[FilledGap, ...] = ()
+    """Gaps that a masked language model fills."""
     source_pieces: tuple[str, ...] = ()
     """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
     target_pieces: tuple[str, ...] = ()
@@ -128,9 +145,11 @@ class HeadsRecord:
         """The source and the target, each with its name; else the text, and its label."""
         if not self.model.n_encoder_layers:
             return [("text", self.target)]
-        if self.is_labelled:
-            label = [] if self.probability is None else [("label", self.labelled)]
-            return [("image" if self.model.task == "image" else "text", self.source), *label]
+        if not self.model.n_decoder_layers:
+            name = "image" if self.model.task == "image" else "text"
+            given = [("label", self.labelled)] if self.probability is not None else []
+            filled = [("filled", self.target)] if self.gaps else []
+            return [(name, self.source), *given, *filled]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"
@@ -144,7 +163,17 @@ class HeadsRecord:
     @property
     def is_labelled(self) -> bool:
         """True if it is of a classifier."""
-        return not self.model.n_decoder_layers
+        return self.model.task in ("classify", "image")
+
+    @property
+    def is_pooled(self) -> bool:
+        """True if one vector is made of all tokens: by a classifier or an encoder."""
+        return self.is_labelled or self.model.task == "embed"
+
+    @property
+    def lacks_gaps(self) -> bool:
+        """True of a text in which a masked language model has nothing to fill in."""
+        return self.maps is not None and self.model.task == "masked" and not self.gaps
 
     @property
     def is_image(self) -> bool:

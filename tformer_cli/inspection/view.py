@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
+from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run time
     CaptureMode,
     HeadId,
@@ -61,6 +62,16 @@ Selections = Annotated[
         shown_default="all heads",
     ),
 ]
+EVERY_TASK: tuple[TaskKind, ...] = (
+    "translate",
+    "language-model",
+    "classify",
+    "image",
+    "masked",
+    "embed",
+)
+WITH_OUTPUT: tuple[TaskKind, ...] = EVERY_TASK[:-1]
+"""Tasks whose models predict something."""
 CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
 """Fields of a view's options that also decide what is captured of a sentence."""
 
@@ -146,7 +157,7 @@ class View(ABC, Generic[R]):
     """Help of its command; empty: a command of its own calls it, or only the report has it."""
     Options: ClassVar[type] = NoOptions
     """Frozen settings with a default for each; see `Option`."""
-    tasks: ClassVar[tuple[TaskKind, ...]] = ("translate", "language-model", "classify", "image")
+    tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK
     """Tasks whose models it shows; of a language model the sentence is a text that it reads, and
     of a model of images the name of one."""
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
@@ -235,6 +246,19 @@ class SentenceView(View[S]):
         described = describe(record.sentence)
         del described["axes"], described["residual"], described["weighting"]
         return described | self.json(record)
+
+
+def check_gaps(sentence: HeadsRecord) -> None:
+    """Makes sure that a text for a masked language model has a gap.
+
+    Raises:
+        DataError: if it has none.
+    """
+    if sentence.lacks_gaps:
+        raise DataError(
+            f"line {sentence.index + 1}: has no gap that is to be filled; write [MASK] in the "
+            "place of a word"
+        )
 
 
 class ModelView(View[R]):

@@ -61,7 +61,7 @@ def masked_scores(
     total, n_right, n_tokens = 0.0, 0, 0
     for indices in plan:
         before_batch()
-        batch = _hidden_alike([texts[i] for i in indices], indices.tolist(), masking)
+        batch = hidden_alike([texts[i] for i in indices], indices.tolist(), masking)
         hidden = model.encode(batch.source.to(device), batch.source_mask.to(device))
         is_target = (batch.target_output != PAD_ID).to(device)
         targets = batch.target_output.to(device)[is_target]
@@ -73,8 +73,8 @@ def masked_scores(
     return MaskedScores(loss=total / max(1, n_tokens), accuracy=share, n_tokens=n_tokens)
 
 
-def _hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Masking) -> Batch:
-    """Masks each text by a generator of its own."""
+def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Masking) -> Batch:
+    """Masks each text by a generator of its own, which its number seeds."""
     parts = [
         masking.batch([text], np.random.default_rng([_SEED, number]))
         for text, number in zip(texts, numbers, strict=True)
@@ -133,7 +133,7 @@ class MaskedValidator:
 
     def _sample(self, model: MaskedLanguageModel, number: int) -> tuple[str, str, str]:
         """A text with its hidden tokens, with the most probable ones in their places, and whole."""
-        batch = _hidden_alike([self.ids[number]], [number], self.masking)
+        batch = hidden_alike([self.ids[number]], [number], self.masking)
         logits = model(batch.source.to(self.device), batch.source_mask.to(self.device))
         best = logits[0].float().argmax(dim=1).cpu()
         is_target = batch.target_output[0] != PAD_ID

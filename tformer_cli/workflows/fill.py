@@ -76,13 +76,18 @@ class GapFiller:
             raise ArtifactError(
                 f"{opened.directory.path}: its tokenizer has no token for gaps; name another model"
             )
-        self._mask = mask
+        self.mask_id = mask
+        """Id of the token that stands for a gap."""
         self.names = tuple(dict.fromkeys((side.mask, *MASKS)))
         """What stands for a gap in texts; the model's own name first."""
         self._gap = re.compile("|".join(map(re.escape, self.names)))
         self._pieces = side.pieces(range(side.vocab_size))
         unused = (n for n, piece in enumerate(self._pieces) if piece.startswith(UNUSED))
         self._never = [0, 1, 2, 3, mask, *unused]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Makes the ids of texts, with a mask for each gap."""
+        return [self._side.encode_gaps(self._gap.split(text)) for text in texts]
 
     def fill(
         self,
@@ -133,10 +138,10 @@ class GapFiller:
             from tformer_cli.decoding.encoding import gap_candidates
 
             model, precision = self._opened.directory.masked_model, self._opened.precision
-            return gap_candidates(model, texts, self._mask, top, self._never, precision=precision)
+            return gap_candidates(model, texts, self.mask_id, top, self._never, precision=precision)
 
         def fill(number: int, hidden: NDArray[np.float32]) -> list[Candidates]:
-            gaps = (place for place, one in enumerate(texts[number]) if one == self._mask)
+            gaps = (place for place, one in enumerate(texts[number]) if one == self.mask_id)
             return [head.candidates(hidden[place], top, self._never) for place in gaps]
 
         return compiled.each(texts, fill)

@@ -13,6 +13,7 @@ from tformer_cli.inspection.capture.heads import HeadId
 class Side:
     """Token n is the n-th of these pieces."""
 
+    mask_id = None
     piece_bytes = (b"", b"", b"", b"", b" the", b" c", b"at", b" le", b" chat", b" \xff", b" ")
 
 

@@ -154,9 +154,10 @@ def inspect_ablate(
     """Show what a model loses without each of its heads.
 
     Heads are switched off alone, and one after the other. Loss is per target token of the
-    reference, in nats; of a language model per token of the text, of a classifier of texts or
-    images per label, and there the accuracy is told, too. Importance is E |dL/dξ|, ξ a factor on
-    the head. Differences have p-values of the paired bootstrap (1,000 samples, --seed).
+    reference, in nats; of a language model per token of the text, of a masked one per hidden token,
+    of a classifier of texts or images per label, and with those the accuracy is told, too.
+    Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values of the paired
+    bootstrap (1,000 samples, --seed).
 
     Examples:
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr

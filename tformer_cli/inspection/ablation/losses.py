@@ -3,11 +3,11 @@
 One at a time this is a forward pass for each head (`sentence_losses` under `gates.heads_off`). All
 heads of a batch together are `losses_without_each`: the rows of a batch are repeated once for each
 head, each copy with its own gate, and what lies below the head's layer is computed once for all:
-the whole encoder, where the head is in the decoder. The target of a language model is its text, and
-that of a classifier is the label.
+the whole encoder, where the head is in the decoder. The target of a language model is its text,
+that of a classifier is the label, and those of a masked language model are hidden tokens.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, fields
 from itertools import groupby
@@ -58,6 +58,20 @@ def batch_of(
     )
 
 
+def batch_of_gaps(source_ids: Sequence[int], fills: Mapping[int, int]) -> Batch:
+    """Makes a batch of one text for a masked language model.
+
+    Args:
+        source_ids: (S) what the model reads.
+        fills: the tokens to be predicted, by their positions.
+    """
+    source = torch.tensor([list(source_ids)])
+    target = torch.full_like(source, PAD_ID)
+    for position, token in fills.items():
+        target[0, position] = token
+    return Batch(source, source != PAD_ID, target_input=source, target_output=target)
+
+
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Moves a batch."""
     return Batch(*(getattr(batch, one.name).to(device) for one in fields(batch)))
@@ -88,30 +102,46 @@ def losses_of(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor
     Returns:
         (R) float64 sums over each row's tokens.
     """
+    return _sums_over_rows(model, hidden, target_output, _losses)[:, 0]
+
+
+def losses_and_hits(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
+    """Computes (R, 2) the loss of each row, and how many of its tokens are the most probable."""
+
+    def measured(logits: Tensor, targets: Tensor) -> Tensor:
+        is_hit = (logits.argmax(dim=1) == targets).double()
+        return torch.cat((_losses(logits, targets), is_hit[:, None]), dim=1)
+
+    return _sums_over_rows(model, hidden, target_output, measured)
+
+
+def _losses(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits, targets, reduction="none").double()[:, None]
+
+
+def _sums_over_rows(
+    model: Inspected,
+    hidden: Tensor,
+    target_output: Tensor,
+    measured: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Sums measures (N, M) of tokens, by their logits and ids, over the tokens of rows: (R, M)."""
     positions = (target_output.flatten() != PAD_ID).nonzero().squeeze(1)
     targets = target_output.flatten()[positions] - model.first_target
     # (R, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
     tokens = hidden.flatten(0, 1)[positions]
     n_together = max(1, LARGEST_LOGITS // len(model.output_matrix))
-    parts = [
-        functional.cross_entropy(
-            model.project(tokens[start : start + n_together]),
-            targets[start : start + n_together],
-            reduction="none",
-        )
-        for start in range(0, len(targets), n_together)
-    ]
+    parts = torch.cat(
+        [
+            measured(
+                model.project(tokens[start : start + n_together]),
+                targets[start : start + n_together],
+            )
+            for start in range(0, len(targets), n_together)
+        ]
+    )
     rows = positions // target_output.shape[1]
-    sums = torch.zeros(len(target_output), dtype=torch.float64, device=hidden.device)
-    return sums.index_add(0, rows, torch.cat(parts).double())
-
-
-def losses_and_hits(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
-    """Computes (R, 2) the loss of each row, and 1 where all its tokens are the most probable."""
-    losses = losses_of(model, hidden, target_output)
-    is_hit = model.project(hidden).argmax(dim=-1) + model.first_target == target_output
-    hits = (is_hit | (target_output == PAD_ID)).all(dim=1)
-    return torch.stack((losses, hits.double()), dim=1)
+    return parts.new_zeros(len(target_output), parts.shape[1]).index_add(0, rows, parts)
 
 
 @torch.inference_mode()

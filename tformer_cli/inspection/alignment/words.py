@@ -8,6 +8,7 @@ not matter how spaces are tokenized, or that a text and its tokenized form diffe
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +99,24 @@ class SpelledWords:
 
 
 def spelled_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
-    """Spells the words of tokens; a token of two words is part of the one it has most of."""
+    """Spells the words of tokens; a token of two words is part of the one it has most of.
+
+    A gap is a word of its own, whatever stands beside it.
+    """
+    texts: list[str] = []
+    of_token: list[int | None] = []
+    for is_gap, run in groupby(ids, key=lambda token: token == tokenizer.mask_id):
+        tokens = list(run)
+        if is_gap:
+            found = SpelledWords((tokenizer.mask,) * len(tokens), tuple(range(len(tokens))))
+        else:
+            found = _spelled(tokenizer, tokens)
+        of_token += [None if word is None else len(texts) + word for word in found.of_token]
+        texts += found.texts
+    return SpelledWords(tuple(texts), tuple(of_token))
+
+
+def _spelled(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
     text = b"".join(tokenizer.piece_bytes[token] for token in ids)
     shares = words_of_ids(tokenizer, ids).shares
     return SpelledWords(

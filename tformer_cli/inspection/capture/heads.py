@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.attention import MultiHeadAttention
     from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.masked import MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
-Inspected: TypeAlias = "Transformer | Classifier"
+Inspected: TypeAlias = "Transformer | Classifier | MaskedLanguageModel"
 """Models whose heads can be looked at."""
 Kind = Literal["enc", "dec", "cross"]
 KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from tformer_cli.inspection.capture.forced import forced_pass
 from tformer_cli.inspection.capture.heads import Inspected, Kind
 from tformer_cli.model.attention import AttentionTap, MultiHeadAttention
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.norms import Norm
-from tformer_cli.model.transformer import Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +52,12 @@ class Observed:
     embedded: Tensor
     """(Q, D) the input of the stack: embeddings with their positions."""
     states: Tensor
-    """(S, D) what a classifier pools, the encoder's last hidden states; else `hidden`."""
+    """(S, D) the last hidden states of an encoder alone; else `hidden`."""
     hidden: Tensor
-    """(T, D) the decoder's last hidden states, or (1, D) the pooled vector of a classifier."""
+    """(T, D) what is compared with the rows of tokens: the decoder's last hidden states, or those
+    of a masked language model after its transformation; (1, D) the vector of other encoders."""
     logits: Tensor
-    """(T, V) the logits of the next token at each decoder position, or (1, L) of the labels."""
+    """(T, V) the logits of the tokens at each position, or (1, L) of the labels."""
 
 
 class Place(NamedTuple):
@@ -109,11 +108,11 @@ def observe(
     """
     with ExitStack() as hooks:
         recorders = [_Recorder(hooks, model, *layer) for layer in layers]
-        pooled = record_module(hooks, model.encoder) if isinstance(model, EncoderOnly) else None
+        encoder = record_module(hooks, model.encoder) if isinstance(model, EncoderOnly) else None
         hidden = forced_pass(model, source_ids, target_input_ids)
-        has_rows = isinstance(model, Classifier | Transformer)  # to be compared with
+        has_rows = model.config.head != "none"  # to be compared with
         logits = first_of(model.project(hidden) if has_rows else hidden)
-    states = first_of(hidden if pooled is None else pooled.output)
+    states = first_of(hidden if encoder is None else encoder.output)
     return [one.observed(states, first_of(hidden), logits) for one in recorders]
 
 

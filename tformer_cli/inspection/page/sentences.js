@@ -28,11 +28,20 @@ function showFacts() {
 /** True of a language model, which has no source. */
 const readsText = () => Boolean(data.model) && !data.model.n_encoder_layers;
 
-/** True of a classifier, which has no target. */
-const isLabelled = () => Boolean(data.model) && !data.model.n_decoder_layers;
+/** True of an encoder alone, which has no target. */
+const isEncoder = () => Boolean(data.model) && !data.model.n_decoder_layers;
+
+/** True of a masked language model, which fills gaps. */
+const fillsGaps = () => data.model?.task === "masked";
+
+/** True of a classifier or an encoder, which make one label or vector of all tokens. */
+const isPooled = () => isEncoder() && !fillsGaps();
+
+/** True of a classifier. */
+const isLabelled = () => isPooled() && data.model.task !== "embed";
 
 /** True of a model whose sources are images. */
-const readsImages = () => data.model?.task === "image";
+const readsImages = () => data.model?.task === "image" || data.sentences.some(one => one.views?.image);
 
 /** The name of an image; that may be all of its pixels, which nobody reads. */
 const nameOfImage = one => shortened(one.source, 60);
@@ -50,12 +59,13 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, ...sentence.targetPieces.slice(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  const isText = readsText(), labels = isLabelled();
+  const isText = readsText(), isAlone = isEncoder(), hasTarget = !isAlone || isLabelled() || (fillsGaps() && sentence.target);
   for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = isText;
-  for (const id of ["target-name", "target"]) byId(id).hidden = labels;
-  byId("source-label").textContent = readsImages() ? "Image" : labels ? "Text" : "Source";
-  byId("source-name").textContent = readsImages() ? "Patches" : labels ? "Tokens" : "Source tokens";
-  byId("target-label").textContent = labels ? "Label" : isText ? "Text" : sentence.isForced ? "Given target" : name;
+  for (const id of ["target-name", "target"]) byId(id).hidden = isAlone;
+  for (const id of ["target-label", "target-text"]) byId(id).hidden = !hasTarget;
+  byId("source-label").textContent = readsImages() ? "Image" : isAlone ? "Text" : "Source";
+  byId("source-name").textContent = readsImages() ? "Patches" : isAlone ? "Tokens" : "Source tokens";
+  byId("target-label").textContent = isLabelled() ? "Label" : isAlone ? "Filled" : isText ? "Text" : sentence.isForced ? "Given target" : name;
   byId("target-name").textContent = isText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 

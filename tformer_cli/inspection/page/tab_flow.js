@@ -8,25 +8,25 @@ addTab({
   holds: one => Boolean(viewOf(one, "flow")),
   show(panel, one) {
     const { methods, names, first, positions, heads } = viewOf(one, "flow"), chosen = flowMethod ?? first;
-    const flow = { ...methods[chosen], name: names[chosen], positions: positions.map(position => position[chosen]) };
+    const flow = { ...methods[chosen], name: names[chosen], rows: positions.map(({ piece }) => piece), positions: positions.map(position => position[chosen]) };
     const choices = Object.keys(methods).map(name => toggle(names[name], name === chosen, {}, () => {
       flowMethod = name;
       showTabs();
     }));
-    const labels = isLabelled(), bar = readsText() || labels ? "" : "The rest of a bar is the prefix, what the decoder has read. ";
-    panel.append(card(labels ? "What the label comes from" : "What each written token is made of",
+    const isWhole = isPooled(), hasBar = !readsText() && !isEncoder(), bar = !hasBar ? "" : "The rest of a bar is the prefix, what the decoder has read. ";
+    panel.append(card(isWhole ? `What the ${isLabelled() ? "label" : "vector"} comes from` : `What each ${fillsGaps() ? "gap" : "written token"} is made of`,
       make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
       make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). ${bar}`
         + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`),
-      ...(labels && one.views.image ? [make("figure", { class: "picture" }, overImage(one, ofPatches(one, flow.positions[0].source), flow.name))] : labels ? [barTable(one.sourcePieces.map((piece, j) => [piece, flow.positions[0].source[j]]), ["token", "share"], "Share of each token in the label")]
-        : readsText() ? [] : [shareTable(one, flow)])));
-    if (labels) {
+      ...(isWhole && one.views.image ? [make("figure", { class: "picture" }, overImage(one, ofPatches(one, flow.positions[0].source), flow.name))] : isWhole ? [barTable(one.sourcePieces.map((piece, j) => [piece, flow.positions[0].source[j]]), ["token", "share"], "Share of each token in the whole")]
+        : hasBar ? [shareTable(one, flow)] : [])));
+    if (isEncoder()) {
       const read = (heads ?? []).map(({ id, reads, shares }) => [`${id}  `, Math.max(...shares), reads]);
-      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, "The token that a head takes most from, all rows together: "
+      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, `The token that a head takes most from, all rows ${fillsGaps() ? "of gaps " : ""}together: `
         + "its share in the norms of what the head reads (Kobayashi et al. 2020)."), barTable(read, ["head", "share", "reads most"], "The token that each head reads most")));
-      return;
     }
-    panel.append(card("From which token", make("p", { class: "says" }, `Row: the token that is written. Column: ${readsText() ? "tokens" : "source tokens, then those"} that the decoder has read. `
+    if (isWhole) return;
+    panel.append(card("From which token", make("p", { class: "says" }, `Row: the token that is ${fillsGaps() ? "filled in. Column: tokens of the text" : `written. Column: ${readsText() ? "tokens" : "source tokens, then those"} that the decoder has read`}. `
       + "Every row sums to 1. Shares are stored in 8 bits, within 4.0e-3."), flowMap(one, flow), flowTable(one, flow)));
   },
 });
@@ -64,10 +64,10 @@ function flowMap(one, flow) {
   const nSource = one.sourcePieces.length, of = nSource ? `${nSource} source tokens and of the prefix` : "the tokens read";
   const ramps = [rampOf("cross"), rampOf("dec")];
   const figure = heatMap({
-    rows: one.targetPieces, columns: [...one.sourcePieces, ...one.inputPieces], room: roomBeside(7),
-    title: `${flow.name}: shares of ${of} in ${one.targetPieces.length} written tokens`,
+    rows: flow.rows, columns: [...one.sourcePieces, ...one.inputPieces], room: roomBeside(7),
+    title: `${flow.name}: shares of ${of} in ${flow.rows.length} ${fillsGaps() ? "gaps" : "written tokens"}`,
     shade(i, j) {
-      const { source = [], prefix } = flow.positions[i], share = j < nSource ? source[j] : prefix[j - nSource] ?? 0;
+      const { source = [], prefix = [] } = flow.positions[i], share = j < nSource ? source[j] : prefix[j - nSource] ?? 0;
       return share < .002 ? null : { color: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share >= .995 ? "1" : share.toFixed(2).slice(1) };
     },
   });
@@ -78,7 +78,7 @@ function flowMap(one, flow) {
 
 /** The same shares as numbers, in hundredths. */
 function flowTable(one, flow) {
-  const rows = flow.positions.map(({ source = [], prefix }, i) => [bidi(one.targetPieces[i]), ...[...source, ...prefix].map(share => (100 * share).toFixed(0))]);
+  const rows = flow.positions.map(({ source = [], prefix = [] }, i) => [bidi(flow.rows[i]), ...[...source, ...prefix].map(share => (100 * share).toFixed(0))]);
   return make("details", {}, make("summary", {}, "Table of these shares, in hundredths"),
     plainTable(["writes", ...[...one.sourcePieces, ...one.inputPieces].map(bidi)], rows, "Shares of every token, in hundredths"));
 }

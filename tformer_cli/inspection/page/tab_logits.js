@@ -9,35 +9,38 @@ addTab({
     const labels = isLabelled();
     panel.append(labels ? card("The labels", make("p", { class: "says" },
       "The label that is given, how probable it is and how sure the model is, and the most probable labels."), candidateTable(positions))
-      : card("What the decoder would write", make("p", { class: "says" },
-        "A row is a decoder position: the token read last, the token written, how probable it was "
+      : card(fillsGaps() ? "What would fill the gaps" : "What the decoder would write", make("p", { class: "says" },
+        `A row is ${fillsGaps() ? "a gap: its place, the token filled in" : "a decoder position: the token read last, the token written"}, how probable it was `
         + "and how sure the model was, and the most probable tokens."), candidateTable(positions)));
     if (positions[0].lens) {
-      panel.append(card(`The logit lens: ${labels ? "the label by each layer" : "what each layer would have written"}`, make("p", { class: "says" },
+      panel.append(card(`The logit lens: ${labels ? "the label by each layer" : `what each layer would have ${fillsGaps() ? "filled in" : "written"}`}`, make("p", { class: "says" },
         labels ? "Each layer's hidden states are pooled and compared with the labels as if they were the last. Framed: the layer already has the label that is given."
-          : "Each decoder layer's hidden state is read as if it were the last: through the final norm and the output projection. "
-            + "Framed: the layer already has the token that is written."), lensTable(positions)));
+          : `Each ${fillsGaps() ? "" : "decoder "}layer's hidden state is read as if it were the last: through the final norm and the output projection. `
+            + `Framed: the layer already has the token that is ${fillsGaps() ? "filled in" : "written"}.`), lensTable(positions)));
     }
   },
 });
 
+/** The name of the column of what is predicted. */
+const predictedName = () => isLabelled() ? "label" : fillsGaps() ? "fills in" : "writes";
+
 function candidateTable(positions) {
   const nTop = positions[0].top.length;
-  const names = ["read", isLabelled() ? "label" : "writes", "p", "", "rank", "entropy", ...Array.from({ length: nTop }, (_, n) => `${n + 1}.`)];
+  const names = ["read", predictedName(), "p", "", "rank", "entropy", ...Array.from({ length: nTop }, (_, n) => `${n + 1}.`)];
   const lines = positions.map((position, i) => positionRow(i, bidi(position.read),
     make("td", { class: "text" }, bidi(position.piece)), make("td", {}, decimal(position.probability)),
     make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * position.probability).toFixed(1)}px` })),
     make("td", {}, String(position.rank)), make("td", {}, decimal(position.entropy, 2)),
     ...position.top.map(one => candidate(one, one.id === position.id))));
-  return wideTable(names, lines, isLabelled() ? "The most probable labels" : "Candidates at each decoder position");
+  return wideTable(names, lines, isLabelled() ? "The most probable labels" : `Candidates ${fillsGaps() ? "for each gap" : "at each decoder position"}`);
 }
 
 function lensTable(positions) {
-  const names = [isLabelled() ? "label" : "writes", ...positions[0].lens.map((_, layer) => `layer ${layer}`), "first"];
+  const names = [predictedName(), ...positions[0].lens.map((_, layer) => `layer ${layer}`), "first"];
   const lines = positions.map((position, i) => positionRow(i, bidi(position.piece),
     ...position.lens.map(({ top, rank }) => candidate(top, rank === 1)),
     make("td", {}, position.first_layer === null ? "–" : `layer ${position.first_layer}`)));
-  return wideTable(names, lines, isLabelled() ? "The label by each layer" : "What each decoder layer would have written");
+  return wideTable(names, lines, isLabelled() ? "The label by each layer" : "What each layer would have written");
 }
 
 function wideTable(names, lines, caption) {

@@ -18,6 +18,7 @@ from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
+    WITH_OUTPUT,
     NoOptions,
     Option,
     ReportOptions,
@@ -110,7 +111,8 @@ class SentenceAblation:
     loss: float
     """-ln p of a target token with all heads, the mean over the tokens."""
     n_tokens: int
-    """Target tokens, the end of sentence included; 1 of a classifier, its label."""
+    """Target tokens, the end of sentence included; 1 of a classifier, its label; of a masked
+    language model the tokens that fill the gaps."""
     effects: Mapping[HeadId, float]
     """For each head by how much the loss of a token changes if that head alone is off."""
 
@@ -130,13 +132,21 @@ def ablate_sentence(
         The losses; no tokens of a text that is too short for one of it to be predicted.
     """
     from tformer_cli.data.tokenizer import PAD_ID
-    from tformer_cli.inspection.ablation.losses import batch_of, losses_without_each, to_device
+    from tformer_cli.inspection.ablation.losses import (
+        batch_of,
+        batch_of_gaps,
+        losses_without_each,
+        to_device,
+    )
 
     maps = record.captured
-    target = maps.target_input_ids[model.config.target_bos :]
-    if record.is_labelled:
-        target = (labels.index(record.target) + model.first_target,)
-    batch = batch_of(model, [(maps.source_tokens, target)])
+    if record.model.task == "masked":
+        batch = batch_of_gaps(maps.source_ids, {gap.position: gap.id for gap in record.gaps})
+    else:
+        target = maps.target_input_ids[model.config.target_bos :]
+        if record.is_labelled:
+            target = (labels.index(record.target) + model.first_target,)
+        batch = batch_of(model, [(maps.source_tokens, target)])
     n_tokens = int((batch.target_output != PAD_ID).sum())
     if not n_tokens:
         return SentenceAblation(sentence=record, loss=0.0, n_tokens=0, effects={})
@@ -169,7 +179,11 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
         "lines": ablation.n_lines,
         "tokens": ablation.n_tokens,
         "loss": ablation.loss,
-        **({"perplexity": ablation.perplexity} if ablation.task == "language-model" else {}),
+        **(
+            {"perplexity": ablation.perplexity}
+            if ablation.task in ("language-model", "masked")
+            else {}
+        ),
         "scores": {_key(name): value for name, value in ablation.scores.items()},
         "signatures": {_key(name): text for name, text in ablation.signatures.items()},
         "importance": "E |dL/dxi| in nats a target token",
@@ -248,7 +262,12 @@ def show_ablation(console: Console, ablation: Ablation) -> None:
         print_lines(console, _curve_lines(ablation, console.width))
 
 
-_UNITS = {"language-model": "token", "classify": "label", "image": "label"}
+_UNITS = {
+    "language-model": "token",
+    "masked": "hidden token",
+    "classify": "label",
+    "image": "label",
+}
 """Things that the loss of a model is measured on, if not target tokens."""
 
 
@@ -288,7 +307,7 @@ def _heading(console: Console, ablation: Ablation) -> Text:
     tokens = count_of(ablation.n_tokens, unit)
     facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
     facts.append(f"   loss {ablation.loss:.4f} nats per {unit.split()[-1]}")
-    if ablation.task == "language-model":
+    if ablation.task in ("language-model", "masked"):
         facts.append(f"   perplexity {ablation.perplexity:.2f}")
     for name, value in ablation.scores.items():
         facts.append(f"   {name} {value:.2f}")
@@ -370,6 +389,7 @@ class AblationView(SentenceView[SentenceAblation]):
     name = "ablation"
     title = "Ablation"
     terms: ClassVar = {"loss": LOSS}
+    tasks = WITH_OUTPUT
 
     def read(
         self,

@@ -2,7 +2,8 @@
 
 Of a language model all is prefix: the text so far. A classifier has one row, of the pooled state
 that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools; of
-images the tokens are patches. Of its heads it is also told which tokens each one reads: the norms
+images the tokens are patches. An encoder has that row for its vector, and a masked language model
+a row for each gap. Of their heads it is also told which tokens each one reads: the norms
 ‖A_ij f(x_j)‖ (Kobayashi et al. 2020) over all rows i, as shares.
 
 The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
@@ -23,7 +24,14 @@ from rich.text import Text
 
 from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import Option, Rank, ReportOptions, SentenceView, Subject
+from tformer_cli.inspection.view import (
+    Option,
+    Rank,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    check_gaps,
+)
 from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, print_lines, table_lines
 from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
 
@@ -47,10 +55,11 @@ class Flow:
     """Shares of the tokens in the decoder's last states, of 1, by one method."""
 
     source: Tensor
-    """(T, S) shares of the source tokens; (1, S) of a classifier, (T, 0) of a language model."""
+    """(T, S) shares of the source tokens; (1, S) of a pooled state, (T, 0) of a language model. Of
+    a masked language model T counts gaps."""
     prefix: Tensor
-    """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (1, 0) of a
-    classifier."""
+    """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (T, 0) of an
+    encoder alone."""
     residual: float
     """By how much what was multiplied misses the model's own numbers; see `weighting`."""
 
@@ -90,7 +99,7 @@ class FlowRecord:
     flows: dict[Method, Flow]
     """By each method; none for a blank line."""
     readings: tuple[HeadReading, ...] = ()
-    """What each selected head of a classifier reads; none of other models."""
+    """What each selected head of an encoder alone reads; none of other models."""
     grid: tuple[int, int] = (0, 0)
     """Rows and columns of patches of an image; zeros of a text."""
 
@@ -103,7 +112,17 @@ class FlowRecord:
     def written(self) -> tuple[str, ...]:
         """(T) labels of the tokens whose states are looked at; of a classifier the label."""
         sentence = self.sentence
-        return (sentence.target,) if sentence.is_labelled else sentence.target_pieces
+        if sentence.is_pooled:
+            return (sentence.target if sentence.is_labelled else VECTOR,)
+        return tuple(gap.piece for gap in sentence.gaps) or sentence.target_pieces
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """(T) labels of the tokens that these states have read last."""
+        gaps = self.sentence.gaps
+        return tuple(self.sentence.source_pieces[gap.position] for gap in gaps) or (
+            self.sentence.input_pieces
+        )
 
     def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
         """Finds the tokens with the largest shares of a position.
@@ -136,38 +155,52 @@ def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
     if sentence.maps is None:
         return FlowRecord(sentence=sentence, flows={})
     maps = sentence.maps
+    gaps = [gap.position for gap in sentence.gaps]
     flows = {
-        method: _last_layer(weighted_maps(model, maps, method), model.config) for method in METHODS
+        method: _last_layer(weighted_maps(model, maps, method), model.config, gaps)
+        for method in METHODS
     }
     readings: tuple[HeadReading, ...] = ()
-    if sentence.is_labelled:
+    if model.config.is_encoder_only:
         norms = weighted_maps(model, maps, "norm")
-        readings = tuple(_reading(head, norms.weights(head)) for head in sentence.heads)
+        readings = tuple(_reading(head, norms.weights(head), gaps) for head in sentence.heads)
     grid = model.config.grid
     return FlowRecord(sentence=sentence, flows=flows, readings=readings, grid=grid)
 
 
-def _reading(head: HeadId, norms: Tensor) -> HeadReading:
-    """Sums the norms (Q, K) of a head over its rows."""
-    read = norms.double().sum(dim=0)
+def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
+    """Sums the norms (Q, K) of a head over its rows, or over those of the gaps."""
+    rows = norms[gaps] if gaps else norms
+    read = rows.double().sum(dim=0)
     return HeadReading(head, read / read.sum().clamp(min=1e-30))
 
 
-def _last_layer(maps: AttentionMaps, config: ModelConfig) -> Flow:
-    """Takes what the last states are made of; of a classifier its pooled state."""
+def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
+    """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
     if config.is_encoder_only:
         from tformer_cli.inspection.weighting.pooled import pooled_row
 
-        row = pooled_row(maps.enc[-1][0], config)[None]
-        return Flow(source=row, prefix=row[:, :0], residual=maps.residual)
+        rows = maps.enc[-1][0]
+        rows = rows[gaps] if gaps else pooled_row(rows, config)[None]
+        return Flow(source=rows, prefix=rows[:, :0], residual=maps.residual)
     prefix = maps.dec[-1][0]
     source = maps.cross[-1][0] if maps.cross else prefix[:, :0]
     return Flow(source=source, prefix=prefix, residual=maps.residual)
 
 
+VECTOR = "the vector"
+"""Stands for what an encoder makes of a text."""
 OF_CLASSIFIERS = (
     "The only position is the pooled state that the label is chosen by. source[j] is the share of "
     "source.pieces[j]; they sum to 1."
+)
+OF_ENCODERS = (
+    "The only position is the vector of the text. source[j] is the share of source.pieces[j]; they "
+    "sum to 1."
+)
+OF_GAPS = (
+    "Positions are those of the gaps in source.pieces. source[j] is the share of source.pieces[j]; "
+    "they sum to 1."
 )
 OF_LANGUAGE_MODELS = (
     "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. prefix[j] is "
@@ -182,9 +215,10 @@ CONVENTIONS = (
 
 def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
     sentence = record.sentence
-    data: dict[str, Any] = {"position": position, "piece": record.written[position]}
-    if not sentence.is_labelled:
-        data = data | {"read": sentence.input_pieces[position]}
+    place = sentence.gaps[position].position if sentence.gaps else position
+    data: dict[str, Any] = {"position": place, "piece": record.written[position]}
+    if not sentence.is_pooled:
+        data = data | {"read": record.read[position]}
     for method, flow in record.flows.items():
         shares: dict[str, Any] = {}
         if record.has_both_sides:
@@ -227,14 +261,14 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
         facts += f"   mean share of the source {flow.source_share:.2f}"
     console.print(Text(f"{facts}   residual {flow.residual:.1e}"))
     console.print()
-    if sentence.is_labelled:
+    if sentence.is_pooled:
         lines = _patches if all(record.grid) else _words
         print_lines(console, lines(console, record, method))
         console.print()
         print_lines(console, _readings(console, record))
         return
     print_lines(console, _shares(console, record, method))
-    labels, maps = sentence.target_pieces, (flow.source, flow.prefix)
+    labels, maps = record.written, (flow.source, flow.prefix)
     largest = max(shares.max().item() for shares in maps if shares.numel())
     console.print()
     says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
@@ -246,6 +280,9 @@ def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
             continue
         console.print(Text(f"from the {_name(record, side)}", style="bold"))
         print_lines(console, map_lines(console, kind, (labels, columns), shares, largest))
+    if record.readings:
+        console.print()
+        print_lines(console, _readings(console, record))
 
 
 def _name(record: FlowRecord, side: str) -> str:
@@ -281,7 +318,7 @@ def _patches(console: Console, record: FlowRecord, method: Method) -> list[Text]
 
 
 def _readings(console: Console, record: FlowRecord) -> list[Text]:
-    """A line for each head of a classifier: the token that it reads most."""
+    """A line for each head of an encoder alone: the token that it reads most."""
     is_ascii = is_ascii_only(console)
     pieces = record.sentence.source_pieces
     columns = [
@@ -300,9 +337,9 @@ def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
     """A line for each position: the source's share, with a bar, and the largest shares."""
     is_ascii = is_ascii_only(console)
     shares = record.flows[method].source_shares
-    pieces = [shown(piece, is_ascii=is_ascii) for piece in record.sentence.target_pieces]
+    pieces = [shown(piece, is_ascii=is_ascii) for piece in record.written]
     width = min(LABEL, max(map(cell_len, pieces)), console.width // 5)
-    head = "writes"
+    head = "fills in" if record.sentence.gaps else "writes"
     labels = [cut(piece, max(width, len(head)), is_ascii=is_ascii) for piece in pieces]
     before = max(len(head), *map(cell_len, labels)) + len("source") + 3 * GAP
     bar = BAR if console.width - before - BAR >= ROOM_FOR_LARGEST else SHORT_BAR
@@ -372,8 +409,8 @@ class FlowView(SentenceView[FlowRecord]):
     By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
     through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
     source's share, the more the model translates rather than continues its own text. Of a language
-    model the shares are of the text so far; of a classifier, which tokens, or patches of an image,
-    its label comes from.
+    model the shares are of the text so far; of a classifier or an encoder, which tokens, or patches
+    of an image, its label or vector comes from; of a masked language model, what each [MASK] reads.
 
     Examples:
         tformer inspect-flow runs/quickstart "The animal was tired."
@@ -382,23 +419,34 @@ class FlowView(SentenceView[FlowRecord]):
     Options = FlowOptions
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: FlowOptions) -> FlowRecord:
-        """Reads the shares of a sentence by both methods."""
+        """Reads the shares of a sentence by both methods.
+
+        Raises:
+            DataError: if it is a text without gaps, of a masked language model.
+        """
+        check_gaps(sentence)
         return read_flow(subject.model, sentence)
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> FlowRecord | None:
-        """Reads a sentence for the report; None of a recurrent decoder."""
+        """Reads a sentence for the report; None of a recurrent decoder, or where no gap is."""
         from tformer_cli.inspection.weighting.maps import can_roll_out
 
-        return super().report(subject, sentence, options) if can_roll_out(subject.model) else None
+        if sentence.lacks_gaps or not can_roll_out(subject.model):
+            return None
+        return self.read(subject, sentence, FlowOptions())
 
     def json(self, record: FlowRecord) -> dict[str, Any]:
         """Makes the data of schema `tformer.flow/1`."""
         from tformer_cli.inspection.weighting.weighting import WEIGHTINGS
 
         n_positions = len(record.written) if record.flows else 0
-        conventions = OF_CLASSIFIERS if record.sentence.is_labelled else OF_LANGUAGE_MODELS
+        conventions = {
+            "masked": OF_GAPS,
+            "embed": OF_ENCODERS,
+            "language-model": OF_LANGUAGE_MODELS,
+        }.get(record.sentence.model.task, OF_CLASSIFIERS)
         return {
             "schema": SCHEMA,
             "conventions": CONVENTIONS if record.has_both_sides else conventions,

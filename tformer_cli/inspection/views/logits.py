@@ -1,6 +1,7 @@
 """The decoder's predictions at each position, and those of each of its layers (logit lens).
 
 A classifier predicts once, the label of the whole text; each layer is read by pooling its states.
+A masked language model predicts the token of each gap.
 
 The logit lens (nostalgebraist 2020) reads the hidden state of a layer as if it were the last: the
 decoder's final norm, where there is one, then the output projection. For the last layer that is the
@@ -17,7 +18,14 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tformer_cli.inspection.json_lines import packed, plain
-from tformer_cli.inspection.view import Option, ReportOptions, SentenceView, Subject
+from tformer_cli.inspection.view import (
+    WITH_OUTPUT,
+    Option,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    check_gaps,
+)
 from tformer_cli.terminal.fitted_table import (
     GAP,
     NARROWEST_LABEL,
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.inspection.capture.heads import Inspected
     from tformer_cli.inspection.record import HeadsRecord
+    from tformer_cli.model.stacks import Stack
 
 SCHEMA = "tformer.logits/1"
 TEXT, IMAGE = "the text", "the image"
@@ -126,7 +135,10 @@ class LogitsRecord:
 
 
 def layer_logits(
-    model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
+    model: Inspected,
+    source_ids: Sequence[int],
+    target_input_ids: Sequence[int],
+    places: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Computes the model's logits and those of the lens in one forced pass.
 
@@ -134,31 +146,34 @@ def layer_logits(
         model: the model, in evaluation mode.
         source_ids: (S) source tokens, the end of sentence last.
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
+        places: T positions that are looked at; None: all.
 
     Returns:
         (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU; of a
-        classifier there is one position, of the whole text, and the layers are the encoder's.
+        classifier there is one position, of the whole text. Of encoders the layers are theirs.
     """
     import torch
 
     from tformer_cli.inspection.capture.forced import forced_pass
     from tformer_cli.inspection.capture.observed import record_module
-    from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.encoder_only import EncoderOnly
+
+    stack: Stack[Any]
+    stack = model.encoder if isinstance(model, EncoderOnly) else model.decoder
 
     def hidden_of(states: Tensor) -> Tensor:
-        if not isinstance(model, Classifier):
+        if not isinstance(model, EncoderOnly):
             return states
-        is_token = states.new_ones(states.shape[:2], dtype=torch.bool)
-        return model.summary(states, is_token).unsqueeze(1)
+        return model.predicting(states, states.new_ones(states.shape[:2], dtype=torch.bool))
+
+    def logits_of(hidden: Tensor) -> Tensor:
+        return model.project(hidden if places is None else hidden[:, list(places)])[0].cpu()
 
     with torch.inference_mode(), ExitStack() as hooks:
-        stack = model.encoder if isinstance(model, Classifier) else model.decoder
         layers = [record_module(hooks, layer) for layer in stack.layers]
-        logits = model.project(forced_pass(model, source_ids, target_input_ids))
-        lens = [
-            model.project(hidden_of(stack.final_norm(layer.output)))[0].cpu() for layer in layers
-        ]
-    return logits[0].cpu(), torch.stack(lens)
+        logits = logits_of(forced_pass(model, source_ids, target_input_ids))
+        lens = [logits_of(hidden_of(stack.final_norm(layer.output))) for layer in layers]
+    return logits, torch.stack(lens)
 
 
 def read_logits(
@@ -183,7 +198,8 @@ def read_logits(
     if sentence.maps is None:
         return LogitsRecord(sentence=sentence, positions=())
     maps = sentence.maps
-    logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids)
+    places = [gap.position for gap in sentence.gaps] if model.config.head == "tokens" else None
+    logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids, places)
     # float64 keeps the digits of small probabilities
     rows = torch.log_softmax(logits.double(), dim=-1)
     layers = torch.softmax(lens.double(), dim=-1)[: len(lens) if with_lens else 0]
@@ -208,6 +224,9 @@ def _position(
 
     if sentence.is_labelled:
         token, read = labels.index(sentence.target), IMAGE if sentence.is_image else TEXT
+    elif sentence.gaps:
+        gap = sentence.gaps[place]
+        token, read, place = gap.id, sentence.source_pieces[gap.position], gap.position
     else:
         token, read = sentence.captured.target_ids[place], sentence.input_pieces[place]
     probabilities = log_probabilities.exp()
@@ -247,6 +266,8 @@ def _rank(token: int, probabilities: Tensor) -> int:
 def _positions(sentence: HeadsRecord) -> str:
     if sentence.is_labelled:
         return "The only position has read source.pieces and predicts the label"
+    if sentence.model.task == "masked":
+        return "Positions are those of gaps in source.pieces; each predicts the token of its gap"
     return "Position i has read target.input_pieces[i] and predicts target.pieces[i]"
 
 
@@ -274,12 +295,12 @@ def show_logits(console: Console, record: LogitsRecord) -> None:
     print_lines(console, _position_lines(console, record))
     if record.positions[0].lens:
         console.print()
-        says = "labelled it" if sentence.is_labelled else "written"
-        stack = "encoder" if sentence.is_labelled else "decoder"
+        says = "labelled it" if sentence.is_labelled else _verb(sentence)
+        stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
         title = f"logit lens: what each {stack} layer would have {says}"
         console.print(Text(title, style="bold"))
         print_lines(console, _lens_lines(console, record))
-        what = f"{_unit(sentence)} that was {'given' if sentence.is_labelled else 'written'}"
+        what = f"{_unit(sentence)} that was {'given' if sentence.is_labelled else _verb(sentence)}"
         legend = (
             f"number: the probability of that {_unit(sentence)}; bold: the {what}; settled: the "
             "layer from which on it stays the most probable one"
@@ -311,7 +332,8 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
         columns[place] = Column(columns[place].head, cells, is_label=True)
     columns.append(Column("most probable", [text for text, _ in candidates], at_left=True))
     lines = table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
-    given = "label given" if record.sentence.is_labelled else "token written"
+    sentence = record.sentence
+    given = "label given" if sentence.is_labelled else f"token {_verb(sentence)}"
     legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
     n_fewest = min(n for _, n in candidates)
     if n_fewest < n_asked:
@@ -321,12 +343,18 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
 
 def _written(record: LogitsRecord, is_ascii: bool) -> Column:
     cells = [shown(p.chosen.piece, is_ascii=is_ascii) for p in record.positions]
-    return Column("label" if record.sentence.is_labelled else "writes", cells, is_label=True)
+    head = {"masked": "fills in", "classify": "label", "image": "label"}
+    return Column(head.get(record.sentence.model.task, "writes"), cells, is_label=True)
 
 
 def _unit(sentence: HeadsRecord) -> str:
     """A name for what is predicted."""
     return "label" if sentence.is_labelled else "token"
+
+
+def _verb(sentence: HeadsRecord) -> str:
+    """A word for what is done with tokens."""
+    return "filled in" if sentence.gaps else "written"
 
 
 def _candidates(top: Sequence[Candidate], room: int, is_ascii: bool) -> tuple[Text, int]:
@@ -400,7 +428,7 @@ class LogitsView(SentenceView[LogitsRecord]):
     There is a row for each position of the target. With --lens every decoder layer is read as if it
     were the last (the logit lens): its hidden state through the final norm and the output
     projection. Of a language model TEXT is what it reads; of a classifier there is one row, with
-    the probabilities of the labels.
+    the probabilities of the labels; of a masked language model a row for each [MASK] in TEXT.
 
     Examples:
         tformer inspect-logits runs/quickstart "The animal was tired."
@@ -408,18 +436,26 @@ class LogitsView(SentenceView[LogitsRecord]):
         tformer inspect-logits runs/quickstart "It is old." --target "Elle est vieille."
     """
     Options = LogitsOptions
+    tasks = WITH_OUTPUT
     terms = MEASURES
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
-        """Reads the distributions of every position of a sentence."""
+        """Reads the distributions of every position of a sentence.
+
+        Raises:
+            DataError: if it is a text without gaps, of a masked language model.
+        """
+        check_gaps(sentence)
         return read_logits(
             subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
         )
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
-    ) -> LogitsRecord:
-        """Reads them with the lens."""
+    ) -> LogitsRecord | None:
+        """Reads them with the lens; None of a text without gaps."""
+        if sentence.lacks_gaps:
+            return None
         return self.read(subject, sentence, LogitsOptions(lens=True))
 
     def json(self, record: LogitsRecord) -> dict[str, Any]:

@@ -34,8 +34,11 @@ def example_row(record: HeadsRecord, head: HeadId) -> int:
 
     It is the row whose largest weight on a word is nearest to `EXAMPLE_WEIGHT`. Begin and end of
     sentence are not words, neither as a row's name nor as a key. Rows named by at least
-    `EXAMPLE_LETTERS` letters come first. A sentence with nothing else has its first row.
+    `EXAMPLE_LETTERS` letters come first. A sentence with nothing else has its first row. Of a text
+    with gaps it is the first gap's.
     """
+    if record.gaps:
+        return record.gaps[0].position
     weights = record.captured.weights(head)
     first_row, first_key = (1, 1) if head.kind == "dec" else (0, 0)
     last_key = weights.shape[1] if head.kind == "dec" else weights.shape[1] - 1

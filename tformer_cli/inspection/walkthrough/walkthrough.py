@@ -7,7 +7,8 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.capture.observed import Observed, observe
-from tformer_cli.inspection.walkthrough.layer import Output, Pooled, Pooler, layer_steps
+from tformer_cli.inspection.walkthrough.layer import layer_steps
+from tformer_cli.inspection.walkthrough.output import output_step
 from tformer_cli.inspection.walkthrough.scores import scaled_step, score_step, table_by_key
 from tformer_cli.inspection.walkthrough.step import (
     Step,
@@ -17,7 +18,6 @@ from tformer_cli.inspection.walkthrough.step import (
     check,
 )
 from tformer_cli.inspection.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
-from tformer_cli.model.classifier import POOLERS, Classifier
 
 TERMS = 4
 """Terms of the sum that are written out."""
@@ -45,7 +45,8 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
     steps = (
         _input(trace, observed, subject),
         *_head_steps(trace, observed, subject),
-        *layer_steps(trace, observed, subject, _output(model)),
+        *layer_steps(trace, observed, subject),
+        output_step(model, observed, subject),
     )
     return StepRecord(
         sentence=sentence,
@@ -55,20 +56,6 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
         norm=model.config.norm,
         steps=steps,
     )
-
-
-def _output(model: Inspected) -> Output:
-    """The rows and the bias that make logits, in float64."""
-    bias = None if model.output_bias is None else model.output_bias.detach().cpu().double()
-    matrix = model.output_matrix.detach().cpu().double()
-    if not isinstance(model, Classifier):
-        return Output(matrix, bias)
-    kind, layer, pooler = model.config.pooler, model.pooler, None
-    if layer is not None and kind != "none":
-        weight = layer.weight.detach().cpu().double()
-        shift = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
-        pooler = Pooler(kind, weight, shift.cpu().double(), POOLERS[kind])
-    return Output(matrix, bias, Pooled(model.config), pooler)
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:

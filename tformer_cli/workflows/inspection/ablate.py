@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import task_kind
+from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.data.batching import Batch, plan_batches
 from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import text_windows
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.scores import check_counts
@@ -30,7 +31,9 @@ from tformer_cli.inspection.ablation.record import Ablation, CurvePoint, HeadEff
 from tformer_cli.inspection.capture.forced import longest_read
 from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.inspection.view import WITH_OUTPUT
 from tformer_cli.inspection.views.ablation import AblationSettings
+from tformer_cli.training.masked_validation import hidden_alike
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.inspection_model import (
     InspectionOptions,
@@ -38,6 +41,7 @@ from tformer_cli.workflows.inspection.inspection_model import (
     open_for_inspection,
 )
 from tformer_cli.workflows.opening.translator import Opened
+from tformer_cli.workflows.training.language_modeling import text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -53,15 +57,17 @@ if TYPE_CHECKING:
     """Is told what is done, how many lines are, and how many there are."""
 
 ACCURACY = "accuracy"
-"""Score of a classifier, in percent."""
+"""Score of a classifier or of hidden tokens, in percent."""
 POSITIONS_PER_BATCH = 2048
 """Positions of a batch, before its rows are repeated."""
 
 
-TASKS: tuple[TaskKind, ...] = ("translate", "language-model", "classify", "image")
+TASKS = WITH_OUTPUT
 """Tasks whose models can be measured."""
 LABELLED: tuple[TaskKind, ...] = ("classify", "image")
 """Those of models that give one label."""
+OF_TEXT: tuple[TaskKind, ...] = ("language-model", "masked")
+"""Those of models that predict the text that they read."""
 
 
 def inspect_ablate(
@@ -77,7 +83,9 @@ def inspect_ablate(
 
     Args:
         model: a model directory, its path, or what `open_for_inspection` returned.
-        sources: source sentences; the lines of a language model's text; texts of a classifier.
+        sources: source sentences; the lines of a language model's text; texts or names of images
+            of a classifier. Of texts for a masked language model tokens are hidden, the same ones
+            as by `tformer evaluate --text`.
         references: one or several streams of references; the loss is that of the first. One stream
             of right labels of a classifier; none of a language model.
         settings: what is measured; None: the defaults.
@@ -108,7 +116,7 @@ class _Measured:
     n_tokens: NDArray[np.int64]
     """(N) target tokens."""
     hits: NDArray[np.float64] | None
-    """(1 + R, N) whether the label is right, with all heads and without each; of a classifier."""
+    """(1 + R, N) right labels or hidden tokens, with all heads and without each; else None."""
     importance: dict[HeadId, float]
     """I_h of every head of the model."""
 
@@ -131,7 +139,7 @@ class Ablator:
         self._sources, self._references = sources, references
         self._settings = settings
         _check(self._task, references, settings)
-        self._has_hits = self._task in LABELLED
+        self._has_hits = self._task in (*LABELLED, "masked")
         self._measured_by: Measure = losses_and_hits if self._has_hits else _losses
         self._observe = observe or (lambda *_: None)
         self._heads = select_heads(settings.heads, head_layout(self._model))
@@ -147,10 +155,10 @@ class Ablator:
         settings = self._settings
         most_important = sorted(effects, key=lambda effect: effect.rank)
         order = [effect.head for effect in reversed(most_important)]
-        curve = self._curve(order, total) if settings.curve else ()
+        curve = self._curve(order, measured.n_tokens) if settings.curve else ()
         scores = {} if self._paired is None else self._paired.baseline
         if measured.hits is not None:
-            scores = {ACCURACY: 100.0 * float(measured.hits[0].mean())}
+            scores = {ACCURACY: 100.0 * float(measured.hits[0].sum()) / total}
         scored = {effect.head for effect in effects if effect.loss_rank < settings.scores}
         effects = [
             replace(effect, scores=self._scores_without([effect.head]))
@@ -203,7 +211,8 @@ class Ablator:
         within_layer = layer_normalized(measured.importance)
         accuracies: list[tuple[PairedDifference, ...]] = [()] * len(self._heads)
         if measured.hits is not None:
-            accuracies = [(one,) for one in self._accuracies(measured.hits)[1:]]
+            found = self._accuracies(measured.hits, measured.n_tokens)
+            accuracies = [(one,) for one in found[1:]]
         return [
             HeadEffect(
                 head=head,
@@ -217,12 +226,14 @@ class Ablator:
             for head, difference, accuracy in zip(self._heads, differences, accuracies, strict=True)
         ]
 
-    def _accuracies(self, hits: NDArray[np.float64]) -> list[PairedDifference]:
-        """Compares rows of hits (R, N) with the first of them."""
+    def _accuracies(
+        self, hits: NDArray[np.float64], n_tokens: NDArray[np.int64]
+    ) -> list[PairedDifference]:
+        """Compares rows of hits (R, N) among tokens (N) with the first of them."""
         return compare_losses(
             100.0 * hits[0],
             100.0 * hits,
-            np.ones(hits.shape[1], dtype=np.int64),
+            n_tokens,
             n_resamples=self._settings.n_resamples,
             seed=self._settings.seed,
             name=ACCURACY,
@@ -247,15 +258,15 @@ class Ablator:
             for effect in effects
         ]
 
-    def _curve(self, order: list[HeadId], n_tokens: int) -> tuple[CurvePoint, ...]:
+    def _curve(self, order: list[HeadId], n_tokens: NDArray[np.int64]) -> tuple[CurvePoint, ...]:
         found = np.zeros((len(order) + 1, len(self._pairs), 2))
         for indices, batch in self.batches_on_device("removing heads one by one"):
             measured = losses_along(self._model, batch, order, self._measured_by)
             found[:, indices, : measured.shape[2]] = measured.numpy()
-        losses = found[..., 0].sum(axis=1) / n_tokens
+        losses = found[..., 0].sum(axis=1) / int(n_tokens.sum())
         scores: list[tuple[PairedDifference, ...]] = [()] * len(losses)
         if self._has_hits:
-            scores = [(one,) for one in self._accuracies(found[..., 1])]
+            scores = [(one,) for one in self._accuracies(found[..., 1], n_tokens)]
         elif self._settings.curve_scores:
             scores = [self._scores_without(order[:k]) for k in range(len(losses))]
         return tuple(
@@ -300,6 +311,13 @@ class Ablator:
         lengths = [np.array([len(pair[side]) for pair in self._pairs]) for side in (0, 1)]
         lengths[0] //= self._model.config.ids_per_token
         plan = plan_batches(lengths[0], lengths[1], POSITIONS_PER_BATCH, 0, 0)
+        if self._task == "masked":
+            masking = masking_of(self._opened.directory.tokenizer)
+            texts = [source for source, _ in self._pairs]
+            return [
+                (indices, hidden_alike([texts[i] for i in indices], indices.tolist(), masking))
+                for indices in plan
+            ]
         ends = (
             self._task == "translate"
         )  # a text's windows have the end already, where there is one
@@ -324,7 +342,10 @@ def examples(
     config, tokenizer = directory.config, directory.tokenizer
     longest = config.max_positions - 1
     pairs: list[tuple[Sequence[int], Sequence[int]]]
-    if config.is_decoder_only:
+    if config.head == "tokens":
+        found = text_ids(sources, tokenizer, longest, is_stream=False)
+        pairs = [(ids, ids) for ids in found]
+    elif config.is_decoder_only:
         texts = [joined(sources)]
         if config.target_eos:
             texts = [line for line in sources if line.strip()]
@@ -354,9 +375,9 @@ def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: Ablati
     Raises:
         UsageError: naming the option.
     """
-    if task == "language-model" and references:
-        raise UsageError("--reference: a language model predicts its own text; omit it")
-    if task != "language-model" and not references:
+    if task in OF_TEXT and references:
+        raise UsageError(f"--reference: {ONE_MODEL[task]} predicts its own text; omit it")
+    if task not in OF_TEXT and not references:
         what = "the right labels" if task in LABELLED else "the translations"
         raise UsageError(f"--reference: is missing; name the file of {what}")
     if task in LABELLED and len(references) > 1:

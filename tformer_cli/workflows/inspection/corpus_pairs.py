@@ -3,14 +3,17 @@
 Of a language model a line is a target without a source, of a classifier a source without a target.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.data.given_lines import check_lines, given_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.align import read_pairs
+from tformer_cli.workflows.opening.encoder import OpenedEncoder
 from tformer_cli.workflows.opening.translator import Opened
 
 BUFFER_LINES = 256
@@ -25,14 +28,29 @@ def check_targets(config: ModelConfig, targets: object) -> None:
         UsageError: if there are some.
     """
     if targets is not None and (config.is_decoder_only or config.is_encoder_only):
-        kind = "language model" if config.is_decoder_only else "classifier"
-        raise UsageError(f"--target: a {kind} reads one text; omit it")
+        raise UsageError(f"--target: {ONE_MODEL[task_kind(config)]} reads one text; omit it")
 
 
 def is_written(pair: IdPair, config: ModelConfig) -> bool:
     """Returns whether no side of a pair that a model reads is blank."""
     source, target = pair
     return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
+
+
+def gap_filler(opened: Opened) -> GapFiller | None:
+    """Makes what fills the gaps of texts, of a masked language model."""
+    if task_kind(opened.directory.config) != "masked":
+        return None
+    encoder = OpenedEncoder(directory=opened.directory, place=opened.place, precision="float32")
+    return GapFiller(encoder)
+
+
+def encoder_of_texts(opened: Opened) -> Callable[[Sequence[str]], list[list[int]]]:
+    """Gives what makes ids of the texts that a model of one side reads, gaps among them."""
+    tokenizer, filler = opened.directory.tokenizer, gap_filler(opened)
+    if opened.directory.config.is_decoder_only:
+        return tokenizer.target.encode_batch
+    return tokenizer.source.encode_batch if filler is None else filler.encode
 
 
 def corpus_pairs(
@@ -57,10 +75,10 @@ def corpus_pairs(
     config, tokenizer = opened.directory.config, opened.directory.tokenizer
     check_targets(config, targets)
     if config.is_decoder_only or config.is_encoder_only:
-        side = tokenizer.target if config.is_decoder_only else tokenizer.source
+        encode = encoder_of_texts(opened)
         remaining = given_lines(lines)
         while texts := list(islice(remaining, buffer_lines)):
-            found = side.encode_batch([text if text.strip() else "" for text in texts])
+            found = encode([text if text.strip() else "" for text in texts])
             yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in found]
         return
     if targets is None:

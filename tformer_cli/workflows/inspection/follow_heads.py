@@ -40,8 +40,8 @@ def probe_pairs(
 ) -> list[tuple[int, SentencePair, IdPair]]:
     """Chooses the pairs to look at: the first `N_PAIRS` with text on both sides that fit the model.
 
-    A classifier reads the text alone, and a language model the target alone; where texts are a
-    stream, it reads the first blocks of all of them.
+    A classifier reads the text alone, and language models, masked or not, the target alone; where
+    texts are a stream, they read the first blocks of all of them.
 
     Args:
         pairs: the validation pairs.
@@ -56,7 +56,8 @@ def probe_pairs(
     if config.is_decoder_only and not config.target_eos:
         return _blocks(pairs, tokenizer.target, min(longest, BLOCK))
     for index, pair in enumerate(pairs):
-        source = [] if config.is_decoder_only else tokenizer.source.encode(pair.source)
+        text = pair.target if config.head == "tokens" else pair.source
+        source = [] if config.is_decoder_only else tokenizer.source.encode(text)
         target = [] if config.is_encoder_only else tokenizer.target.encode(pair.target)
         ids = source, target
         if is_written(ids, config) and max(map(len, ids)) <= longest:

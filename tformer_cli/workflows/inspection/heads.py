@@ -5,7 +5,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Unpack
 
-from tformer_cli.artifacts.config_file import task_kind
+from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
 from tformer_cli.data.given_lines import given_lines
@@ -34,7 +34,12 @@ from tformer_cli.inspection.capture.search_tree import SearchTree, n_candidates
 from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
 from tformer_cli.inspection.heads.selectors import HeadSelection, check_names_layers
-from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
+from tformer_cli.inspection.record import (
+    FilledGap,
+    HeadsRecord,
+    ModelSummary,
+    PageExtras,
+)
 from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
@@ -42,7 +47,8 @@ from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.inspection.corpus_pairs import check_targets
+from tformer_cli.workflows.fill import GapFiller
+from tformer_cli.workflows.inspection.corpus_pairs import check_targets, gap_filler
 from tformer_cli.workflows.inspection.inspection_model import (
     InspectionOptions,
     inspected_model,
@@ -135,8 +141,8 @@ class HeadInspector:
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._model.config.is_decoder_only
         if self._is_of_texts or self._model.config.is_encoder_only:
-            kind = "language model" if self._is_of_texts else "classifier"
-            _check_of_texts(kind, mode, rank)
+            _check_of_texts(self._model.config, mode, rank)
+        self._filler = gap_filler(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
@@ -253,6 +259,8 @@ class HeadInspector:
         """Inspects what an encoder alone reads, with the label that it gives, if it does."""
         if not line.strip():
             return self._blank(index, line, "", is_forced=False)
+        if self._filler is not None:
+            return self._inspect_filled(index, line, self._filler)
         ids = self._tokenizer.source.encode(line)
         self._check_length(index, ids)
         if not isinstance(model, Classifier):
@@ -264,6 +272,24 @@ class HeadInspector:
             index, (line, label), capture_maps(model, ids, ()), probability=probability
         )
 
+    def _inspect_filled(self, index: int, line: str, filler: GapFiller) -> HeadsRecord:
+        """Inspects a text with gaps, and what a masked language model fills them with."""
+        (ids,) = filler.encode([line])
+        self._check_length(index, ids)
+        maps = capture_maps(self._model, ids, ())
+        (found,) = filler.fill([line], top=1)
+        places = [n for n, one in enumerate(maps.source_ids) if one == filler.mask_id]
+        gaps = tuple(
+            FilledGap(
+                position=place,
+                piece=best.piece,
+                id=self._tokenizer.source.id_of(best.piece) or 0,
+                probability=best.probability,
+            )
+            for place, (best, *_) in zip(places, found.gaps, strict=True)
+        )
+        return self._record(index, (line, found.filled), maps, gaps=gaps)
+
     def _record(
         self,
         index: int,
@@ -274,6 +300,7 @@ class HeadInspector:
         rank: int | None = None,
         mode: CaptureMode = "forced",
         probability: float | None = None,
+        gaps: tuple[FilledGap, ...] = (),
     ) -> HeadsRecord:
         """Joins what is known of a pair; it was found by the model if it has a score."""
         # rare words are of sources of words
@@ -287,9 +314,10 @@ class HeadInspector:
             model=self._summary,
             source=texts[0],
             target=texts[1],
-            is_forced=score is None and probability is None,
+            is_forced=score is None and not self._model.config.is_encoder_only,
             score=score,
             probability=probability,
+            gaps=gaps,
             rank=rank,
             mode=mode,
             source_pieces=source_labels(self._tokenizer, self._model.config, maps),
@@ -380,7 +408,7 @@ def patch_labels(config: ModelConfig) -> tuple[str, ...]:
     return (*first, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
 
 
-def _check_of_texts(kind: str, mode: CaptureMode, rank: int) -> None:
+def _check_of_texts(config: ModelConfig, mode: CaptureMode, rank: int) -> None:
     """Refuses what needs a translation.
 
     Raises:
@@ -388,7 +416,8 @@ def _check_of_texts(kind: str, mode: CaptureMode, rank: int) -> None:
     """
     for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
         if is_given:
-            raise UsageError(f"{option}: is of translation models; of a {kind} omit it")
+            one = ONE_MODEL[task_kind(config)]
+            raise UsageError(f"{option}: is of translation models; of {one} omit it")
 
 
 def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:

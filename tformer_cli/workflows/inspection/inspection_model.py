@@ -12,6 +12,7 @@ from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
     from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.masked import MaskedLanguageModel
 
 
 class InspectionOptions(TypedDict, total=False):
@@ -43,7 +44,7 @@ def inspected_model(directory: ModelDirectory) -> Inspected:
     An encoder without rows of labels goes as a classifier: views of it do not read those.
     """
     if directory.config.is_encoder_only:
-        return cast("Classifier", directory.encoder)
+        return cast("Classifier | MaskedLanguageModel", directory.encoder)
     return directory.model
 
 
