@@ -20,6 +20,7 @@ from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
+from tformer_cli.workflows.score_texts import score_masked_lines
 
 TEXTS = ["A man", "the street", "Two dogs run in the snow", "a", "dog " * 30, "A man"]
 
@@ -173,3 +174,13 @@ def test_filling_gives_the_same_bits_whatever_is_beside_a_text_and_imports_no_to
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_texts_are_scored_as_by_torch(filler):
+    texts = ["the soup was good", "", "un[MASK] caf\u00e9", "a"]
+    opened = filler._opened
+    by_torch = score_masked_lines(replace(opened, compiled=None), texts)
+    for one, other in zip(score_masked_lines(opened, texts), by_torch, strict=True):
+        assert one.token_ids == other.token_ids
+        steps, expected = one.token_log_probabilities, other.token_log_probabilities
+        assert steps == pytest.approx(expected, abs=1e-4)

@@ -39,7 +39,7 @@ Candidates = list[tuple[int, float]]
 def for_each_text(
     model: EncoderOnly,
     texts: Sequence[Sequence[int]],
-    compute: Callable[[Tensor, Tensor], Sequence[Found]],
+    compute: Callable[[Sequence[int], Tensor, Tensor], Sequence[Found]],
     *,
     precision: Precision = "float32",
     batch_tokens: int = TOKENS_PER_BATCH,
@@ -51,7 +51,8 @@ def for_each_text(
         model: in evaluation mode.
         texts: N lists of token ids, without `</s>`, none too long for the model; of images the
             ids of their pixels.
-        compute: makes B results of (B, S) ids and their mask; see `EncoderOnly.encode`.
+        compute: makes B results of the numbers of texts, their (B, S) ids and their mask; see
+            `EncoderOnly.encode`.
         precision: of the products; in float32 a text gets the same bits in any batch on a CPU.
         batch_tokens: padded tokens of a batch.
         before_batch: called before each batch.
@@ -73,7 +74,7 @@ def for_each_text(
                 batch = image_batch(chosen, config.ids_per_token, device)
             else:
                 batch = source_batch(chosen, model.max_positions, device, eos=model.source_eos)
-            found.update(zip(indices, compute(*batch), strict=True))
+            found.update(zip(indices, compute(indices, *batch), strict=True))
     return [found[index] for index in range(len(texts))]
 
 
@@ -95,7 +96,7 @@ def text_vectors(
         precision: of the products.
     """
 
-    def compute(source: Tensor, mask: Tensor) -> list[NDArray[np.float32]]:
+    def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[NDArray[np.float32]]:
         pooled = model.pool(model.encode(source, mask), mask, pooling).float()
         vectors = functional.normalize(pooled, dim=1) if unit_length else pooled
         return list(vectors.cpu().numpy())
@@ -116,7 +117,7 @@ def label_probabilities(
         (N, L) probabilities that sum to 1.
     """
 
-    def compute(source: Tensor, mask: Tensor) -> list[list[float]]:
+    def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[list[float]]:
         found: list[list[float]] = torch.softmax(model(source, mask).double(), dim=1).tolist()
         return found
 
@@ -156,7 +157,7 @@ def gap_candidates(
     """
     most = max(0, min(top, model.vocab_size - len(set(never))))
 
-    def compute(source: Tensor, mask: Tensor) -> list[list[Candidates]]:
+    def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[list[Candidates]]:
         is_gap = (source == mask_id) & mask
         # (B, S, D) -> (M, D): only gaps are compared with the vocabulary
         hidden = model.transformed(model.encode(source, mask)[is_gap])
@@ -169,5 +170,36 @@ def gap_candidates(
         probabilities[:, list(never)] = -1.0
         shares, ids = (part.tolist() for part in probabilities.topk(most, dim=1))
         return [list(zip(*one, strict=True)) for one in zip(ids, shares, strict=True)]
+
+    return for_each_text(model, texts, compute, precision=precision)
+
+
+def gap_log_probabilities(
+    model: MaskedLanguageModel,
+    texts: Sequence[Sequence[int]],
+    gaps: Sequence[tuple[int, int]],
+    *,
+    precision: Precision = "float32",
+) -> list[float]:
+    """Computes ln p of a token at a gap of every text; see `for_each_text`.
+
+    Args:
+        model: in evaluation mode.
+        texts: see `for_each_text`.
+        gaps: of each text the place of the gap, and the id of the token.
+        precision: of the products.
+    """
+
+    def compute(indices: Sequence[int], source: Tensor, mask: Tensor) -> list[float]:
+        places, ids = torch.tensor([gaps[n] for n in indices], device=source.device).unbind(1)
+        states = model.encode(source, mask)[torch.arange(len(places)), places]
+        some = max(1, LARGEST_LOGITS // model.vocab_size)
+        parts = (torch.split(part, some) for part in (model.transformed(states), ids))
+        return [value for pair in zip(*parts, strict=True) for value in taken(*pair)]
+
+    def taken(hidden: Tensor, wanted: Tensor) -> list[float]:
+        steps = model.project(hidden).double().log_softmax(dim=1)
+        found: list[float] = steps.gather(1, wanted.unsqueeze(1)).squeeze(1).tolist()
+        return found
 
     return for_each_text(model, texts, compute, precision=precision)

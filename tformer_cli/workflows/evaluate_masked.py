@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.masking import masking_of
 from tformer_cli.errors import ArtifactError, DataError
@@ -13,7 +12,6 @@ from tformer_cli.workflows.training.language_modeling import text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from tformer_cli.training.masked_validation import MaskedScores
     from tformer_cli.workflows.evaluate_texts import TextKind
@@ -37,14 +35,6 @@ class MaskedEvaluation:
     def signature(self) -> str:
         """Says how the scores were computed."""
         return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
-
-
-def is_masked(model: Path) -> bool:
-    """Returns whether a path is the directory of a masked language model."""
-    try:
-        return (model / CONFIG).is_file() and read_config(model).task == "masked"
-    except ArtifactError:  # whoever opens it will say what is wrong
-        return False
 
 
 def evaluate_masked(

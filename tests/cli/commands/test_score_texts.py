@@ -1,4 +1,4 @@
-"""`tformer score` of language models: each line by itself, as `evaluate` scores them."""
+"""`tformer score` of language models, masked ones too: each line by itself."""
 
 import json
 import math
@@ -97,3 +97,61 @@ def test_a_translation_model_still_needs_targets(model, file):
     done = run("score", model, "-i", file)
     assert done.exit_code == 2
     assert "--target-file: is missing or doubled" in done.stderr
+
+
+@pytest.fixture(scope="module", params=["bert", "roberta"])
+def masked(request, tmp_path_factory):
+    """A random masked language model, imported, and the original."""
+    pytest.importorskip("transformers")
+    from tests.converters import encoders
+
+    path = tmp_path_factory.mktemp("masked") / "theirs"
+    model, tokenizer = encoders.write_directory(path, request.param, "ForMaskedLM")
+    done = run("import", path, "-o", path.parent / "ours", "-q")
+    assert done.exit_code == 0, done.stderr
+    return path.parent / "ours", model, tokenizer
+
+
+@torch.inference_mode()
+def pseudo_log_likelihoods(masked, line):
+    """ln p of each token where it alone is hidden, by transformers, a pass a token."""
+    _, model, tokenizer = masked
+    mask = tokenizer.token_to_id("[MASK]") or tokenizer.token_to_id("<mask>")
+    ids = torch.tensor(tokenizer.encode(line).ids)
+    steps = []
+    for place in range(1, len(ids) - 1):
+        hidden = ids.clone()
+        hidden[place] = mask
+        logits = model(input_ids=hidden[None]).logits[0, place].double()
+        steps.append(logits.log_softmax(0)[ids[place]].item())
+    return steps
+
+
+def test_masked_models_score_pseudo_log_likelihoods(masked, tmp_path):
+    lines = ["the soup was good", "", "Caf\u00e9 terrible", "soup " * 80]
+    file = tmp_path / "texts"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    done = run("score", masked[0], "-i", file, "-q", "--format", "jsonl")
+    assert done.exit_code == 0, done.stderr
+    assert "1 line longer than the model takes; truncated" in done.stderr
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["text"] for record in records] == lines
+    assert [record.get("truncated", False) for record in records] == [False, False, False, True]
+    for record in (records[0], records[2]):
+        expected = pseudo_log_likelihoods(masked, record["text"])
+        assert record["token_log_probabilities"] == pytest.approx(expected, abs=1e-4)
+        assert record["log_probability"] == pytest.approx(sum(expected), abs=1e-3)
+    assert records[1]["log_probability"] == 0.0
+    assert records[1]["token_ids"] == []
+    assert 30 < len(records[3]["token_log_probabilities"]) < 40
+    plain = run("score", masked[0], "-i", file, "-q").stdout.splitlines()
+    assert plain == [f"{record['log_probability']:.6f}" for record in records]
+
+
+def test_masked_models_refuse_what_they_do_not_have(masked, file):
+    for options, message in (
+        (["--target-file", file], "--target-file: MODEL is a language model, without a source"),
+        (["--precision", "int8"], "--precision: encoders do not compute in int8"),
+    ):
+        done = run("score", masked[0], "-i", file, *options)
+        assert (done.exit_code, message in done.stderr) == (2, True)

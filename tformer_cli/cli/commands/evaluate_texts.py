@@ -128,8 +128,8 @@ def evaluate_texts(
     """Shows the scores of a language model, masked or not, and the changes from another one."""
     counts = LineCounts()
     lines = list(texts.lines(counts, quiet=quiet))
-    from tformer_cli.workflows.evaluate_masked import is_masked
     from tformer_cli.workflows.import_model import resolve_model
+    from tformer_cli.workflows.opening.encoder import is_masked
 
     model = resolve_model(model, partial(note, quiet=quiet), "float32")
     for one in (model, *([] if baseline is None else [baseline])):

@@ -126,9 +126,10 @@ def score(
     ranks by it. Probabilities are among all target tokens, whether MODEL has a shortlist or not.
 
     A language model scores the lines of --source themselves: their log-probability, and with tsv or
-    jsonl their bits per byte, by which sort finds the oddest lines. A classifier scores the label
-    in --target-file of each text or image: the least probable ones may well be wrong. --images has
-    labels of its own, of a folder's names or in a file.
+    jsonl their bits per byte, by which sort finds the oddest lines. A masked one does so by the
+    probability of each token where it alone is hidden (pseudo-log-likelihood). A classifier scores
+    the label in --target-file of each text or image: the least probable ones may well be wrong.
+    --images has labels of its own, of a folder's names or in a file.
 
     Examples:
         tformer score runs/quickstart -i corpus/test.en --target-file corpus/test.fr
@@ -139,11 +140,12 @@ def score(
     """
     pictures.check(has_texts=pairs.source is not None)
     from tformer_cli.workflows.classify import is_classifier, reads_images
+    from tformer_cli.workflows.opening.encoder import is_masked
     from tformer_cli.workflows.opening.generator import is_language_model
 
     if pictures.images is not None and not reads_images(model):
         raise UsageError("--images: MODEL reads texts; omit it")
-    is_of_texts = is_language_model(model)
+    is_of_texts = is_language_model(model) or is_masked(model)
     if is_of_texts or is_classifier(model):
         of_translations = {
             "--n-best-file": pairs.n_best_file,
@@ -163,7 +165,7 @@ def score(
 
             score_labels(model, pairs, pictures, of_translations, machine, quiet=quiet)
         return
-    check_model(model, ("translate", "language-model", "classify", "image"))
+    check_model(model, ("translate", "language-model", "masked", "classify", "image"))
     files = pairs.files()
     check_stdin_is_read_once(files)
     counts = LineCounts()
