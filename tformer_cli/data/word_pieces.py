@@ -6,31 +6,22 @@ pieces inside a word begin with ``##`` (Devlin et al. 2019, section 3; Wu et al.
 A vocabulary without such pieces, as of molecules, has its words between spaces.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from typing import Any, ClassVar, Self
 
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from tformer_cli.data.config import MOST_PIECES
-from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE
-from tformer_cli.data.tokenizer import (
-    BOS_ID,
-    FILE_NAME,
-    VERSION,
-    Span,
-    Tokenizer,
-    TokenizerSide,
-)
+from tformer_cli.data.foreign_pieces import N_SPECIAL, ForeignPieceTokenizer, is_vocabulary
+from tformer_cli.data.pipelines import UNKNOWN_PIECE
+from tformer_cli.data.tokenizer import BOS_ID, FILE_NAME
 from tformer_cli.errors import DataError
 
 NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 """BERT's names of padding, the unknown word, and of what stands before and behind a text."""
 PREFIX = "##"
-_N_SPECIAL = len(SPECIAL_PIECES)
 _LONGEST_WORD = 1 << 16
 
 
@@ -52,12 +43,14 @@ class WordRules:
     """Characters of the longest word that is cut; others are unknown."""
 
 
-class WordPieceTokenizer(Tokenizer, TokenizerSide):
-    """The tokenizer of a foreign encoder, on both sides the same."""
+class WordPieceTokenizer(ForeignPieceTokenizer):
+    """The tokenizer of a foreign encoder."""
 
+    kind: ClassVar[str] = "wordpiece"
+    model_kind: ClassVar[str] = "encoder"
     start = (BOS_ID,)
-    all_pieces: tuple[str, ...]
-    """Pieces by their ids."""
+    rules: WordRules
+    """How text becomes words."""
 
     def __init__(
         self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME
@@ -73,16 +66,10 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
         Raises:
             DataError: if they are damaged.
         """
-        places = {piece: place for place, piece in enumerate(pieces)}
-        if (
-            len(places) != len(pieces)
-            or len(pieces) > MOST_PIECES
-            or tuple(pieces[:_N_SPECIAL]) != SPECIAL_PIECES
-            or (mask and mask not in places)
-            or not 0 < rules.longest_word <= _LONGEST_WORD
-        ):
+        if not (is_vocabulary(pieces, mask) and 0 < rules.longest_word <= _LONGEST_WORD):
             raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
-        self.all_pieces, self._rules, self.mask = tuple(pieces), rules, mask
+        self.all_pieces, self.rules, self.mask = tuple(pieces), rules, mask
+        places = {piece: place for place, piece in enumerate(pieces)}
         tokenizer = HuggingFaceTokenizer(
             models.WordPiece(
                 vocab=places,
@@ -105,102 +92,30 @@ class WordPieceTokenizer(Tokenizer, TokenizerSide):
         self._tokenizer = tokenizer
 
     @classmethod
-    def parse(cls, text: str, where: str = FILE_NAME) -> "WordPieceTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        Raises:
-            DataError: if it is damaged.
-        """
+    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
         kinds = {field.name: type(field.default) for field in fields(WordRules)}
-        try:
-            data = json.loads(text)
-            pieces, mask, rules = data["pieces"], data["mask"], data["rules"]
-            is_sound = data["tformer_tokenizer"] == VERSION and type(mask) is str
-            is_sound = is_sound and all(type(piece) is str for piece in pieces)
-            is_sound = is_sound and {name: type(value) for name, value in rules.items()} == kinds
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            is_sound, pieces, mask, rules = False, [], "", {}
-        if not is_sound:
-            raise DataError(f"{where}: is damaged; restore the file")
-        return cls(pieces, WordRules(**rules), mask, where)
+        mask, rules = data["mask"], data["rules"]
+        is_sound = {name: type(value) for name, value in rules.items()} == kinds
+        if not (is_sound and type(mask) is str):
+            return None
+        return cls(data["pieces"], WordRules(**rules), mask, where)
 
-    def to_json(self) -> str:
-        """The text of a `tokenizer.json`; its beginning says what it is."""
-        data = {
-            "tformer_tokenizer": VERSION,
-            "kind": "wordpiece",
-            "mask": self.mask,
-            "rules": asdict(self._rules),
-            "pieces": self.all_pieces,
-        }
-        return json.dumps(data, ensure_ascii=False) + "\n"
-
-    @property
-    def rules(self) -> WordRules:
-        """How text becomes words."""
-        return self._rules
-
-    @property
-    def vocab_size(self) -> int:
-        """See `TokenizerSide`."""
-        return len(self.all_pieces)
-
-    @property
-    def algorithm(self) -> str:
-        """Always "wordpiece"."""
-        return "wordpiece"
-
-    @property
-    def source(self) -> "WordPieceTokenizer":
-        """Itself: both sides are alike."""
-        return self
-
-    target = source
-
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        """None; see `Tokenizer`."""
-        return ()
-
-    def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        """See `Tokenizer`.
-
-        Raises:
-            DataError: always.
-        """
-        raise DataError(
-            f"the vocabulary of an imported encoder takes no new tokens such as {words[0]}; "
-            "omit them"
-        )
-
-    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
-        clean = [without_surrogates(text) for text in texts]
-        found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
-        return [one.ids for one in found]
-
-    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """See `TokenizerSide`."""
-        clean = [without_surrogates(text) for text in texts]
-        found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
-        return [
-            ([*self.start, *one.ids], [(0, 0), *one.offsets]) if one.ids else ([], [])
-            for one in found
-        ]
+    def _stored(self) -> dict[str, Any]:
+        return {"mask": self.mask, "rules": asdict(self.rules), "pieces": self.all_pieces}
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `TokenizerSide`."""
-        return self._tokenizer.decode([one for one in ids if one >= _N_SPECIAL])
+        return self._tokenizer.decode([one for one in ids if one >= N_SPECIAL])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
         """See `TokenizerSide`."""
         texts = (
             piece.removeprefix(PREFIX) if piece.startswith(PREFIX) else f" {piece}"
-            for piece in self.all_pieces[_N_SPECIAL:]
+            for piece in self.all_pieces[N_SPECIAL:]
         )
-        return [*[b""] * _N_SPECIAL, *(text.encode() for text in texts)]
+        return [*[b""] * N_SPECIAL, *(text.encode() for text in texts)]
 
     @cached_property
     def _labels(self) -> list[str]:
-        return [*NAMES, *self.all_pieces[_N_SPECIAL:]]
+        return [*NAMES, *self.all_pieces[N_SPECIAL:]]
