@@ -1,4 +1,3 @@
-import hashlib
 import json
 import math
 import shutil
@@ -9,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tests.watched_training import Watcher, at, crash, crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.decoding.config import DecodingConfig
@@ -82,34 +82,6 @@ def make(cache):
     return made
 
 
-class Watcher:
-    """Collects events, and does something when a step is reported."""
-
-    def __init__(self, at_step=0, action=None):
-        self.events, self._at_step, self._action = [], at_step, action
-
-    def notify(self, event):
-        self.events.append(event)
-        if isinstance(event, StepReport) and event.step == self._at_step:
-            self._action()
-
-    def of(self, kind):
-        return [event for event in self.events if isinstance(event, kind)]
-
-
-def crash():
-    raise RuntimeError("the power is cut")
-
-
-def crash_at(recipe, run, step):
-    with pytest.raises(RuntimeError, match="power"):
-        train(recipe, run, observers=[Watcher(step, crash)])
-
-
-def digest(run):
-    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
-
-
 def steps_kept(run):
     return sorted(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir())
 
@@ -132,7 +104,7 @@ def test_stops_and_crashes_leave_no_trace(make, tmp_path, whole):
     for step, number in ((4, signal.SIGTERM), (11, signal.SIGINT), (20, signal.SIGTERM)):
         crash_at(make(), run, step - 1)
         with pytest.raises(Interrupted, match=f"stopped at step {step} ") as stopped:
-            train(make(), run, observers=[Watcher(step, lambda n=number: signal.raise_signal(n))])
+            train(make(), run, observers=[at(step, lambda n=number: signal.raise_signal(n))])
         assert stopped.value.exit_status == 128 + number
         assert step in steps_kept(run)
     train(make(), run)
@@ -157,8 +129,8 @@ def test_a_run_resumed_with_or_without_kernels_notes_it(make, tmp_path, kernels,
     crash_at(make(), run, 4)
     for step, switch, how in ((8, "0", "without"), (12, "1", "with")):
         monkeypatch.setenv("TFORMER_NATIVE", switch)
-        watcher = Watcher(step, crash)
-        with pytest.raises(RuntimeError, match="power"):
+        watcher = at(step, crash)
+        with pytest.raises(KeyError, match="power"):
             train(make(), run, observers=[watcher])
         assert f"resumes {how} compiled kernels" in " ".join(watcher.of(RunStarted)[0].notes)
     watcher = Watcher()
@@ -561,8 +533,8 @@ def test_the_first_steps_of_a_run_and_of_its_resumption_foresee_the_rest(
 ):
     monkeypatch.setattr("tformer_cli.training.speed._SECONDS", 0.0)
     run, recipe = tmp_path / "run", make(training__max_steps=16)
-    first, second = Watcher(9, crash), Watcher()
-    with pytest.raises(RuntimeError, match="power"):
+    first, second = at(9, crash), Watcher()
+    with pytest.raises(KeyError, match="power"):
         train(recipe, run, observers=[first])
     train(recipe, run, observers=[second])
     (pace,), (rest,) = first.of(PaceMeasured), second.of(PaceMeasured)

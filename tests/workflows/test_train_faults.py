@@ -1,6 +1,5 @@
 """What can happen to a run, made to happen: the run goes on, and ends as if nothing had been."""
 
-import hashlib
 import json
 import math
 import os
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.watched_training import Watcher, at, crash, digest
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.files import atomic
@@ -75,29 +75,6 @@ def changed(recipe, **keys):
     return replace(recipe, training=replace(recipe.training, **keys))
 
 
-class Watcher:
-    """Collects events, and does something at some of them."""
-
-    def __init__(self, action=None, when=None):
-        self.events, self._action, self._when = [], action, when or (lambda event: False)
-
-    def notify(self, event):
-        self.events.append(event)
-        if self._when(event):
-            self._action()
-
-    def of(self, kind):
-        return [event for event in self.events if isinstance(event, kind)]
-
-
-def at(step, action):
-    return Watcher(action, lambda event: isinstance(event, StepReport) and event.step == step)
-
-
-def crash(*ignored):
-    raise KeyError("the power is cut")
-
-
 def train_until_crash(recipe, run, watcher=None):
     with pytest.raises(KeyError, match="power"):
         train(recipe, run, observers=[watcher or at(12, crash)])
@@ -109,7 +86,7 @@ def result(run):
     for entry in entries:
         for name in ("seconds", "tokens_per_second", "hardware_share"):
             entry.pop(name, None)
-    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(), entries
+    return digest(run), entries
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,10 @@
-import hashlib
 import json
 from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.watched_training import crash_at, digest
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
@@ -15,7 +15,6 @@ from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
-from tformer_cli.training.events import StepReport
 from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.follow_heads import N_PAIRS, HeadFollower, probe_pairs
 from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
@@ -79,22 +78,6 @@ def whole(trained):
     return trained.run
 
 
-class At:
-    """Crashes when a step is reported."""
-
-    def __init__(self, step):
-        self._step = step
-
-    def notify(self, event):
-        if isinstance(event, StepReport) and event.step == self._step:
-            raise KeyError("the power is cut")
-
-
-def crash_at(recipe, run, step):
-    with pytest.raises(KeyError, match="power"):
-        train(recipe, run, observers=[At(step)])
-
-
 def lines_of(run):
     return [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
 
@@ -103,7 +86,7 @@ def learned(run):
     """What a run has come to: its weights, and the losses on the way."""
     entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     losses = [(e["kind"], e["step"], e.get("loss"), e.get("scores")) for e in entries]
-    return hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest(), losses
+    return digest(run), losses
 
 
 def test_every_head_has_a_line_at_each_step_that_is_looked_at(whole):

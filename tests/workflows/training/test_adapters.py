@@ -9,8 +9,8 @@ from safetensors import safe_open
 from torch.nn import functional
 from typer.testing import CliRunner
 
+from tests.watched_training import crash_at, sha256
 from tests.workflows.test_without_torch import without_torch
-from tests.workflows.training.test_start import crash_at, sha256
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.watched_training import Watcher, check_a_stop_leaves_no_trace
 from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.artifacts.tensors import load_tensors
-from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError
+from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.events import StepReport, ValidationReport
 from tformer_cli.workflows.train import train
@@ -59,21 +59,15 @@ def make(tmp_path):
     return made
 
 
-class Events(list):
-    def notify(self, event):
-        self.append(event)
-
-
 def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
-    events = Events()
+    watcher = Watcher()
     recipe = make(model={"d_model": 32, "n_encoder_layers": 2}, training={"max_steps": 120})
-    train(recipe, tmp_path / "run", device="cpu", observers=[events])
-    last = [event for event in events if isinstance(event, ValidationReport)][-1]
+    train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    last = watcher.of(ValidationReport)[-1]
     assert set(last.scores) == {"loss", "accuracy", "macro_f1"}
     assert last.scores["accuracy"] == 100.0
     assert last.sample_translation in ("up", "down")
-    steps = [event for event in events if isinstance(event, StepReport)]
-    assert steps[-1].tokens <= 120 * 128 / 5  # a label is one target token
+    assert watcher.of(StepReport)[-1].tokens <= 120 * 128 / 5  # a label is one target token
     record = read_config(tmp_path / "run")
     assert (record.task, record.labels, record.model.n_labels) == ("classify", ("down", "up"), 2)
     # the run's own recipe is the one that was given: the same command resumes it
@@ -81,23 +75,7 @@ def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
 
 
 def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):
-    class Stopping:
-        def notify(self, event):
-            if isinstance(event, StepReport) and event.step == 20:
-                import os
-                import signal
-
-                os.kill(os.getpid(), signal.SIGINT)
-
-    recipe = make()
-    train(recipe, tmp_path / "whole", device="cpu")
-    with pytest.raises(Interrupted):
-        train(recipe, tmp_path / "parts", device="cpu", observers=[Stopping()])
-    train(recipe, tmp_path / "parts", device="cpu")
-    one, other = (
-        load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts")
-    )
-    assert all(one[name].equal(other[name]) for name in one)
+    check_a_stop_leaves_no_trace(make(), tmp_path, 20)
 
 
 def test_given_labels_keep_their_order_and_others_are_refused(make, tmp_path):

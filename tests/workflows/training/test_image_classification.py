@@ -1,21 +1,19 @@
 """Runs whose model labels images."""
 
-import os
-import signal
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.data.images.test_reading import idx_bytes, picture
+from tests.watched_training import Watcher, check_a_stop_leaves_no_trace, digest
 from tformer_cli.artifacts.config_file import check_task, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.data.loading.encoded import encode_corpus
-from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError
+from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
-from tformer_cli.training.events import StepReport, ValidationReport
+from tformer_cli.training.events import ValidationReport
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.data import completed_recipe, make_tokenizer
 from tformer_cli.workflows.training.plan import plan_training
@@ -54,13 +52,8 @@ def make(tmp_path):
     return made
 
 
-class Events(list):
-    def notify(self, event):
-        self.append(event)
-
-
 def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
-    events = Events()
+    watcher = Watcher()
     (tmp_path / "images.idx").write_bytes(
         idx_bytes(np.stack([np.full((4, 4), 250 * (n % 2)) for n in range(40)]))
     )
@@ -70,8 +63,8 @@ def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
         data={"train": [corpus], "valid": [corpus]},
         model={"patch_size": 2, "image_shift": 0, "image_flip": False},
     )
-    train(recipe, tmp_path / "run", device="cpu", observers=[events])
-    last = [event for event in events if isinstance(event, ValidationReport)][-1]
+    train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    last = watcher.of(ValidationReport)[-1]
     assert set(last.scores) == {"loss", "accuracy", "macro_f1"}
     assert last.scores["accuracy"] == 100.0
     assert last.sample_source.startswith(f"{tmp_path / 'images.idx'}#")
@@ -86,26 +79,11 @@ def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
 
 def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):
     """The images that augmentation makes are part of it."""
-
-    class Stopping:
-        def notify(self, event):
-            if isinstance(event, StepReport) and event.step == 20:
-                os.kill(os.getpid(), signal.SIGINT)
-
-    recipe = make()
-    train(recipe, tmp_path / "whole", device="cpu")
-    with pytest.raises(Interrupted):
-        train(recipe, tmp_path / "parts", device="cpu", observers=[Stopping()])
-    train(recipe, tmp_path / "parts", device="cpu")
-    one, other = (
-        load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts")
-    )
-    assert all(one[name].equal(other[name]) for name in one)
+    check_a_stop_leaves_no_trace(make(), tmp_path, 20)
     # and augmentation matters: without it the run ends elsewhere
     plain = make(model={"image_shift": 0, "image_flip": False})
     train(plain, tmp_path / "plain", device="cpu")
-    other = load_tensors(tmp_path / "plain" / "model.safetensors")
-    assert not all(one[name].equal(other[name]) for name in one)
+    assert digest(tmp_path / "plain") != digest(tmp_path / "whole")
 
 
 def test_a_token_is_a_patch_for_budgets_and_counts(make, one_thread):

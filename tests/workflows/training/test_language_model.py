@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from tests.workflows.test_train import crash_at, digest
+from tests.watched_training import crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.batching import collate
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID

@@ -1,25 +1,22 @@
 """Runs whose model predicts hidden tokens of texts."""
 
 import json
-import os
 import random
-import signal
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.watched_training import check_a_stop_leaves_no_trace
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
 from tformer_cli.data.masking import masking_of
 from tformer_cli.data.tokenizer import PAD_ID
-from tformer_cli.errors import Interrupted, RecipeError
+from tformer_cli.errors import RecipeError
 from tformer_cli.model.masked import MaskedLanguageModel
 from tformer_cli.recipe import make_recipe
-from tformer_cli.training.events import StepReport
 from tformer_cli.training.gradients import batch_loss
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.opening.encoder import open_encoder
@@ -71,12 +68,6 @@ def make(tmp_path):
     return made
 
 
-class Stopping:
-    def notify(self, event):
-        if isinstance(event, StepReport) and event.step == 12:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
 def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     model = {"d_model": 32, "dropout": 0.0, "positions": "learned"}
     recipe = make(model=model, training={"max_steps": 150})
@@ -103,15 +94,7 @@ def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     ids=str,
 )
 def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread, changes):
-    recipe = make(**changes)
-    train(recipe, tmp_path / "whole", device="cpu")
-    with pytest.raises(Interrupted):
-        train(recipe, tmp_path / "parts", device="cpu", observers=[Stopping()])
-    train(recipe, tmp_path / "parts", device="cpu")
-    whole, parts = (
-        load_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts")
-    )
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    check_a_stop_leaves_no_trace(make(**changes), tmp_path, 12)
 
 
 def test_the_loss_is_of_hidden_tokens_alone(make, tmp_path):

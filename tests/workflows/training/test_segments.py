@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.workflows.test_train import Watcher, crash_at, digest
+from tests.watched_training import Watcher, at, crash_at, digest
 from tests.workflows.training.test_language_model import TEXT, examples, make  # noqa: F401 - a fixture
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
@@ -120,7 +120,7 @@ def test_training_learns_and_resumes_exactly(segments, tmp_path, positions):
     crash_at(recipe, tmp_path / "run", 11)
     with pytest.raises(Interrupted):
         train(recipe, tmp_path / "run",
-              observers=[Watcher(13, lambda: signal.raise_signal(signal.SIGTERM))])  # fmt: skip
+              observers=[at(13, lambda: signal.raise_signal(signal.SIGTERM))])  # fmt: skip
     train(recipe, tmp_path / "run")
     assert digest(tmp_path / "run") == digest(tmp_path / "whole")
     held = load_tensors(tmp_path / "run" / "checkpoints" / "step-000016" / "optimizer.safetensors")

@@ -1,4 +1,3 @@
-import hashlib
 import json
 import shutil
 
@@ -10,6 +9,7 @@ from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.marian.test_importing import OPTIONS, weights, write
 from tests.converters.marian.test_importing import VARIANTS as MARIAN
 from tests.converters.test_peft import write_adapter
+from tests.watched_training import crash_at, sha256
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
@@ -17,7 +17,6 @@ from tformer_cli.cli.app import app
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe
-from tformer_cli.training.events import StepReport
 from tformer_cli.workflows.export import export_marian
 from tformer_cli.workflows.import_model import import_model, resolve_model
 from tformer_cli.workflows.train import train
@@ -29,24 +28,6 @@ from tformer_cli.workflows.training.start import completion
 @pytest.fixture(scope="module", autouse=True)
 def every_test_on_one_thread(one_thread):
     """Trainings here are small, and compared bit for bit."""
-
-
-class PowerCut:
-    def __init__(self, step):
-        self._step = step
-
-    def notify(self, event):
-        if isinstance(event, StepReport) and event.step == self._step:
-            raise RuntimeError("the power is cut")
-
-
-def crash_at(recipe, run, step):
-    with pytest.raises(RuntimeError, match="power"):
-        train(recipe, run, observers=[PowerCut(step)])
-
-
-def sha256(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_the_first_step_starts_from_the_models_weights(make, tmp_path, model):
