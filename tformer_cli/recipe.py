@@ -41,8 +41,6 @@ from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
 LARGEST_RECIPE = 16 * MIB
-FOLLOWED = ("translate", "language-model", "classify")
-"""Tasks whose models' heads can be followed while they are trained."""
 DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 often heads are seen."""
@@ -114,11 +112,6 @@ class Recipe:
             raise ValueError(
                 f'model: its layers make a model for "{task_kind(self.model)}", but task.kind is '
                 f'"{self.task.kind}"; change one of the two'
-            )
-        if self.training.inspect_every and self.task.kind not in FOLLOWED:
-            kinds = ", ".join(f'"{kind}"' for kind in FOLLOWED)
-            raise ValueError(
-                f"training.inspect_every: follows the heads of models of task.kind {kinds}; omit it"
             )
         if self.task.kind == "masked" and not self.training.tokens_per_batch:
             raise ValueError(

@@ -116,8 +116,8 @@ METHODS: Mapping[TaskKind, str] = MappingProxyType(
         "classify": "classify(), embed() or heads()",
         "language-model": "generate() or heads()",
         "image": "classify(), embed() or heads()",
-        "masked": "fill() or embed()",
-        "embed": "embed()",
+        "masked": "fill(), embed() or heads()",
+        "embed": "embed() or heads()",
     }
 )
 """Methods that a model of each task has."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -46,9 +46,7 @@ from tformer_cli.files.atomic import (
 from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import Precision
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
 from tformer_cli.runtime import has_fast_bfloat16
@@ -85,6 +83,9 @@ from tformer_cli.workflows.training.start import (
     start_origin,
 )
 from tformer_cli.workflows.training.task import Progress
+
+if TYPE_CHECKING:
+    from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.workflows.training.tasks import task_of
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
@@ -237,7 +238,7 @@ def _started(
         write_text(run / TOKENIZER, prepared.tokenizer.to_json())
         if prepared.origin is not None:
             write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
-        save_frequencies(run, _source_counts(prepared))
+        save_frequencies(run, _source_counts(recipe, prepared))
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
     if processes.is_first and not prepared.trainer.state.step:
@@ -381,10 +382,10 @@ def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
     return replace(prepared.started, notes=(*prepared.started.notes, found))
 
 
-def _source_counts(prepared: Prepared) -> NDArray[np.int64]:
-    """(V) how often each token occurs in the source side of all corpora."""
-    size = prepared.tokenizer.source.vocab_size
-    counts = [corpus.source_counts(size) for corpus in prepared.corpora]
+def _source_counts(recipe: Recipe, prepared: Prepared) -> NDArray[np.int64]:
+    """(V) how often each token occurs in what an encoder reads of all corpora."""
+    size, is_target = prepared.tokenizer.source.vocab_size, recipe.model.head == "tokens"
+    counts = [corpus.source_counts(size, is_target=is_target) for corpus in prepared.corpora]
     total: NDArray[np.int64] = np.sum(counts, axis=0)
     return total
 
@@ -393,12 +394,14 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     """Observer of the heads, if one is asked for or was in an earlier part of the run."""
     trainer = prepared.trainer
     is_asked = recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()
-    if not is_asked or not isinstance(trainer.model, Transformer | Classifier):
+    if not is_asked:
         return None
-    counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
+    counts = None
+    if not recipe.model.reads_images:
+        counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
     return HeadFollower(
         run,
-        trainer.model,
+        cast("Inspected", trainer.model),
         prepared.tokenizer,
         prepared.validation,
         trainer.state.step,

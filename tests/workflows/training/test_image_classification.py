@@ -1,14 +1,17 @@
 """Runs whose model labels images."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tests.data.images.test_reading import idx_bytes, picture
 from tests.watched_training import Watcher, check_a_stop_leaves_no_trace, digest
 from tformer_cli.artifacts.config_file import check_task, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.cli.app import app
 from tformer_cli.data.loading.encoded import encode_corpus
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.recipe import make_recipe
@@ -75,6 +78,25 @@ def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
     assert record.model.image_std == (pytest.approx(125 / 255, abs=1e-6),)
     # the run's own recipe is the one that was given: the same command resumes it
     assert train(recipe, tmp_path / "run", device="cpu").was_finished
+
+
+def test_heads_are_followed_on_the_first_images(make, tmp_path):
+    run = tmp_path / "run"
+    train(make(training={"max_steps": 4, "inspect_every": 2}), run, device="cpu")
+    lines = [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
+    n_heads = len({one["id"] for one in lines})
+    assert [one["step"] for one in lines] == sorted([0, 2, 4] * n_heads)
+    names = [
+        json.loads(line)["source"] for line in (run / "heads-probe.jsonl").read_text().splitlines()
+    ]
+    (tmp_path / "first.txt").write_text("\n".join(names) + "\n")
+    given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
+    shown = CliRunner().invoke(app, ["inspect-heads", str(run), *given])
+    assert shown.exit_code == 0, shown.stderr
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    for one, last in zip(found, lines[-n_heads:], strict=True):
+        assert one["n_sentences"] == last["n_sentences"] == len(names)
+        assert one["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
 
 
 def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):

@@ -126,7 +126,6 @@ def test_a_plan_shows_a_text(make):
         ({"data": {"train": [{"tsv": "a.tsv"}]}}, None),
         ({"data": {"train": [{"source": "a.txt", "target": "b.txt"}]}}, "a corpus must be text"),
         ({"model": {"head": "none"}}, 'its layers make a model for "embed", but task.kind is'),
-        ({"training": {"inspect_every": 5}}, "training.inspect_every: "),
         ({"task": {"kind": "embed"}}, 'task.kind: there is no training for "embed"'),
     ],
 )
@@ -136,6 +135,29 @@ def test_settings_that_do_not_fit_are_named(make, changes, message):
         return
     with pytest.raises(RecipeError, match=message):
         make(**changes)
+
+
+def test_heads_are_followed_on_the_first_texts(make, tmp_path):
+    run = tmp_path / "run"
+    train(make(training={"inspect_every": 12}), run, device="cpu")
+    lines = [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
+    assert [(one["step"], one["id"], one["n_sentences"]) for one in lines] == [
+        (step, f"enc.0.{head}", 32) for step in (0, 12, 24) for head in (0, 1)
+    ]
+    probe = [json.loads(line) for line in (run / "heads-probe.jsonl").read_text().splitlines()]
+    texts = (tmp_path / "b.txt").read_text().splitlines()[:32]
+    assert [one["target"] for one in probe] == texts
+    counted = json.loads((run / "frequencies.json").read_text())["source"]
+    assert sum(counted) == sum(len(line.split()) for line in sentences(300, 300))
+    (tmp_path / "first.txt").write_text("\n".join(texts) + "\n")
+    given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
+    shown = CliRunner().invoke(app, ["inspect-heads", str(run), *given])
+    assert shown.exit_code == 0, shown.stderr
+    for line, last in zip(map(json.loads, shown.stdout.splitlines()), lines[-2:], strict=True):
+        assert line["id"] == last["id"]
+        assert line["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
+    shown = CliRunner().invoke(app, ["inspect-heads", str(run), "--over-time", "-q"])
+    assert shown.exit_code == 0, shown.stderr
 
 
 def test_evaluate_hides_the_same_tokens_every_time(make, tmp_path):

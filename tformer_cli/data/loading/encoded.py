@@ -79,9 +79,14 @@ class EncodedCorpus:
         rows = np.asarray(indices, dtype=np.int64)
         return self._table.ids(0, rows), self._table.ids(1, rows)
 
-    def source_counts(self, vocab_size: int) -> NDArray[np.int64]:
-        """(V) how often each token occurs in the source side, without special tokens."""
-        return self._table.counts(0, vocab_size)
+    def source_counts(self, vocab_size: int, *, is_target: bool = False) -> NDArray[np.int64]:
+        """(V) how often each token occurs in what an encoder reads, without special tokens.
+
+        Args:
+            vocab_size: V.
+            is_target: whether it reads the target side, as masked language models do.
+        """
+        return self._table.counts(int(is_target), vocab_size)
 
     def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """Source and target texts of these pairs."""
