@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tformer_cli.cli.options import option
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,6 +57,26 @@ class ImageOptions:
         if self.images is not None and not opened.reads_images:
             raise UsageError("--images: MODEL reads texts; omit it")
         return self.images
+
+    def labelled(
+        self, labels: str, option: str, counts: LineCounts
+    ) -> Iterator[tuple[str, str]] | None:
+        """Returns the names of the images with their labels, if a path is given.
+
+        Args:
+            labels: path of the labels of an idx file; empty: by the name of the images'.
+            option: which that is the value of.
+            counts: counts lines of tables.
+
+        Raises:
+            DataError: if there are none, or labels are missing.
+        """
+        from tformer_cli.data.images.corpora import labelled_images
+
+        if self.images is None:
+            return None
+        names = (option, "--label-field")
+        return labelled_images(self.images, labels, self.label_field, counts, names)
 
     def names(self, opened: "OpenedClassifier | OpenedEncoder") -> Iterator[str] | None:
         """Returns the names of the images, if a path is given.

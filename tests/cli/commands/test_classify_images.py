@@ -149,7 +149,22 @@ def test_labels_of_images_are_scored(images, photos, tmp_path):
     given = ["-i", tmp_path / "names", "--target-file", tmp_path / "labels"]
     assert output_of("score", images, *given, "-q", "--format", "jsonl") == scored
     done = run("score", images, "--images", photos, "--target-file", tmp_path / "labels")
-    assert (done.exit_code, "has the labels in its names; omit it" in done.stderr) == (2, True)
+    assert done.exit_code == 2
+    assert "--target-file: a folder of pictures has the labels in its names" in done.stderr
+
+
+def test_missing_labels_are_asked_for_by_the_option(images, tmp_path):
+    (tmp_path / "a.idx").write_bytes(idx_bytes(np.zeros((2, *SIZE), np.uint8)))
+    (tmp_path / "a.csv").write_text("ant " + "0 " * 288 + "\n")
+    for command, option in (("evaluate", "--reference"), ("score", "--target-file")):
+        done = run(command, images, "--images", tmp_path / "a.idx", "-q")
+        assert done.exit_code == 2
+        assert f"name the file of its labels, idx or text: {option}\n" in done.stderr
+        done = run(command, images, "--images", tmp_path / "a.csv", option, tmp_path / "a.csv")
+        assert done.exit_code == 2
+        assert f"{option}: is of idx files; a table has its labels in a column: " in done.stderr
+        done = run(command, images, "--images", tmp_path / "a.csv", "--label-field", "999")
+        assert "--label-field: must be" in done.stderr
 
 
 def pooled_states(path, names):

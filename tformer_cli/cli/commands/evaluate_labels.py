@@ -63,11 +63,9 @@ def evaluate_labels(
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
     read = LineCounts()
     given: list[list[str]] = []
-    if pictures.images is not None:
-        from tformer_cli.data.images.corpora import labelled_images
-
-        label = str(references[0]) if references else ""
-        pairs = labelled_images(pictures.images, label, pictures.label_field, read)
+    label = str(references[0]) if references else ""
+    pairs = pictures.labelled(label, "--reference", read)
+    if pairs is not None:
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
             given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]

@@ -136,7 +136,7 @@ def score(
         tformer score runs/quickstart -i a.en --n-best-file a.nbest > reranked.nbest
         tformer score runs/names -i names.txt --format tsv
         tformer score runs/ratings -i test.txt --target-file test.label --format tsv
-        tformer score runs/shapes --images shapes/test.images.idx
+        tformer score runs/shapes --images shapes/pictures --format tsv
     """
     pictures.check(has_texts=pairs.source is not None)
     from tformer_cli.workflows.classify import is_classifier, reads_images

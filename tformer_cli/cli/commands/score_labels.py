@@ -81,11 +81,9 @@ def _labelled(
     pairs: "PairOptions", pictures: "ImageOptions", counts: LineCounts, *, quiet: bool
 ) -> Iterable[tuple[str, str]]:
     """Returns texts or names of images with their labels; a missing file is an error now."""
-    if pictures.images is not None:
-        from tformer_cli.data.images.corpora import labelled_images
-
-        field = pictures.label_field
-        return labelled_images(pictures.images, pairs.target_file or "", field, counts)
+    labelled = pictures.labelled(pairs.target_file or "", "--target-file", counts)
+    if labelled is not None:
+        return labelled
     if pairs.source is None or pairs.target_file is None:
         missing = "--source" if pairs.source is None else "--target-file"
         what = "texts" if pairs.source is None else "labels"

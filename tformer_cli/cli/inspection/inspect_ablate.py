@@ -77,11 +77,10 @@ class ReferenceOptions:
         from tformer_cli.workflows.evaluate import read_texts
 
         pictures.check(has_texts=self.source is not None)
-        if pictures.images is not None:
-            from tformer_cli.data.images.corpora import labelled_images
-
-            label = str(self.reference[0]) if self.reference else ""
-            pairs = list(labelled_images(pictures.images, label, pictures.label_field, counts))
+        label = str(self.reference[0]) if self.reference else ""
+        labelled = pictures.labelled(label, "--reference", counts)
+        if labelled is not None:
+            pairs = list(labelled)
             return [name for name, _ in pairs], [[label for _, label in pairs]]
         if self.source is None:
             raise UsageError("--source: is missing; name the text, or --images of images")

@@ -26,7 +26,11 @@ _MNIST = re.compile(r"images([-.])idx\d")
 
 
 def labelled_images(
-    path: Path, labels: str, field: str, counts: LineCounts
+    path: Path,
+    labels: str,
+    field: str,
+    counts: LineCounts,
+    names: tuple[str, str] = ("labels", "target_field"),
 ) -> Iterator[tuple[str, str]]:
     """Yields the name of each image (see `named`) and its label.
 
@@ -36,13 +40,14 @@ def labelled_images(
         labels: path of the labels of an idx file, idx or text; empty: by the name of the images'.
         field: where the label of a line is: "first", "last", or a column from 1; empty: "last".
         counts: counts lines of tables.
+        names: what `labels` and `field` are called in messages.
 
     Raises:
         DataError: if there are no images, or one has no label; it names the file.
     """
     if path.is_dir():
         if labels or field:
-            what = "labels" if labels else "target_field"
+            what = names[0] if labels else names[1]
             raise DataError(f"{what}: a folder of pictures has the labels in its names; omit it")
         return _of_folder(path)
     if not path.exists():
@@ -51,11 +56,13 @@ def labelled_images(
         raise DataError(f"{path}: is not an ordinary file, but corpora are read more than once")
     if is_idx(path):
         if field:
-            raise DataError("target_field: is of tables; the labels of an idx file are `labels`")
-        return _of_idx(path, labels)
+            raise DataError(f"{names[1]}: is of tables; the labels of an idx file are {names[0]}")
+        return _of_idx(path, labels, names[0])
     if labels:
-        raise DataError("labels: is of idx files; a table has its labels in a column: target_field")
-    return _of_table(path, field, counts)
+        raise DataError(
+            f"{names[0]}: is of idx files; a table has its labels in a column: {names[1]}"
+        )
+    return _of_table(path, field, counts, field_name=names[1])
 
 
 def image_names(path: Path, size: tuple[int, ...], field: str = "") -> Iterator[str]:
@@ -77,7 +84,9 @@ def image_names(path: Path, size: tuple[int, ...], field: str = "") -> Iterator[
     elif path.is_file() and is_idx(path):
         yield from (f"{path}#{number}" for number in range(len(read_images(path))))
     elif path.is_file():
-        yield from (name for name, _ in _of_table(path, field, LineCounts(), math.prod(size)))
+        n_values = math.prod(size)
+        pairs = _of_table(path, field, LineCounts(), n_values, field_name="--label-field")
+        yield from (name for name, _ in pairs)
     else:
         raise DataError(f"{path}: no such file or folder; check the path")
 
@@ -120,8 +129,8 @@ def _is_picture(file: Path) -> bool:
     return True
 
 
-def _labels_file(path: Path, labels: str) -> Path:
-    """The file of the labels of an idx file.
+def _labels_file(path: Path, labels: str, name: str = "labels") -> Path:
+    """The file of the labels of an idx file; `name` is what `labels` is called in messages.
 
     Raises:
         DataError: if there is none.
@@ -130,14 +139,14 @@ def _labels_file(path: Path, labels: str) -> Path:
     if not labels:
         file = path.with_name(_MNIST.sub(r"labels\1idx1", path.name))
         if file == path:
-            raise DataError(f"{path}: name the file of its labels, idx or text: labels")
+            raise DataError(f"{path}: name the file of its labels, idx or text: {name}")
     if not file.is_file():
-        raise DataError(f"{file}: no such file of labels; name it: labels")
+        raise DataError(f"{file}: no such file of labels; name it: {name}")
     return file
 
 
-def _of_idx(path: Path, labels: str) -> Iterator[tuple[str, str]]:
-    file = _labels_file(path, labels)
+def _of_idx(path: Path, labels: str, name: str) -> Iterator[tuple[str, str]]:
+    file = _labels_file(path, labels, name)
     n_images = len(read_images(path))
     if is_idx(file):
         array = read_idx(file)
@@ -155,7 +164,12 @@ def _of_idx(path: Path, labels: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_table(
-    path: Path, field: str, counts: LineCounts, n_values: int = -1
+    path: Path,
+    field: str,
+    counts: LineCounts,
+    n_values: int = -1,
+    *,
+    field_name: str = "target_field",
 ) -> Iterator[tuple[str, str]]:
     """Yields the values of each line, and its label; that is blank if there are `n_values`."""
     lines = enumerate(read_lines(path, counts), start=1)
@@ -170,7 +184,7 @@ def _of_table(
         known = [column for column, name in enumerate(names, 1) if name in _LABEL_COLUMNS]
         field = str(known[0]) if known else ""
     has_label = bool(field) or len(cells) != n_values
-    place = _place(field or "last", len(cells), path)
+    place = _place(field or "last", len(cells), f"{path}: {field_name}")
     for number, line in lines if has_names else chain([first], lines):
         row = _cells(line, separator)
         if len(row) == 1 and not row[0]:
@@ -196,12 +210,11 @@ def _cells(line: str, separator: str) -> list[str]:
     return [cell.strip().strip('"') for cell in line.split(separator)]
 
 
-def _place(field: str, n_columns: int, path: Path) -> int:
+def _place(field: str, n_columns: int, where: str) -> int:
     if field in ("first", "last"):
         return 0 if field == "first" else n_columns - 1
     if field.isascii() and field.isdigit() and 1 <= int(field) <= n_columns:
         return int(field) - 1
     raise DataError(
-        f'{path}: target_field: must be "first", "last" or a column from 1 to {n_columns}, but is '
-        f'"{field}"'
+        f'{where}: must be "first", "last" or a column from 1 to {n_columns}, but is "{field}"'
     )
