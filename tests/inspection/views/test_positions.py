@@ -111,6 +111,47 @@ def test_biases_are_shown_by_offset_as_the_model_adds_them(kind):
     assert '"biases":' in render_view(VIEW, [record], PositionsOptions())
 
 
+def test_scores_of_rotary_positions_are_measured_by_offset():
+    """Where all tokens have one query and one key, a score depends on the offset alone."""
+    model = made("rotary")
+    generator, drawn = torch.Generator().manual_seed(3), {}
+    with torch.no_grad():
+        for kind, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+            projection = stack.layers[0].self_attention.in_projection
+            projection.weight.zero_()
+            projection.bias.copy_(torch.randn(projection.bias.shape, generator=generator))
+            drawn[kind] = projection.bias.double().view(3, 2, 2, 16)[:2]  # halves of the heads
+    record = read_positions(model, SUMMARY, 20)
+    frequencies = 10000 ** (-torch.arange(0, 32, 2, dtype=torch.float64) / 32)
+    encoder, decoder = record.scores
+    assert (encoder.name, decoder.name) == ("encoder, layer 0", "decoder, layer 0")
+    assert (encoder.offsets, decoder.offsets) == (tuple(range(-19, 20)), tuple(range(-19, 1)))
+    for found in (encoder, decoder):
+        (a, b), (c, d) = (drawn[found.stack][part].unbind(1) for part in (0, 1))
+        angles = torch.tensor(found.offsets, dtype=torch.float64)[:, None, None] * frequencies
+        # |q||k|·cos of pairs whose angle is that of the offset: Re of q*·k·e^(i·angle)
+        expected = (a * c + b * d) * angles.cos() + (b * c - a * d) * angles.sin()
+        expected = expected.sum(dim=-1).T / 32**0.5
+        expected -= expected.mean(dim=1, keepdim=True)
+        assert torch.allclose(found.biases, expected, atol=1e-5)
+    data = VIEW.json(record)
+    assert [(one["stack"], one["layer"]) for one in data["scores"]] == [
+        ("encoder", 0),
+        ("decoder", 0),
+    ]
+    assert "scores by offset, decoder, layer 0" in shown(record)
+    ET.fromstring(render_positions_svg(record))  # noqa: S314 - ours
+    arrays = np.load(io.BytesIO(VIEW.file(record, "npz")))
+    assert arrays["decoder.0.score"].shape == (2, 20)
+    assert '"scores":' in render_view(VIEW, [record], PositionsOptions())
+
+
+def test_a_query_needs_room_on_both_sides():
+    record = read_positions(made("rotary"), SUMMARY, 50)
+    assert record.scores[0].offsets == tuple(range(-24, 25))
+    assert read_positions(made("sinusoidal"), SUMMARY, 50).scores == ()
+
+
 def test_heads_that_do_not_fit_are_counted():
     model = made("alibi")
     record = read_positions(model, SUMMARY, 20)

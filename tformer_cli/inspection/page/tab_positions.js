@@ -5,9 +5,10 @@ addTab({
   title: "Positions",
   holds: one => Boolean(viewOf(one, "positions")),
   show(panel, one) {
-    const { kind, tables, facts, biases = [] } = viewOf(one, "positions");
+    const { kind, tables, facts, biases = [], scores = [] } = viewOf(one, "positions");
     tables.forEach((table, n) => panel.append(...positionCards(table, kind, facts[n])));
     biases.forEach(given => panel.append(biasCard(given, kind)));
+    scores.forEach(given => panel.append(biasCard(given, kind)));
     if (!tables.length && !biases.length) panel.append(card("Positions", make("p", { class: "says" }, "This model has no position vectors.")));
   },
 });
@@ -35,21 +36,26 @@ function positionCards(table, kind, named) {
     card("The vectors", make("p", { class: "says" }, `Row: position 0 to ${n - 1}, column: dimension 0 to ${width - 1}. Blue below 0, orange above; `
       + `full color is ±${scale.toPrecision(3)}, stored in steps of 1/127 of it.`), field),
     card("How alike positions are", make("p", { class: "says" }, "Left, PE·PEᵀ: row and column are positions. Right, the mean of PE(p)·PE(p+k) over p, by offset k."),
-      make("div", { class: "row" }, square, offsetCurve(table.by_offset.map(one => one.mean))), offsetTable(table.by_offset)),
+      make("div", { class: "row" }, square, curveOf([table.by_offset.map(one => one.mean)], table.by_offset.map((_, k) => k), "offset k")), offsetTable(table.by_offset)),
   ];
 }
 
-/** What is added to the scores of each head, by offset. */
-function biasCard({ stack, offsets, heads }, kind) {
+/** What is added to the scores of each head, by offset, or a layer's mean scores. */
+function biasCard({ stack, layer, offsets, heads }, kind) {
   const numbers = heads.flat(), scale = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-30);
-  const field = make("canvas", { class: "field", role: "img", "aria-label": `Biases of ${heads.length} heads at ${offsets.length} offsets`,
+  const isBias = layer === undefined, what = isBias ? "What is added to the score of key j for query i in all layers."
+    : "Mean score of key j for query i among random tokens, less its mean over offsets.";
+  const field = make("canvas", { class: "field", role: "img", "aria-label": `${isBias ? "Biases" : "Mean scores"} of ${heads.length} heads at ${offsets.length} offsets`,
     style: `width:min(100%, ${Math.max(360, Math.min(720, 8 * offsets.length))}px);height:${14 * heads.length}px` });
   paintField(field, numbers.map(value => value / scale), offsets.length, heads.length, twoSided);
   const rows = offsets.map((offset, n) => [String(offset), ...heads.map(head => decimal(head[n], 3))]);
-  return card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${stack}`,
-    make("p", { class: "says" }, `What is added to the score of key j for query i in all layers. Row: head, column: offset j − i from ${offsets[0]} to ${offsets.at(-1)}. `
-      + `Blue below 0, orange above; full color is ±${scale.toPrecision(3)}.`), field,
-    make("details", {}, make("summary", {}, "Table of biases by offset"), plainTable(["j − i", ...heads.map((_, head) => `head ${head}`)], rows, "Biases by offset")));
+  const whole = card(`${kind[0].toUpperCase()}${kind.slice(1)} positions, ${stack}${isBias ? "" : `, layer ${layer}: scores by offset`}`,
+    make("p", { class: "says" }, `${what} Row: head, column: offset j − i from ${offsets[0]} to ${offsets.at(-1)}. `
+      + `Blue below 0, orange above; full color is ±${scale.toPrecision(3)}. The curves are those of the same heads.`),
+    make("div", { class: "row" }, field, curveOf(heads, offsets, "j − i")),
+    make("details", {}, make("summary", {}, `Table of ${isBias ? "biases" : "mean scores"} by offset`), plainTable(["j − i", ...heads.map((_, head) => `head ${head}`)], rows, isBias ? "Biases by offset" : "Mean scores by offset")));
+  whole.classList.add("whole");
+  return whole;
 }
 
 /** The similarity at each offset in numbers. */
@@ -66,20 +72,27 @@ function twoSided(value) {
   return ground.map((channel, n) => Math.round(channel + (end[n] - channel) * share));
 }
 
-function offsetCurve(means) {
-  const width = 460, height = 300, left = 58, bottom = 34, low = Math.min(0, ...means), high = Math.max(0, ...means);
-  const xOf = k => left + k / Math.max(1, means.length - 1) * (width - left - 14);
+/** A curve for each of some lists of numbers, over the offsets that they are of. */
+function curveOf(lists, offsets, name) {
+  const values = lists.flat(), width = 460, height = 300, left = 58, bottom = 34, low = Math.min(0, ...values), high = Math.max(0, ...values);
+  const xOf = k => left + k / Math.max(1, offsets.length - 1) * (width - left - 14);
   const yOf = value => 12 + (high - value) / Math.max(1e-30, high - low) * (height - bottom - 24);
-  const svg = newFigure(width, height, "Mean similarity by offset"), soft = styleColor("--soft"), line = styleColor("--line");
+  const svg = newFigure(width, height, `${lists.length > 1 ? `Curves of ${lists.length} heads` : "Mean similarity"} by offset`), soft = styleColor("--soft"), line = styleColor("--line");
   for (const value of new Set([low, 0, high / 2, high])) {
     svg.append(draw("line", { x1: left, x2: width - 14, y1: yOf(value), y2: yOf(value), stroke: line }),
       draw("text", { x: left - 8, y: yOf(value), "font-size": 11, "text-anchor": "end", "dominant-baseline": "central", fill: soft }, Number(value.toPrecision(3)).toString()));
   }
-  for (const k of [0, Math.floor((means.length - 1) / 2), means.length - 1]) {
-    svg.append(draw("text", { x: xOf(k), y: height - 20, "font-size": 11, "text-anchor": "middle", fill: soft }, String(k)));
+  for (const k of new Set([0, Math.floor((offsets.length - 1) / 2), offsets.length - 1])) {
+    svg.append(draw("text", { x: xOf(k), y: height - 20, "font-size": 11, "text-anchor": "middle", fill: soft }, String(offsets[k])));
   }
-  svg.append(draw("text", { x: (left + width) / 2, y: height - 4, "font-size": 11, "text-anchor": "middle", fill: soft }, "offset k"),
-    draw("polyline", { points: means.map((value, k) => `${xOf(k).toFixed(1)},${yOf(value).toFixed(1)}`).join(" "), fill: "none", stroke: styleColor("--accent"), "stroke-width": 2 }));
+  svg.append(draw("text", { x: (left + width) / 2, y: height - 4, "font-size": 11, "text-anchor": "middle", fill: soft }, name));
+  lists.forEach((list, n) => {
+    const { color, dash } = styleOf({ head: n }, "layer");
+    const drawn = draw("polyline", { points: list.map((value, k) => `${xOf(k).toFixed(1)},${yOf(value).toFixed(1)}`).join(" "), fill: "none",
+      stroke: lists.length > 1 ? color : styleColor("--accent"), "stroke-width": 2, ...(lists.length > 1 && dash ? { "stroke-dasharray": dash } : {}) });
+    if (lists.length > 1) drawn.append(draw("title", {}, `head ${n}`));
+    svg.append(drawn);
+  });
   svg.style.maxWidth = "100%";
   svg.style.height = "auto";
   return svg;

@@ -1,4 +1,4 @@
-"""What positions add to the scores of each head, by how far a key is from the query."""
+"""Scores of each head by how far a key is from the query: what positions add, or what they make."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ COLUMN, OFFSET_COLUMN = 9, 7
 
 @dataclass(frozen=True)
 class PositionBiases:
-    """The biases of one stack, which all its layers have."""
+    """The biases of one stack, which all its layers have, or mean scores of one layer."""
 
     stack: str
     """"encoder" or "decoder"."""
     offsets: tuple[int, ...]
     """Offsets j − i of key j from query i; the decoder has none behind the query."""
     biases: Tensor
-    """(H, offsets) float64, what is added to the score of each head."""
+    """(H, offsets) float64, what is added to the score of each head, or the mean score itself."""
+    layer: int | None = None
+    """The layer whose scores were measured (see `position_scores`); None of biases."""
 
     @property
     def chosen_offsets(self) -> list[int]:
@@ -49,10 +51,23 @@ class PositionBiases:
         ]
 
     @property
+    def name(self) -> str:
+        """The stack, and the layer if it is of one."""
+        return self.stack if self.layer is None else f"{self.stack}, layer {self.layer}"
+
+    @property
+    def says(self) -> str:
+        """Says what the numbers are."""
+        if self.layer is None:
+            return "added to the score of key j for query i, in all layers"
+        return "mean score of key j for query i among random tokens, less its mean over offsets"
+
+    @property
     def data(self) -> dict[str, Any]:
         """Makes JSON data."""
         return {
             "stack": self.stack,
+            **({} if self.layer is None else {"layer": self.layer}),
             "offsets": list(self.offsets),
             "heads": plain(self.biases),
         }
@@ -91,7 +106,7 @@ def print_biases(console: Console, name: str, biases: PositionBiases, *, is_asci
     n_heads = len(biases.biases)
     n_shown = min(n_heads, max(1, (console.width - OFFSET_COLUMN) // COLUMN))
     show(name, "bold")
-    show("added to the score of key j for query i, in all layers; row: offset j − i, column: head")
+    show(f"{biases.says}; row: offset j − i, column: head")
     show(" " * OFFSET_COLUMN + "".join(f"{head:{COLUMN}}" for head in range(n_shown)), "bold")
     for place in biases.chosen_offsets:
         numbers = "".join(f"{value:{COLUMN}.3f}" for value in biases.biases[:n_shown, place])
@@ -108,6 +123,8 @@ def draw_biases(root: Element, name: str, biases: PositionBiases, width: float, 
         f"row: head, column: offset j − i from {biases.offsets[0]} to {biases.offsets[-1]}; "
         f"light {low:.3g}, dark {high:.3g}"
     )
+    if biases.layer is not None:
+        caption = f"{biases.says}; {caption}"
     draw_text(root, caption, MARGIN, y + 34, 11.0)
     spread = (biases.biases - low) / (high - low).clamp(min=1e-30)
     cell = width / len(biases.offsets), 14.0

@@ -35,6 +35,7 @@ from tformer_cli.inspection.views.position_biases import (
     read_biases,
     stack_inputs,
 )
+from tformer_cli.inspection.views.position_scores import read_scores
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ class PositionsRecord:
     have no vectors."""
     biases: tuple[PositionBiases, ...] = ()
     """What positions add to the scores of each stack, if they do."""
+    scores: tuple[PositionBiases, ...] = ()
+    """Mean scores of each layer by offset, where positions turn queries and keys."""
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
@@ -184,6 +187,7 @@ def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) ->
         kind=model.config.positions,
         tables=tuple(tables),
         biases=read_biases(model, n_positions),
+        scores=read_scores(model, n_positions),
     )
 
 
@@ -213,7 +217,8 @@ def facts_of(table: PositionTable) -> list[tuple[str, str]]:
 def render_positions_npz(record: PositionsRecord) -> bytes:
     """Renders tables and similarities, `STACK.table` (P, D) and `STACK.similarity` (P, P).
 
-    Of biases there are `STACK.bias` (H, N) and `STACK.offsets` (N).
+    Of biases there are `STACK.bias` (H, N) and `STACK.offsets` (N); of mean scores `STACK.L.score`
+    and `STACK.L.offsets` of each layer.
     """
     import numpy as np
 
@@ -224,6 +229,9 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
     for one in record.biases:
         arrays[f"{one.stack}.bias"] = one.biases.float().numpy()
         arrays[f"{one.stack}.offsets"] = np.array(one.offsets)
+    for one in record.scores:
+        arrays[f"{one.stack}.{one.layer}.score"] = one.biases.float().numpy()
+        arrays[f"{one.stack}.{one.layer}.offsets"] = np.array(one.offsets)
     file = io.BytesIO()
     np.savez(file, allow_pickle=False, **arrays)
     return file.getvalue()
@@ -235,7 +243,7 @@ def render_positions_svg(record: PositionsRecord) -> str:
     y = MARGIN
     for table in record.tables:
         y = _section(root, record.kind, table, y)
-    for one in record.biases:
+    for one in (*record.biases, *record.scores):
         y = draw_biases(root, _name(record.kind, one), one, _WIDTH, y)
     return svg_text(root, _WIDTH + 2 * MARGIN, y)
 
@@ -276,6 +284,8 @@ def shares(values: Tensor) -> Tensor:
 
 def _name(kind: str, table: PositionTable | PositionBiases) -> str:
     whose = "encoder and decoder" if table.stack == "both" else table.stack
+    if isinstance(table, PositionBiases):
+        whose = table.name
     return f"{kind.capitalize()} positions, {whose}"
 
 
@@ -290,7 +300,7 @@ def show_positions(console: Console, record: PositionsRecord) -> None:
         show(f"{shown(record.model.name, is_ascii=is_ascii)}  has no position vectors", "bold")
     for biases in record.biases:
         name = shown(record.model.name, is_ascii=is_ascii)
-        title = f"{name}  {record.kind} positions, {biases.stack}"
+        title = f"{name}  {record.kind} positions, {biases.name}"
         print_biases(console, title, biases, is_ascii=is_ascii)
     for table in record.tables:
         whose = "encoder and decoder" if table.stack == "both" else table.stack
@@ -316,6 +326,9 @@ def show_positions(console: Console, record: PositionsRecord) -> None:
             bar = "█" * round(longest * max(one.mean, 0.0) / largest)
             numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
             show(f"{one.offset:5} {numbers}  {bar}".rstrip())
+    for scores in record.scores:
+        show("")
+        print_biases(console, f"scores by offset, {scores.name}", scores, is_ascii=is_ascii)
 
 
 def _show_map(console: Console, table: PositionTable, is_ascii: bool) -> None:
@@ -358,6 +371,7 @@ class PositionsView(ModelView[PositionsRecord]):
 
     Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
     the squared norm is d/2; for learned or stored vectors, how far they are from that is measured.
+    Of rotary positions the mean score of each head at each offset is measured on random tokens.
 
     Examples:
         tformer inspect-positions runs/quickstart
@@ -407,6 +421,7 @@ class PositionsView(ModelView[PositionsRecord]):
             "kind": record.kind,
             "tables": tables,
             **({"biases": [one.data for one in record.biases]} if record.biases else {}),
+            **({"scores": [one.data for one in record.scores]} if record.scores else {}),
         }
 
     def text(self, console: Console, record: PositionsRecord, options: PositionsOptions) -> None:
