@@ -228,6 +228,15 @@ def test_r_drop_without_dropout_is_an_error(path):
     load_recipe(path, ["training.r_drop=5", "model.dropout=0", "model.attention_dropout=0.1"])
 
 
+def test_numbers_are_text_where_a_key_is_text(path):
+    overrides = ["data.train.0.source_field=2", "data.origin=true", "data.train.0.target_field=03"]
+    recipe = load_recipe(str(path), overrides)
+    assert (recipe.data.train[0].source_field, recipe.data.origin) == ("2", "true")
+    assert recipe.data.train[0].target_field == "03"
+    with pytest.raises(RecipeError, match=r"--set data\.origin: must be text in quotes"):
+        load_recipe(str(path), ["data.origin=[1]"])
+
+
 def test_settings_of_imported_models_alone_are_errors(path):
     with pytest.raises(RecipeError, match=r'model\.positions: "table" is of imported models'):
         load_recipe(path, ["model.positions=table"])

@@ -29,7 +29,7 @@ from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
-from tformer_cli.structure import StructureError, structure
+from tformer_cli.structure import KINDS, StructureError, structure
 from tformer_cli.training.config import (
     METRICS,
     StartConfig,
@@ -274,11 +274,25 @@ def load_recipe(
     original = deepcopy(values)
     for override in overrides:
         _override(values, override)
-    try:
-        return _structured(values, complete)
-    except StructureError as error:
-        where = _to_blame(error, original, overrides, complete) or f"{path}: "
-        raise RecipeError(f"{where}{error}") from None
+    while True:
+        try:
+            return _structured(values, complete)
+        except StructureError as error:
+            if _as_text(values, error, overrides):
+                continue
+            where = _to_blame(error, original, overrides, complete) or f"{path}: "
+            raise RecipeError(f"{where}{error}") from None
+
+
+def _as_text(values: dict[str, Any], error: StructureError, overrides: Sequence[str]) -> bool:
+    """Takes the value of an override as text where its key is text, as columns have numbers."""
+    if error.problem.startswith(KINDS["string_type"]):
+        for override in reversed(overrides):
+            key, _, text = override.partition("=")
+            if key.strip() == error.key and isinstance(_toml_value(text), bool | int | float):
+                _override(values, f"{key}={json.dumps(text.strip())}")
+                return True
+    return False
 
 
 def make_recipe(

@@ -133,7 +133,7 @@ def test_a_narrow_terminal_counts_the_rows_it_omits(model, other):
         (["MODEL", "A man", "--heads", "enc.9"], "the heads are enc.0-1.0-1"),
         (["MODEL", "A man", "--maps", "--format", "svg"], "--maps: is for jsonl"),
         (["MODEL", "A man", "--target", "a", "--target-file", "b"], "omit one of the two"),
-        (["MODEL", " "], "no sentence fits both models"),
+        (["MODEL", " "], "has no sentence to compare"),
         (["MODEL", "A man", "--match", "head"], "--match"),
     ],
 )

@@ -240,8 +240,10 @@ def test_other_vocabularies_are_refused(first, tmp_path):
 
 
 def test_without_a_sentence_there_is_nothing_to_compare(first):
-    with pytest.raises(DataError, match="no sentence fits both models"):
+    with pytest.raises(DataError, match="has no sentence to compare; give one that is not blank"):
         inspect_diff(first, first, ["", "  "])
+    with pytest.raises(DataError, match="no sentence fits both models; give a shorter one"):
+        inspect_diff(first, first, ["A man " * 500])
 
 
 def test_a_checkpoint_without_its_run_is_refused(first, tmp_path):

@@ -94,6 +94,9 @@ def test_one_label_or_texts_in_their_place_are_an_error(make, tmp_path):
     (tmp_path / "many.tsv").write_text("".join(f"a\tlabel {n}\n" for n in range(1200)))
     with pytest.raises(DataError, match=r"many\.tsv: has more than 1,000 labels"):
         plan_training(make(data={"train": [{"tsv": "many.tsv"}]}))
+    (tmp_path / "swapped.tsv").write_text("".join(f"up\ttext {n}\n" for n in range(40)))
+    with pytest.raises(DataError, match=r"has 40 labels in 40 examples, so they are texts; name"):
+        plan_training(make(data={"train": [{"tsv": "swapped.tsv"}]}))
     with pytest.raises(DataError, match=r"has 2 labels, but model\.n_labels is 3"):
         plan_training(make(model={"n_labels": 3}))
 

@@ -179,7 +179,9 @@ class ModelComparer:
             DataError: if there was no sentence that fits.
         """
         if self._shown is None:
-            raise DataError("the input: no sentence fits both models; give a shorter one")
+            if self.report.too_long:
+                raise DataError("the input: no sentence fits both models; give a shorter one")
+            raise DataError("the input: has no sentence to compare; give one that is not blank")
         first, second = (statistics.means() for statistics in self._statistics)
         changes = changes_of(
             self._layouts, self._distances, (first, second), self._kinds, self._matching

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_LABELS = 1000
 """More in the data are texts in the place of labels."""
+FEW_LABELS = 20
+"""As many may be labels, however few the examples are."""
 COLUMN_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "rating", "stars")
 """Names of columns of labels in the first line of a table."""
 
@@ -127,6 +129,9 @@ def with_fields(corpus: CorpusConfig) -> CorpusConfig:
 def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
     labels: set[str] = set()
     n_read = 0
+    advice = (
+        "so they are texts; name the fields: source_field of the text, target_field of the label"
+    )
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
             if pair.source.strip() and pair.target.strip():
@@ -136,7 +141,8 @@ def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
                 progress("finding labels", n_read)
             if len(labels) > MOST_LABELS:
                 raise DataError(
-                    f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, so they are "
-                    "texts; name the field or column of labels: target_field"
+                    f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, {advice}"
                 )
+    if len(labels) > max(FEW_LABELS, n_read // 2):
+        raise DataError(f"data.train: has {len(labels)} labels in {n_read:,} examples, {advice}")
     return labels
