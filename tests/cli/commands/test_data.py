@@ -565,6 +565,10 @@ def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
         (check,) = json.loads(done.stdout)["checks"]
         assert (check["meaning"], check["pairs"]) == (f"{meaning} is blank", 1)
         assert done.stderr == ""
+    (tmp_path / "a.csv").write_text("text,label\nI like it.,good\n")
+    refused = run("check", "a.csv")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: a.csv: is a table of another kind; write its columns")
     write("plain.txt", ["a text", ""])
     for form in ("json", "html", "text"):
         shown = run("check", "plain.txt", "--format", form, "--only", "empty")

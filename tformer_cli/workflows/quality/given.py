@@ -20,6 +20,8 @@ from tformer_cli.workflows.training.classification import with_fields
 from tformer_cli.workflows.training.language_modeling import with_text_field
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
+OTHER_TABLES = (".csv", ".parquet", ".arrow", ".xlsx")
+"""Tables whose lines are no texts."""
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
@@ -193,6 +195,11 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
         UsageError: if these are other files.
     """
     ending = ending_of(files[0]) if len(files) == 1 else ""
+    if ending in OTHER_TABLES:
+        raise UsageError(
+            f"{files[0]}: is a table of another kind; write its columns as .tsv or .jsonl, or name "
+            f'a recipe whose corpus is {{ dataset = "{files[0]}" }}'
+        )
     if ending not in (*TSV, *JSONL):
         if len(files) > 2:
             raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
