@@ -114,6 +114,20 @@ def test_a_wrong_jsonl_line_is_named(tmp_path, line, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_target_may_be_a_whole_number(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"source": "x", "target": 5}\n{"source": "y", "target": -1}\n'
+    )
+    assert read(tmp_path, jsonl="a.jsonl") == [("x", "5"), ("y", "-1")]
+    for value in ("true", "1.5", "[1]"):
+        (tmp_path / "a.jsonl").write_text(f'{{"source": "x", "target": {value}}}\n')
+        with pytest.raises(DataError, match='line 1: "target" is'):
+            read(tmp_path, jsonl="a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"text": 5}\n')
+    with pytest.raises(DataError, match='"text" is a number, not a string'):
+        read(tmp_path, jsonl="a.jsonl", text_field="text")
+
+
 def test_missing_files_and_directories_are_errors(tmp_path):
     with pytest.raises(DataError, match=r"x\.tsv: no such file"):
         read(tmp_path, tsv="x.tsv")

@@ -74,6 +74,8 @@ def test_a_missing_field_is_an_error_that_lists_those_there_are(tmp_path, datase
         read(tmp_path, "data.parquet")
     with pytest.raises(DataError, match=r'no field "translation.fr", only .*translation\.en'):
         read(tmp_path, "data.parquet", source_field="translation.fr", target_field="id")
+    numbers = read(tmp_path, "data.parquet", source_field="translation.de", target_field="id")
+    assert [target for _, target in numbers] == [str(row["id"]) for row in dataset]
     with pytest.raises(DataError, match=r'row 1: "id" is a number, not a string'):
         read(tmp_path, "data.parquet", source_field="id", target_field="translation.de")
 

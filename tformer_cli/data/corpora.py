@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tformer_cli import algorithmic
 from tformer_cli.data.config import FORMAT_KEYS, CorpusConfig
-from tformer_cli.data.fields import field_names, text_of
+from tformer_cli.data.fields import field_names, sides_of
 from tformer_cli.data.images.corpora import content_of, labelled_images
 from tformer_cli.data.lines import LineCounts, read_lines, without_surrogates
 from tformer_cli.errors import DataError
@@ -198,7 +198,7 @@ def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator
 
 
 def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[CorpusRecord]:
-    source, target = field_names(config)
+    fields = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
         if not line.strip():
             continue
@@ -209,7 +209,7 @@ def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[C
             raise DataError(f"{where}: is not JSON ({error}); write one object per line") from None
         if not isinstance(record, dict):
             raise DataError(f"{where}: is not a JSON object; write one object per line")
-        sides = (text_of(record, field, where) for field in (source, target))
+        sides = sides_of(record, fields, where)
         yield CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), (line,))
 
 

@@ -13,8 +13,30 @@ def field_names(config: CorpusConfig) -> tuple[str, str]:
     return config.source_field or "source", config.target_field or "target"
 
 
-def text_of(record: object, field: str, where: str) -> str:
+def sides_of(record: object, fields: tuple[str, str], where: str) -> tuple[str, str]:
+    """The source and the target of a record; a target may be a whole number, as stars are.
+
+    Args:
+        record: of a JSONL file or dataset.
+        fields: see `field_names`.
+        where: what names the record in messages.
+
+    Raises:
+        DataError: if a field is missing, or neither a string nor such a number.
+    """
+    source, target = fields
+    text = text_of(record, source, where)
+    return text, text_of(record, target, where, takes_whole=target != source)
+
+
+def text_of(record: object, field: str, where: str, *, takes_whole: bool = False) -> str:
     """The string at `field` of a record; `where` names the record in messages.
+
+    Args:
+        record: of a JSONL file or dataset.
+        field: its name; see above.
+        where: what names the record in messages.
+        takes_whole: whether a whole number is taken by its digits.
 
     Raises:
         DataError: if the field is missing or not a string.
@@ -23,6 +45,8 @@ def text_of(record: object, field: str, where: str) -> str:
         value = value_at(record, field)
     except KeyError:
         raise missing_field(field, list(names_in(record)), where) from None
+    if takes_whole and type(value) is int:
+        return str(value)
     if not isinstance(value, str):
         raise DataError(f'{where}: "{field}" is {_kind(value)}, not a string; correct the data')
     return value

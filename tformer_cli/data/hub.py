@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.fields import missing_field, text_of
+from tformer_cli.data.fields import missing_field, sides_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import DataError
 
@@ -106,7 +106,7 @@ def read_fields(
             number += 1
             record = dict(zip(batch, values, strict=True))
             record.update({name: read(record[name]) for name, read in readers.items()})
-            source, target = (text_of(record, field, f"{name}, row {number}") for field in fields)
+            source, target = sides_of(record, fields, f"{name}, row {number}")
             yield without_surrogates(source), without_surrogates(target)
 
 
