@@ -22,7 +22,7 @@ FEWEST_PAIRS = 8
 """Pairs that a corpus must have for shares of them to mean something."""
 WITHOUT_VALIDATION = (
     "data.valid: names no corpus, so no step is validated and the best cannot be chosen; hold out "
-    "some pairs for it"
+    "some of the data for it"
 )
 COLUMN_NAMES = """
     source src source_text input original sentence sentence1 sentence2 text target tgt trg

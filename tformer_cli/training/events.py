@@ -18,11 +18,13 @@ class RunStarted:
     precision: str
     """Precision of the products."""
     n_pairs: int
-    """Sentence pairs that training uses."""
+    """Sentence pairs, or other examples, that training uses."""
     vocab_size: int
     """Entries of the vocabulary."""
     batches_per_epoch: int
     """Batches of the present epoch."""
+    unit: str = "pair"
+    """What an example is called."""
     notes: tuple[str, ...] = ()
     """Notes on what `auto` chose and on skipped data, a sentence each."""
     doubts: tuple[str, ...] = ()

@@ -71,6 +71,7 @@ from tformer_cli.workflows.training.data import (
     make_tokenizer,
     named_inputs,
     notes,
+    unit_of,
     validation_pairs,
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
@@ -356,6 +357,7 @@ def prepare(
         device=str(device),
         precision=precision,
         n_pairs=sum(len(corpus) for corpus in corpora),
+        unit=unit_of(recipe),
         vocab_size=tokenizer.vocab_size,
         batches_per_epoch=0,
         notes=(*notes(recipe, corpora), *model_notes),

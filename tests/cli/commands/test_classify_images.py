@@ -106,6 +106,7 @@ def test_a_folder_is_scored_by_its_names(images, photos, tmp_path):
         (["--images", "nowhere"], "nowhere: no such file or folder"),
         (["a.png", "--images", "."], "--images: the input is named already"),
         (["a.png", "--label-field", "last"], "--label-field: is of a table of pixels"),
+        (["."], "line 1: .: is a folder; name the pictures in it (--images takes all)"),
     ],
 )
 def test_wrong_images_are_an_error_of_one_line(images, arguments, message, tmp_path, monkeypatch):

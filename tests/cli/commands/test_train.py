@@ -356,7 +356,7 @@ def test_doubts_about_the_data_are_one_warning_each(tmp_path):
     expected = [
         (
             "warning: data.valid: names no corpus, so no step is validated and the best cannot be "
-            "chosen; hold out some pairs for it"
+            "chosen; hold out some of the data for it"
         ),
         (
             'warning: a.tsv: its first line ("source", "target") looks like names of columns and '

@@ -8,6 +8,7 @@ import pytest
 from tests.watched_training import Watcher, check_a_stop_leaves_no_trace
 from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.cli.commands.training_progress import event_lines
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.events import StepReport, ValidationReport
@@ -76,6 +77,14 @@ def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
 
 def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):
     check_a_stop_leaves_no_trace(make(), tmp_path, 20)
+
+
+def test_examples_are_called_so(make, tmp_path):
+    watcher = Watcher()
+    train(make(training={"max_steps": 1}), tmp_path / "run", device="cpu", observers=[watcher])
+    note, started = event_lines(watcher.events[0])
+    assert note.startswith("a.jsonl: 120 examples")
+    assert "; 120 examples, " in started
 
 
 def test_given_labels_keep_their_order_and_others_are_refused(make, tmp_path):

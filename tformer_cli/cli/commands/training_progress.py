@@ -228,7 +228,7 @@ def event_lines(event: TrainingEvent) -> list[str]:
             size = f"{event.n_parameters:,} parameters"
             how = f"{size}, vocabulary {event.vocab_size:,}, {event.device}, {event.precision}"
             batches = count_of(event.batches_per_epoch, "batch", "batches")
-            data = f"{count_of(event.n_pairs, 'pair')}, {batches} per epoch"
+            data = f"{count_of(event.n_pairs, event.unit)}, {batches} per epoch"
             return [*event.notes, f"{verb}: {how}; {data}"]
         case PaceMeasured():
             what = "the remaining " if event.step else ""

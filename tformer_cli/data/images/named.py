@@ -85,6 +85,10 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
 
 
 def _picture(path: Path, name: str) -> Pixels:
+    if path.is_dir():
+        raise DataError(
+            f"{short_name(name)}: is a folder; name the pictures in it (--images takes all)"
+        )
     try:
         content = read_regular(path, MOST_BYTES)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name

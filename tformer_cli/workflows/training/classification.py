@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.data.doubts import WITHOUT_VALIDATION
 from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.wording import count_of
@@ -102,10 +103,7 @@ class Classification(Task):
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Doubts about first lines that name columns, and the lack of a validation corpus."""
         if not recipe.data.valid:
-            yield (
-                "data.valid: names no corpus, so no step is validated and the best cannot be "
-                "chosen; hold out some examples for it"
-            )
+            yield WITHOUT_VALIDATION
         for corpus in recipe.data.train:
             first = next(read_corpus(corpus, recipe.data.directory), None) if corpus.tsv else None
             if first is not None and first.target.strip().lower() in COLUMN_NAMES:

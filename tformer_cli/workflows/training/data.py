@@ -159,7 +159,7 @@ def encoded_corpora(
 
 
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
-    """Reports for each training corpus how many pairs it has and why others were skipped."""
+    """Reports for each training corpus how many examples it has and why others were skipped."""
     reasons = {
         "blank": "blank on one side" if recipe.task.kind in OF_PAIRS else "blank",
         "too_long": f"over {recipe.data.max_length} tokens",
@@ -172,10 +172,15 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
         broken = ""
         if corpus.not_utf8:
             broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
-        what = "image" if recipe.model.reads_images else "pair"
-        if config.is_text:
-            what = "text" if recipe.data.text == "lines" else "block"
-        yield f"{corpus_name(config)}: {count_of(len(corpus), what)}{cached}{left_out}{broken}"
+        size = count_of(len(corpus), unit_of(recipe))
+        yield f"{corpus_name(config)}: {size}{cached}{left_out}{broken}"
+
+
+def unit_of(recipe: Recipe) -> str:
+    """Returns what an example of a recipe's data is called."""
+    of_texts = "text" if recipe.data.text == "lines" else "block"
+    units = {"translate": "pair", "classify": "example", "image": "image"}
+    return units.get(recipe.task.kind, of_texts)
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:
