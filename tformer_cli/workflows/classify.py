@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS
-from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.encoder import TooLong, fitting, source_ids, usual_buffer
@@ -25,6 +23,7 @@ from tformer_cli.workflows.score_labels import score_label_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.model.classifier import Classifier
@@ -269,23 +268,6 @@ class LabelEvaluation:
         columns += [Column(name, [f"{n:,}" for n in column]) for name, column in given]
         for line in table_lines(columns, room):
             yield line.plain
-
-
-def is_classifier(model: Path) -> bool:
-    """Returns whether a path is the directory of a classifier."""
-    try:
-        return (model / CONFIG).is_file() and read_config(model).task in ("classify", "image")
-    except ArtifactError:  # whoever opens it will say what is wrong
-        return False
-
-
-def reads_images(model: Path | str) -> bool:
-    """Returns whether a path is the directory of a model that reads images."""
-    path = Path(model)
-    try:
-        return (path / CONFIG).is_file() and read_config(path).model.reads_images
-    except ArtifactError:  # whoever opens it will say what is wrong
-        return False
 
 
 def evaluate_classifier(

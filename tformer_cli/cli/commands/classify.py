@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.commands.parts_of_input import count_lines
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note, utf8_line, warn
@@ -125,14 +126,13 @@ def classify(
         classify_lines,
         format_label,
         open_classifier,
-        reads_images,
     )
 
     counts = LineCounts()
     lines: Iterator[str] = iter(())
     is_stdin = pictures.images is None and files.is_stdin(text)
     if pictures.images is None:
-        names = reads_images(model)
+        names = read_config(model).model.reads_images
         lines = input_lines(
             text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
         )

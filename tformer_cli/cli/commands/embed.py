@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.commands.line_options import (
     EncoderPrecisionOption,
     LineOptions,
@@ -88,11 +89,9 @@ def embed(
     pictures.check(has_texts=bool(text) or files.input_file is not None)
     chosen = format_by_name(output_format, files.output, FORMATS)
     counts = LineCounts()
-    from tformer_cli.workflows.classify import reads_images
-
     given: Iterator[str] = iter(())
     if pictures.images is None:
-        names = reads_images(model)
+        names = read_config(model).model.reads_images
         given = input_lines(
             text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
         )

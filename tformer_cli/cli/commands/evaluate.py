@@ -199,11 +199,9 @@ def evaluate(
     pictures.check(has_texts=texts.source is not None)
     if pictures.images is None:
         texts.check(model)
-    from tformer_cli.workflows.classify import is_classifier
-
     if pictures.images is not None and (model is None or not read_config(model).model.reads_images):
         raise UsageError("--images: needs the MODEL of a classifier of images")
-    if model is not None and is_classifier(model):
+    if model is not None and read_config(model).task in ("classify", "image"):
         is_other = scores.lowercase or scores.tokenize != "13a"
         given = {"lowercase or --tokenize": is_other or None}
         _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")

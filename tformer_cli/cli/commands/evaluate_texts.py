@@ -129,7 +129,6 @@ def evaluate_texts(
     counts = LineCounts()
     lines = list(texts.lines(counts, quiet=quiet))
     from tformer_cli.workflows.import_model import resolve_model
-    from tformer_cli.workflows.opening.encoder import is_masked
 
     model = resolve_model(model, partial(note, quiet=quiet), "float32")
     for one in (model, *([] if baseline is None else [baseline])):
@@ -138,7 +137,7 @@ def evaluate_texts(
             what = COMMANDS[kind].partition(";")[0]
             instead = OTHER_INPUTS.get(kind, "name one")
             raise ArtifactError(f"{one}: {what}; --text is of language models, {instead}")
-    if is_masked(model):
+    if read_config(model).task == "masked":
         if baseline is not None:
             raise UsageError("--baseline-model: is of other models than masked ones; omit it")
         _evaluate_masked(model, texts, lines, options, report_format, quiet=quiet)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tformer_cli.artifacts.config_file import check_model
+from tformer_cli.artifacts.config_file import check_model, read_config
 from tformer_cli.cli.console import utf8_line, warn
 from tformer_cli.cli.decoding_options import (
     CoveragePenaltyOption,
@@ -139,14 +139,11 @@ def score(
         tformer score runs/shapes --images shapes/pictures --format tsv
     """
     pictures.check(has_texts=pairs.source is not None)
-    from tformer_cli.workflows.classify import is_classifier, reads_images
-    from tformer_cli.workflows.opening.encoder import is_masked
-    from tformer_cli.workflows.opening.generator import is_language_model
-
-    if pictures.images is not None and not reads_images(model):
+    check_model(model, ("translate", "language-model", "masked", "classify", "image"))
+    stored = read_config(model)
+    if pictures.images is not None and not stored.model.reads_images:
         raise UsageError("--images: MODEL reads texts; omit it")
-    is_of_texts = is_language_model(model) or is_masked(model)
-    if is_of_texts or is_classifier(model):
+    if stored.task != "translate":
         of_translations = {
             "--n-best-file": pairs.n_best_file,
             "--source-language": source_language,
@@ -156,16 +153,16 @@ def score(
             "--coverage-penalty": coverage_penalty,
         }
         machine = (device, precision, adapter, threads)
-        if is_of_texts:
+        if stored.task in ("language-model", "masked"):
             from tformer_cli.cli.commands.score_texts import score_texts
 
-            score_texts(model, pairs, of_translations, machine, quiet=quiet)
+            is_masked = stored.task == "masked"
+            score_texts(model, pairs, of_translations, machine, is_masked=is_masked, quiet=quiet)
         else:
             from tformer_cli.cli.commands.score_labels import score_labels
 
             score_labels(model, pairs, pictures, of_translations, machine, quiet=quiet)
         return
-    check_model(model, ("translate", "language-model", "masked", "classify", "image"))
     files = pairs.files()
     check_stdin_is_read_once(files)
     counts = LineCounts()

@@ -29,6 +29,7 @@ def score_texts(
     of_translations: Mapping[str, object],
     machine: tuple[str, "DecodingPrecision", Path | None, int],
     *,
+    is_masked: bool,
     quiet: bool,
 ) -> None:
     """Writes the scores of the lines of a text, of a masked language model pseudo-log-likelihoods.
@@ -38,6 +39,7 @@ def score_texts(
         pairs: the text, and how scores are written and where.
         of_translations: options that only translations have, with their values.
         machine: device, precision, adapter and threads.
+        is_masked: whether it is a masked one.
         quiet: whether progress is left out.
 
     Raises:
@@ -51,7 +53,7 @@ def score_texts(
     counts = LineCounts()
     lines = file_lines(pairs.source, counts, quiet=quiet)
     from tformer_cli.workflows import score_texts as workflow
-    from tformer_cli.workflows.opening.encoder import OpenedEncoder, is_masked, open_encoder
+    from tformer_cli.workflows.opening.encoder import OpenedEncoder, open_encoder
     from tformer_cli.workflows.opening.generator import OpenedGenerator, open_generator
 
     device, precision, adapter, threads = machine
@@ -65,7 +67,7 @@ def score_texts(
     n_truncated = 0
     with results(pairs.output) as stream:
         opened: OpenedEncoder | OpenedGenerator
-        if is_masked(model):
+        if is_masked:
             if adapter is not None:
                 raise UsageError("--adapter: is of other models; omit it")
             opened = open_encoder(model, ("masked",), **how)

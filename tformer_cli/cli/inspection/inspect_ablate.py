@@ -162,7 +162,7 @@ def inspect_ablate(
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
         tformer inspect-ablate runs/ratings -i corpus/test.txt --reference corpus/test.label
-        tformer inspect-ablate runs/shapes --images shapes/test.images.idx
+        tformer inspect-ablate runs/shapes --images shapes/pictures
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
     """
     pruned.check()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 
 import typer
 
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.console import note, warn
 from tformer_cli.cli.decoding_options import (
     BeamSizeOption,
@@ -222,9 +223,7 @@ class SentenceRequest:
 
     def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
         """Returns the sentences, and their targets if any are given; see `GivenSentences`."""
-        from tformer_cli.workflows.classify import reads_images
-
-        names = reads_images(self.model)
+        names = read_config(self.model).model.reads_images
         return self.sentences.read(self.text, counts, quiet=self.quiet, takes_names=names)
 
     def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = ("translate",)) -> "Opened":

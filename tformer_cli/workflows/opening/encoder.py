@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.acceleration import has_fast
-from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
@@ -83,14 +82,6 @@ def fitting(
                 "it, or --too-long truncate"
             )
     return [one[:longest] for one in ids]
-
-
-def is_masked(model: Path) -> bool:
-    """Returns whether a path is the directory of a masked language model."""
-    try:
-        return (model / CONFIG).is_file() and read_config(model).task == "masked"
-    except ArtifactError:  # whoever opens it will say what is wrong
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Unpack
 
-from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.decoding.generator import Generator
-from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.engines import search_engines, tell_if_slower
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.settings import split_options
@@ -53,15 +51,6 @@ class OpenedGenerator:
         import torch
 
         return torch.device(self.place)
-
-
-def is_language_model(model: Path | str) -> bool:
-    """Returns whether a path is the directory of a language model, or one to be imported."""
-    try:
-        path = resolve_model(model)
-        return (path / CONFIG).is_file() and read_config(path).task == "language-model"
-    except ArtifactError:  # whoever opens it will say what is wrong
-        return False
 
 
 def open_generator(
