@@ -53,8 +53,8 @@ class PageExtras:
     """The words of the source tokens."""
     target_words: SpelledWords
     """The words of the target tokens."""
-    vectors: HeadVectors | None
-    """Queries and keys of every head; None where scores are not q·k/√d_k alone."""
+    vectors: HeadVectors
+    """Queries and keys of every head, and what makes scores of them."""
     search: SearchTree | None
     """The search tree; None if no tap was set, or it is not plain beam search."""
     search_pieces: dict[int, str]

@@ -421,8 +421,13 @@ def test_heads_are_captured_of_the_translation(tmp_path, variant):
         assert max(weighted.maps.residuals.values()) < 1e-4
 
 
-def test_the_page_works_no_scores_out_that_are_not_scaled_products(tmp_path):
+def test_the_page_has_the_biases_that_scores_are_made_of(tmp_path):
     both(tmp_path)
     (record,) = inspect_heads(tmp_path / "ours", ["a cat"], max_length=8, for_page=True)
-    assert record.extras.vectors is None
-    assert '"vectors"' not in render_html([record])
+    vectors = record.extras.vectors
+    assert vectors.factors[("enc", 0)] == 1.0
+    assert ("cross", 0) not in vectors.positions
+    scores = vectors.queries["enc", 1] @ vectors.keys["enc", 1].mT + vectors.positions["enc", 1]
+    weights = record.captured.enc[1]
+    assert torch.allclose(scores.softmax(dim=-1), weights, atol=1e-5)
+    assert '"terms"' in render_html([record])

@@ -11,16 +11,15 @@ cells that a position may not see are exactly 0.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions
 from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
-from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 
@@ -100,13 +99,22 @@ class AttentionMaps:
 class HeadVectors:
     """The queries and keys of every head for one sentence pair: float32, on the CPU.
 
-    Of a head they make the scores Q·Kᵀ / √E, and the softmax of a row of scores is its weights.
+    Of a head they make the scores Q·Kᵀ / √E, or factor·Q·Kᵀ + c + b, and the softmax of a row of
+    scores is its weights.
     """
 
     queries: dict[tuple[Kind, int], Tensor]
     """For each attention layer (H, Q, E)."""
     keys: dict[tuple[Kind, int], Tensor]
     """For each attention layer (H, K, E)."""
+    factors: dict[tuple[Kind, int], float] = field(default_factory=dict)
+    """For each layer whose factor is not 1 / √E its factor; 0 if nothing is multiplied."""
+    similarity: dict[tuple[Kind, int], Tensor] = field(default_factory=dict)
+    """For each layer whose similarity adds to its products (H, Q, K) or (H, 1, K) c."""
+    positions: dict[tuple[Kind, int], Tensor] = field(default_factory=dict)
+    """For each layer where positions add to scores (H, Q, K) b."""
+    formulas: tuple[str, ...] = ()
+    """What makes scores of queries and keys, where it is not the paper's formula."""
 
 
 @torch.inference_mode()
@@ -198,12 +206,26 @@ def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
         model: the model, in evaluation mode.
         maps: the pair, captured in any mode.
     """
-    with tapped_attentions(model, recompute=_query_and_key) as tapped:
+    with tapped_attentions(model, recompute=lambda tap: tap) as tapped:
         forced_pass(model, maps.source_ids, maps.target_input_ids)
-    return HeadVectors(
-        queries={place: query for place, (query, _) in tapped.items()},
-        keys={place: key for place, (_, key) in tapped.items()},
-    )
+    found = HeadVectors(queries={}, keys={})
+    formulas: dict[str, None] = {}
+    for kind, layer, attention in attentions(model):
+        place, tap = (kind, layer), tapped[kind, layer]
+        found.queries[place], found.keys[place] = _of_pair(tap.query), _of_pair(tap.key)
+        if tap.scale != tap.query.shape[-1] ** -0.5:
+            found.factors[place] = tap.scale
+        own = attention.similarity.bias(tap.query, tap.key)
+        if own is not None:
+            found.similarity[place] = _of_pair(own)
+        if tap.bias is not None and (attention.relative or attention.positions.biases):
+            added = tap.bias if own is None else tap.bias - own
+            shape = (1, *tap.query.shape[1:3], tap.key.shape[2])
+            found.positions[place] = _of_pair(added.expand(shape))
+        formulas |= dict.fromkeys((*attention.similarity.formulas, *attention.positions.formulas))
+        if attention.relative is not None:
+            formulas[attention.relative.formula] = None
+    return replace(found, formulas=tuple(formulas))
 
 
 def forced_pass(
@@ -229,9 +251,9 @@ def forced_pass(
     return model.target_hidden(source, mask, target)
 
 
-def _query_and_key(tap: AttentionTap) -> tuple[Tensor, Tensor]:
-    """Takes (H, Q, E) the queries and (H, K, E) the keys of a tapped call of one sentence."""
-    return tap.query[0].float().cpu(), tap.key[0].float().cpu()
+def _of_pair(tensor: Tensor) -> Tensor:
+    """Takes the only sentence pair of a batch, float32 on the CPU."""
+    return tensor[0].float().cpu()
 
 
 def maps_of(

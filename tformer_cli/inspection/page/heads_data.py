@@ -4,8 +4,9 @@ The page comes from `page_source`; here the data of the heads are made. Weights 
 numbers in base64, round(65535·A / `largest`) in 16 bits, where `largest` is 1 of shares: they are
 within 7.7e-6 of A. A sentence whose maps would take more than `LARGEST_MAPS` so has 8 bits,
 round(255·A / `largest`), within 2e-3. Of the decoder's
-masked maps only the visible triangle is kept. Queries and keys are float16; of a sentence that has
-too many for `LARGEST_VECTORS`, those of the heads with the most confident rows of each kind.
+masked maps only the visible triangle is kept. Queries and keys are float16, and what else scores
+are made of float32; of a sentence that has too many for `LARGEST_VECTORS`, those of the heads with
+the most confident rows of each kind.
 """
 
 import base64
@@ -120,8 +121,17 @@ def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
         "sourceWords": _words(extras.source_words),
         "targetWords": _words(extras.target_words),
     }
-    if record.weighting is ALPHA and extras.vectors is not None:
+    if record.weighting is ALPHA:
         data["vectors"] = _vectors(record, extras.vectors, n_map_bytes)
+        terms = {
+            str(head): _terms(extras.vectors, head)
+            for head in record.heads
+            if str(head) in data["vectors"]
+        }
+        if any(terms.values()):
+            data |= {"terms": terms, "formulas": extras.vectors.formulas}
+    if record.captured.segment:
+        data |= {"segment": record.captured.segment, "memory": record.captured.memory}
     if extras.search is not None:
         data["search"] = _search(extras.search, extras.search_pieces)
     return data
@@ -139,10 +149,23 @@ def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dic
         queries, keys = (part[head.kind, head.layer] for part in (vectors.queries, vectors.keys))
         both = torch.cat((queries[head.head], keys[head.head]))
         text = _base64(both.half().numpy().astype("<f2").tobytes())
-        if (room := room - len(text)) < 0:
+        room -= len(text) + sum(len(str(one)) for one in _terms(vectors, head).values())
+        if room < 0:
             break
         packed[str(head)] = text
     return packed
+
+
+def _terms(vectors: HeadVectors, head: HeadId) -> dict[str, str | float]:
+    """What makes the scores of a head of its products, where it is not 1 / √E alone."""
+    place = head.kind, head.layer
+    terms: dict[str, str | float] = {}
+    if place in vectors.factors:
+        terms["factor"] = vectors.factors[place]
+    for name, parts in (("c", vectors.similarity), ("b", vectors.positions)):
+        if place in parts:
+            terms[name] = _base64(parts[place][head.head].numpy().astype("<f4").tobytes())
+    return terms
 
 
 def _by_confidence(record: HeadsRecord) -> list[HeadId]:

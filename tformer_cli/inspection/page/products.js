@@ -28,13 +28,32 @@ function pairOf(head) {
   return { row, column };
 }
 
-/** Scores of a query with all keys it may see, and the softmax of them. */
+/** What a head's scores are made of besides its products: {factor, c, b}, the last two functions of row and key if there are any. */
+function termsOf(head, width) {
+  if (head.terms) return head.terms;
+  const { factor = width ** -.5, c, b } = sentence.terms?.[head.id] ?? {}, k = columnsOf(head).length;
+  const numbers = text => {
+    if (text === undefined) return undefined;
+    const packed = unpacked(text), isOfKeys = packed.byteLength === 4 * k; // the same of all queries
+    return (row, key) => packed.getFloat32(4 * ((isOfKeys ? 0 : row * k) + key), true);
+  };
+  return head.terms = { factor, c: numbers(c), b: numbers(b) };
+}
+
+/** The first key that a query sees, and the one behind the last. */
+function seenBy(head, row) {
+  if (head.kind !== "dec") return [0, columnsOf(head).length];
+  return [sentence.segment ? Math.max(0, row - row % sentence.segment - sentence.memory) : 0, row + 1];
+}
+
+/** Scores of a query with all keys it may see, their parts, and the softmax of them; the first of them is that of key `first`. */
 function scoresOf(head, vectors, row) {
-  const query = vectors.queries[row], scale = Math.sqrt(query.length);
-  const scores = vectors.keys.slice(0, head.kind === "dec" ? row + 1 : undefined)
-    .map(key => key.reduce((sum, value, d) => sum + value * query[d], 0) / scale);
+  const query = vectors.queries[row], { factor, c, b } = termsOf(head, query.length), [first, last] = seenBy(head, row);
+  const parts = vectors.keys.slice(first, last).map((key, n) => ({
+    product: factor * key.reduce((sum, value, d) => sum + value * query[d], 0), c: c?.(row, first + n) ?? 0, b: b?.(row, first + n) ?? 0 }));
+  const scores = parts.map(part => part.product + part.c + part.b);
   const most = Math.max(...scores), shares = scores.map(score => Math.exp(score - most)), total = shares.reduce((sum, one) => sum + one, 0);
-  return { scores, weights: shares.map(share => share / total) };
+  return { first, parts, scores, weights: shares.map(share => share / total) };
 }
 
 /** Shows the panel for the pair that is pointed at, kept, or tells most. */
@@ -45,6 +64,7 @@ function showProducts() {
   const { row, column } = pairOf(head), pair = [state.s, head.id, row, column, isDark(), byId("qk-body").clientWidth].join(" ");
   if (pair === shownPair) return;
   shownPair = pair;
+  byId("qk-how").textContent = sentence.terms ? "Its score, term by term" : "The query times the key";
   const vectors = vectorsOf(head);
   byId("qk-body").replaceChildren(...vectors ? productParts(head, vectors, row, column) : [make("p", { class: "says" },
     `The page has room for the queries and keys of ${Object.keys(sentence.vectors).length} of the ${sentence.heads.length} heads of this sentence, the clearest ones; ${head.id} is not among them. `,
@@ -52,22 +72,34 @@ function showProducts() {
 }
 
 function productParts(head, vectors, row, column) {
-  const isMasked = head.kind === "dec" && column > row, key = vectors.keys[column], query = vectors.queries[row];
+  const key = vectors.keys[column], query = vectors.queries[row];
   const choose = make("p", { class: "pick" }, "Query ", chooser("row", "Query", rowsOf(head), row), " Key ", chooser("key", "Key", columnsOf(head), column));
-  const { scores, weights } = scoresOf(head, vectors, row);
-  const keys = keyTable(head, scores, weights, column);
-  if (isMasked) return [make("div", { class: "beside" }, make("div", {}, choose, make("p", { class: "says" }, "This key is masked: it comes after the query, so it has no score.")), keys)];
+  const found = scoresOf(head, vectors, row), { scores, weights, parts } = found, at = column - found.first;
+  const keys = keyTable(head, found, column), beside = (...shown) => [make("div", { class: "beside" }, make("div", {}, choose, ...shown), keys)];
+  if (!scores[at] && scores[at] !== 0) return beside(make("p", { class: "says" }, at < 0 ? "This key is masked: it comes before what is remembered, so it has no score."
+    : "This key is masked: it comes after the query, so it has no score."));
+  const { factor, c, b } = termsOf(head, query.length), terms = sentence.terms ? [termTable(factor, c, b, parts[at], scores[at], weights[at])] : [];
+  if (!factor) return beside(...terms);
   const products = Array.from(query, (value, d) => value * key[d]), width = query.length;
   const sum = products.reduce((total, one) => total + one, 0), order = [...products.keys()].sort((a, b) => products[b] - products[a]);
   const named = list => list.map(d => `${d} (${signed(products[d], 2)})`).join(", ");
   const forIt = order.slice(0, MOST_NAMED).filter(d => products[d] > 0), against = order.slice(-MOST_NAMED).reverse().filter(d => products[d] < 0);
-  const says = make("p", { class: "says", id: "qk-says" }, `The products of the ${width} dimensions sum to ${decimal(sum, 2)}. Divided by √${width} = ${decimal(Math.sqrt(width), 2)} that is the score, `,
-    make("b", {}, decimal(sum / Math.sqrt(width), 2)), "; the softmax over all keys turns it into the weight ", make("b", {}, decimal(weights[column], 3)), ". ",
+  const says = make("p", { class: "says", id: "qk-says" }, `The products of the ${width} dimensions sum to ${decimal(sum, 2)}. `,
+    ...terms.length ? [] : [`Divided by √${width} = ${decimal(Math.sqrt(width), 2)} that is the score, `,
+      make("b", {}, decimal(scores[at], 2)), "; the softmax over all keys turns it into the weight ", make("b", {}, decimal(weights[at], 3)), ". "],
     forIt.length ? `Most for it: dimensions ${named(forIt)}. ` : "", against.length ? `Most against it: ${named(against)}.` : "");
   const figure = productFigure(query, key, products, `Query times key of ${head.id}, dimension by dimension`);
   const scale = make("p", { class: "fine" }, `Orange is above 0, blue below. Full color in query and key is ±${Math.max(...query.map(Math.abs), ...key.map(Math.abs)).toPrecision(2)}; `
     + `the tallest product is ${decimal(products.reduce((most, one) => Math.abs(one) > Math.abs(most) ? one : most, 0), 2)}.`);
-  return [make("div", { class: "beside" }, make("div", {}, choose, make("div", { class: "scroll" }, figure), scale, says), keys)];
+  return beside(make("div", { class: "scroll" }, figure), scale, says, ...terms);
+}
+
+/** The terms of a score by their names, and the formulas that they come from. */
+function termTable(factor, c, b, { product, c: ofSimilarity, b: ofPositions }, score, weight) {
+  const rows = [factor && [`${factor === 1 ? "" : `${Number(factor.toPrecision(4))} · `}q·k`, product, "the product of query and key"], c && [factor ? "c" : "s", ofSimilarity, factor ? "what the similarity adds" : "the similarity of query and key"],
+    b && ["b", ofPositions, "what positions add"], ["score", score, "their sum"], ["weight", weight, "after the softmax over all keys"]].filter(Boolean);
+  const formulas = sentence.formulas.length ? [make("p", { class: "fine" }, `Of this model: ${sentence.formulas.join("; ")}.`)] : [];
+  return make("div", { id: "qk-terms" }, plainTable(["term", "value", "what it is"], rows.map(([name, value, what]) => [name, decimal(value, 3), what]), "The terms of the score"), ...formulas);
 }
 
 /** A choice of tokens that keeps the row or the key. */
@@ -83,8 +115,8 @@ function chooser(name, label, tokens, chosen) {
 }
 
 /** Scores and weights of all keys that the query sees. */
-function keyTable(head, scores, weights, column) {
-  const names = columnsOf(head), lines = scores.map((score, j) => make("tr", j === column ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(names[j])),
+function keyTable(head, { first, scores, weights }, column) {
+  const names = columnsOf(head), lines = scores.map((score, j) => make("tr", first + j === column ? { class: "on" } : {}, make("th", { scope: "row", class: "text" }, bidi(names[first + j])),
     make("td", {}, decimal(score, 2)), make("td", {}, decimal(weights[j], 3)),
     make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * weights[j]).toFixed(1)}px;background:var(--${head.kind})` }))));
   return make("div", { class: "scroll keys-of-query" }, make("table", { class: "wide" }, make("caption", {}, "All keys that this query sees"),

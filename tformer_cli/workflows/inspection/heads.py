@@ -25,7 +25,6 @@ from tformer_cli.inspection.capture.heads import (
     CaptureMode,
     HeadId,
     HeadLayout,
-    attentions,
     head_layout,
     layer_layout,
 )
@@ -337,11 +336,6 @@ class HeadInspector:
         search: SearchTree | None = None
         if self._recorder is not None and mode == "live":
             search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
-        # the page works scores out as q·k/√d_k, which others are not
-        is_products = all(
-            one.is_scaled_product and not one.positions.biases
-            for _, _, one in attentions(self._model)
-        )
         words = spelled_words(self._tokenizer.source, source_ids)
         if self._model.config.reads_images:  # each patch is a word
             labels = patch_labels(self._model.config)
@@ -350,7 +344,7 @@ class HeadInspector:
         return PageExtras(
             source_words=words,
             target_words=spelled_words(self._tokenizer.target, target_ids),
-            vectors=capture_vectors(self._model, maps) if is_products else None,
+            vectors=capture_vectors(self._model, maps),
             search=search,
             search_pieces=self._labels_of(search),
         )
