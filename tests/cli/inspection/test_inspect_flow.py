@@ -44,7 +44,7 @@ def test_any_translation_of_the_search_can_be_looked_at(model):
 
 def test_the_page_is_chosen_by_the_files_name(model, tmp_path):
     assert run(model, "A man", "-o", tmp_path / "flow.html").exit_code == 0
-    assert "What each written token is made of" in (tmp_path / "flow.html").read_text("utf-8")
+    assert '"written token"} is made of' in (tmp_path / "flow.html").read_text("utf-8")
     assert run(model, "A man", "--format", "html", "-q").stdout == (
         tmp_path / "flow.html"
     ).read_text("utf-8")

@@ -159,7 +159,7 @@ def score(
             is_masked = stored.task == "masked"
             score_texts(model, pairs, of_translations, machine, is_masked=is_masked, quiet=quiet)
         else:
-            from tformer_cli.cli.commands.score_labels import score_labels
+            from tformer_cli.cli.commands.score_texts import score_labels
 
             score_labels(model, pairs, pictures, of_translations, machine, quiet=quiet)
         return
