@@ -570,7 +570,7 @@ def test_every_link_and_picture_is_there(document):
 
 
 def banned_in(text: str) -> list[str]:
-    return [match[0] for said in BANNED for match in re.finditer(said, text, re.IGNORECASE)]
+    return [match[0] for match in re.finditer("|".join(BANNED), text, re.IGNORECASE)]
 
 
 @every_document
@@ -594,6 +594,7 @@ def strings_of(module: Path) -> str:
 def test_no_help_message_or_recipe_says_what_nobody_says():
     modules = (ROOT / "tformer_cli").rglob("*.py")
     found = {name_of(module): banned_in(strings_of(module)) for module in modules}
+    assert any(banned_in(f"so it {said}") for said in ("comes to 3", "goes on with it"))
     texts = [*recipes_directory().glob("*.toml"), *(ROOT / "tests/cli/help").glob("*.txt")]
     found |= {name_of(text): banned_in(text.read_text(encoding="utf-8")) for text in texts}
     assert {name: words for name, words in found.items() if words} == {}

@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tformer_cli.curves.metrics import METRICS, MetricName, XName
-from tformer_cli.errors import DataError
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.run_log import read_run_log
 
 METRICS_FILE = "metrics.jsonl"
-LARGEST_METRICS = 1 << 30
-"""Millions of reports."""
 Point = tuple[float, float]
 Entry = dict[str, Any]
 _KEYS = {XName.time: "seconds", XName.tokens: "tokens", XName.epochs: "epoch"}
@@ -72,27 +69,11 @@ def read_run(path: Path) -> RunMetrics:
     Raises:
         DataError: if the directory is missing or not of a run, or its file is damaged.
     """
-    file = path / METRICS_FILE
-    if not path.is_dir():
-        raise DataError(f"{path}: no such run directory; name one that `tformer train` has made")
-    try:
-        lines = read_regular(file, LARGEST_METRICS).split(b"\n")
-    except FileNotFoundError:
-        raise DataError(
-            f"{path}: has no {METRICS_FILE}; name a run directory (a model directory alone "
-            "has no curves)"
-        ) from None
-    except OSError as error:
-        reason = (error.strerror or "").lower()
-        raise DataError(f"{file}: cannot be read ({reason}); name another run") from None
+    absent = "name a run directory (a model directory alone has no curves)"
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
-    for number, line in enumerate(lines, start=1):
-        entry = _entry(line)
-        # The last line may be half-written by a run at work
-        if entry is None and number < len(lines):
-            raise DataError(f"{file}, line {number}: is damaged; remove that line")
+    for entry in read_run_log(path, METRICS_FILE, absent, _entry):
         # By step: a run resumed from a checkpoint repeats the steps after it
-        if entry is not None and _kind(entry) in entries:
+        if _kind(entry) in entries:
             entries[_kind(entry)][entry["step"]] = entry
     in_order = {kind: [found[step] for step in sorted(found)] for kind, found in entries.items()}
     return RunMetrics(

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.run_log import read_run_log
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.inspection.heads.roles import Role
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.steps import SCHEMA
 
 HEADS_LOG = "heads.jsonl"
-LARGEST_LOG = 1 << 30
-"""Millions of looks at a head."""
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 
@@ -112,30 +110,14 @@ def read_timeline(run: Path) -> HeadTimeline:
     Raises:
         DataError: if there is no such run, it has followed no heads, or the file is damaged.
     """
-    file = run / HEADS_LOG
-    if not run.is_dir():
-        raise DataError(f"{run}: no such run directory; name one that `tformer train` has made")
-    try:
-        lines = read_regular(file, LARGEST_LOG).split(b"\n")
-    except FileNotFoundError:
-        raise DataError(
-            f"{run}: has no {HEADS_LOG}; train with --set training.inspect_every=100 to "
-            "record the heads"
-        ) from None
-    except OSError as error:
-        reason = (error.strerror or "").lower()
-        raise DataError(f"{file}: cannot be read ({reason}); name another run") from None
+    absent = "train with --set training.inspect_every=100 to record the heads"
     at_steps: dict[int, dict[HeadId, _Entry]] = {}
-    for number, line in enumerate(lines, start=1):
-        entry = _entry(line)
-        if entry is None and number < len(lines):
-            raise DataError(f"{file}, line {number}: is damaged; remove that line")
-        if entry is not None:
-            at_steps.setdefault(entry.step, {})[entry.head] = entry
+    for entry in read_run_log(run, HEADS_LOG, absent, _entry):
+        at_steps.setdefault(entry.step, {})[entry.head] = entry
     every = max((set(found) for found in at_steps.values()), key=len, default=set())
     steps = [step for step, found in sorted(at_steps.items()) if set(found) == every]
     if not steps:
-        raise DataError(f"{file}: has no step yet; wait until the run has begun")
+        raise DataError(f"{run / HEADS_LOG}: has no step yet; wait until the run has begun")
     return HeadTimeline(
         run=run.resolve().name,
         steps=tuple(steps),

@@ -16,12 +16,13 @@ from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.loading.text_stream import TextStream
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.files.atomic import not_writable, write_text
+from tformer_cli.files.run_log import LARGEST_LOG
 from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.inspection.capture.forced import longest_side
 from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.steps import measure_heads
-from tformer_cli.inspection.heads.timeline import HEADS_LOG, LARGEST_LOG
+from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.training.events import RolledBack, TrainingEvent
 from tformer_cli.training.run_logs import read_log
