@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 from typer.main import get_command
 
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.segmentation import BpeDropout
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native.build import find_compiler
@@ -56,6 +58,25 @@ def a_glance_at_the_hardware():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed, "_ALL_SECONDS", 0.0)  # each product once
         patch.setattr(speed, "_PRODUCT_SECONDS", 0.0002)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def words_drawn_once():
+    """Each run draws what BPE-dropout makes of the same words: a fifth of what it computes.
+
+    That a seed alone decides them is tested by `data/test_segmentation.py`.
+    """
+
+    @cache
+    def drawn(text, dropout, seed):
+        return BpeDropout(Tokenizer.from_str(text), dropout, seed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "tformer_cli.data.joint_tokenizer.BpeDropout",
+            lambda tokenizer, dropout, seed: drawn(tokenizer.to_str(), dropout, seed),
+        )
         yield
 
 
