@@ -144,7 +144,7 @@ def test_every_kind_of_model_in_integers_is_searched_as_by_torch(kernels, shape)
     assert unsupported(model) is None
     sources = make_sources(5)
     for beam_size, n_best in ((1, 1), (4, 2)):
-        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length=9)
         # The last bit of an activation may decide which of two integers it becomes
         assert_equal(
             search(kernels, model, sources, config), torch_search(model, sources, config), 0.1
@@ -167,7 +167,7 @@ def test_translations_of_candidates_are_searched_as_by_torch(kernels, shape):
         for source, some in zip(sources, candidates, strict=True)
     ]
     for beam_size, n_best in ((1, 1), (4, 2)):
-        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length_ratio=0.3)
+        config = DecodingConfig(beam_size=beam_size, n_best=n_best, max_length=9)
         found = search(kernels, model, sources, config, candidates=candidates)
         by_torch = TorchEngine(torch.device("cpu")).prepare(model)
         assert_equal(found, by_torch.search(sentences, config, lambda: None))
