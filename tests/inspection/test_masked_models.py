@@ -1,6 +1,7 @@
 """Views of masked language models and of encoders, against what the models themselves compute."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -30,6 +31,7 @@ from tformer_cli.inspection.ablation.losses import (
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.masked import MaskedLanguageModel
 from tformer_cli.workflows.evaluate_masked import evaluate_masked
 from tformer_cli.workflows.fill import GapFiller
@@ -289,6 +291,20 @@ def test_an_encoder_is_looked_into_up_to_its_vector(encoder):
     assert flow.written == ("the vector",)
     report = inspect_report(path, [LINES[0]], device="cpu")
     assert set(report.sentences[0].views) == {"step", "flow"}
+
+
+def test_a_vector_of_length_1_is_worked_through(own, tmp_path):
+    directory = load_model_directory(own, tasks=("masked",))
+    config = replace(directory.config, head="none", unit_length=True)
+    save_model_directory(
+        tmp_path / "m", EncoderOnly(config, directory.tokenizer.vocab_size).state_dict(),
+        config=config, tokenizer=directory.tokenizer, decoding=DecodingConfig(), info=ModelInfo(),
+    )  # fmt: skip
+    settings = {"head": "enc.1.0", "token": "1"}
+    (record,) = inspect_view("step", tmp_path / "m", [LINES[0]], settings=settings)
+    assert record.difference < 1e-5
+    assert record.steps[10].formulas[1] == "v = p / |p|"
+    assert record.table("pooled").values[1].norm().item() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["logits", "ablate"])

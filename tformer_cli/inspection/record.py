@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TaskKind
+from tformer_cli.data.images.named import short_name
 from tformer_cli.inspection.alignment.best import AlignedWords
 from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
@@ -146,10 +147,10 @@ class HeadsRecord:
         if not self.model.n_encoder_layers:
             return [("text", self.target)]
         if not self.model.n_decoder_layers:
-            name = "image" if self.model.task == "image" else "text"
+            read = ("image", short_name(self.source)) if self.is_image else ("text", self.source)
             given = [("label", self.labelled)] if self.probability is not None else []
             filled = [("filled", self.target)] if self.gaps else []
-            return [(name, self.source), *given, *filled]
+            return [read, *given, *filled]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
             name = f"translation {self.rank}"
@@ -178,7 +179,8 @@ class HeadsRecord:
     @property
     def is_image(self) -> bool:
         """True if the source is the name of an image, whose patches are the tokens."""
-        return self.source_pieces != () and self.model.task == "image"
+        n_ids = 0 if self.maps is None else len(self.maps.source_ids)
+        return self.model.task == "image" or n_ids != len(self.source_pieces)
 
     @property
     def labelled(self) -> str:

@@ -11,15 +11,21 @@ import torch
 from tests.cli.commands.test_classify import run
 from tests.data.images.test_reading import picture
 from tests.oracles.vit import SIZE, config
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.model_directory import (
+    ModelInfo,
+    load_model_directory,
+    save_model_directory,
+)
 from tformer_cli.data.images.decoding import Scaling, decoded
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.inspection.figures.over_image import over_image
 from tformer_cli.inspection.views.image import attention_distance
 from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.inspection.views import inspect_view
 
 N = 6  # patches, 3 rows of 2
@@ -116,6 +122,26 @@ def test_a_backbone_is_looked_into_without_a_label(tmp_path, photo):
     assert done.exit_code == 0, done.stderr
     record = json.loads(done.stdout)
     assert (record["row"], record["label"], len(record["maps"])) == ("class token", None, 8)
+    report = inspect_report(path, [str(photo[0])], device="cpu")
+    (sentence,) = report.sentences
+    assert set(sentence.views) == {"image", "step", "flow"}
+    assert all(walk.difference < 1e-5 for walk in sentence.views["step"])
+    assert sentence.views["step"][0].where.startswith("patch ")
+    assert sentence.heads.texts == [("image", str(photo[0]))]
+
+
+def test_encoders_of_texts_have_no_images(tmp_path, model):
+    config = ModelConfig(
+        d_model=16, n_heads=2, d_ff=16, n_encoder_layers=1, n_decoder_layers=0, head="none"
+    )
+    tokenizer = load_model_directory(model).tokenizer
+    save_model_directory(
+        tmp_path / "m", EncoderOnly(config, tokenizer.vocab_size).state_dict(), config=config,
+        tokenizer=tokenizer, decoding=DecodingConfig(), info=ModelInfo(),
+    )  # fmt: skip
+    done = run("inspect-image", tmp_path / "m", "a dog", "-q")
+    message = "MODEL: reads texts, not images; use `tformer inspect-heads`"
+    assert (done.exit_code, done.stderr) == (2, f"error: {message}\n")
 
 
 def test_every_format_is_written(tmp_path, photo):
