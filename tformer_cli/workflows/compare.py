@@ -14,11 +14,13 @@ from tformer_cli.evaluation.choices import MetricName
 from tformer_cli.evaluation.comet import MODEL as COMET_MODEL
 from tformer_cli.evaluation.comet import Comet, check_installed
 from tformer_cli.evaluation.comparison.compare import SystemTexts, TestSet, compare_systems
+from tformer_cli.evaluation.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluation.comparison.paired_tests import TestSettings
 from tformer_cli.evaluation.scores import make_bleu, make_metric
 from tformer_cli.evaluation.test_sets import files_of_test_set
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.wording import did_you_mean, suggestions
+from tformer_cli.workflows.classify import classify_lines, open_classifier
 from tformer_cli.workflows.evaluate import read_texts
 from tformer_cli.workflows.opening.translator import open_translator
 
@@ -154,18 +156,57 @@ def compare(
         UsageError: if a setting does not fit, or something that it needs is not installed.
     """
     counts = counts if counts is not None else LineCounts()
-    names = list(next(iter(test_sets.values())).systems)
-    baseline = names[0] if settings.baseline is None else settings.baseline
-    if baseline not in names:
-        hint = did_you_mean(suggestions(baseline, names)) or f"name one of {', '.join(names)}"
-        raise UsageError(f"--baseline: {baseline} is no system; {hint}")
-    order = [baseline, *(name for name in names if name != baseline)]
+    order = _ordered(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
     translate = partial(_translated, settings=settings, tell=tell, before_torch=before_torch)
     read = [_read(name, files, order, counts, translate) for name, files in test_sets.items()]
-    tell(f"testing {len(order) - 1} of {len(order)} systems against {baseline}")
+    tell(f"testing {len(order) - 1} of {len(order)} systems against {order[0]}")
     return [_compared(one, settings, counts) for one in read]
+
+
+def compare_classifiers(
+    files: TestSetFiles,
+    settings: CompareSettings,
+    *,
+    counts: LineCounts | None = None,
+    tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
+    before_torch: Callable[[], None] | None = None,
+) -> LabelComparison:
+    """Compares the labels of classifiers: accuracy and macro F1, with tests.
+
+    Args:
+        files: of labels, or the classifiers that give them; the reference has the right ones.
+        settings: how; those of translations do not count.
+        counts: counts every line that is read.
+        tell: is told what takes long.
+        before_torch: of `open_classifier`.
+
+    Raises:
+        DataError: if a file cannot be read, or two have different numbers of lines.
+        UsageError: if there is not one reference.
+    """
+    if len(files.reference) != 1:
+        raise UsageError("--reference: an example has one right label; name one file")
+    order = _ordered(files, settings.baseline)
+    label = partial(_labeled, settings=settings, tell=tell, before_torch=before_torch)
+    read = _read("", files, order, counts if counts is not None else LineCounts(), label)
+    return compare_labelings(
+        [(one.name, one.lines) for one in read.systems],
+        read.references[0],
+        samples=settings.test.samples,
+        seed=settings.test.seed,
+    )
+
+
+def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
+    """Returns the names of the systems, the baseline first."""
+    names = list(files.systems)
+    first = names[0] if baseline is None else baseline
+    if first not in names:
+        hint = did_you_mean(suggestions(first, names)) or f"name one of {', '.join(names)}"
+        raise UsageError(f"--baseline: {first} is no system; {hint}")
+    return [first, *(name for name in names if name != first)]
 
 
 def _read(
@@ -215,6 +256,24 @@ def _translated(
         before_torch=before_torch,
     )
     return tuple(one.text for one in opened.translator.stream(sources))
+
+
+def _labeled(
+    model: str,
+    sources: Sequence[str],
+    settings: CompareSettings,
+    tell: Callable[[str], None],
+    before_torch: Callable[[], None] | None,
+) -> tuple[str, ...]:
+    tell(f"labeling {len(sources):,} lines with {model}")
+    opened = open_classifier(
+        model,
+        device=settings.device,
+        threads=settings.threads,
+        tell=tell,
+        before_torch=before_torch,
+    )
+    return tuple(one.label for buffer in classify_lines(opened, sources) for one in buffer)
 
 
 def _compared(test_set: TestSet, settings: CompareSettings, counts: LineCounts) -> Comparison:

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from tests.cli.test_app import only_line, run, run_here
 from tests.evaluation.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.app import app
+from tformer_cli.workflows.classify import classify_lines, open_classifier
 
 SYSTEMS = ("--reference", "ref", "first=a", "b", "--samples", "20", "--quiet")
 
@@ -197,3 +199,56 @@ def test_the_short_form_is_evaluate_with_a_baseline():
         assert found["score"] == pytest.approx(after["value"])
         assert found["p_value"] == after["p_value"]
         assert found["test"] == metric["signature"]
+
+
+@pytest.fixture
+def labels(here, classifier):
+    """Texts, their right labels, and those of the classifier and of nobody."""
+    texts = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A dog."] * 5
+    given = [
+        one.label
+        for buffer in classify_lines(open_classifier(classifier, device="cpu"), texts)
+        for one in buffer
+    ]
+    names = read_config(classifier).labels
+    right = [one if number % 3 else names[0] for number, one in enumerate(given)]
+    for name, lines in (("t", texts), ("right", right), ("mine", given), ("none", ["?"] * 20)):
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return sum(one == answer for one, answer in zip(given, right, strict=True))
+
+
+def test_labels_of_files_and_models_are_compared(labels, classifier):
+    systems = ("--labels", "--reference", "right", "none", "mine", f"model={classifier}")
+    done = compare(*systems, "-i", "t", "-q", "--format", "json", "--device", "cpu")
+    assert (done.exit_code, done.stderr) == (0, "")
+    record = json.loads(done.stdout)
+    assert record["schema"] == "tformer.comparelabels/1"
+    assert [one["name"] for one in record["systems"]] == ["none", "mine", "model"]
+    none, mine, model = record["systems"]
+    assert none["measures"][0]["value"] == 0.0
+    assert mine["measures"][0]["value"] == 5.0 * labels
+    assert mine["wins"] == {"better": labels, "worse": 0, "equal": 20 - labels}
+    assert {**model, "name": "mine"} == mine
+    shown = compare(*systems[:5], "--baseline", "mine", "-q")
+    assert shown.stdout.startswith("20 examples\n\naccuracy\nSystem")
+    assert [line.split()[0] for line in shown.stdout.splitlines()[4:6]] == ["mine", "none"]
+    for form in ("markdown", "latex", "html"):
+        page = compare(*systems[:5], "--format", form, "-q").stdout
+        assert "that the system alone, or the baseline alone, labels right" in page
+        assert "macro F1" in page
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--metric", "chrf"], "--metric: is of translations; omit it or --labels"),
+        (["--lowercase"], "--lowercase: is of translations; omit it or --labels"),
+        (["--reference", "ref"], "--reference: an example has one right label; name one file"),
+        (["--baseline", "c"], "--baseline: c is no system"),
+    ],
+)
+def test_what_labels_have_not_is_one_line(more, message):
+    done = compare("--labels", "--reference", "ref", "a", "b", *more, "-q")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tformer_cli.evaluation.comparison.report import Section, Table
     from tformer_cli.workflows.compare import CompareSettings, TestSetFiles
 
-SCHEMA = "tformer.compare/1"
+SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 """Of the JSON."""
 SCORES, TEST_SETS = "Scores and tests", "Test sets"
 """Panels of the help."""
@@ -169,6 +169,15 @@ def _named(systems: Sequence[str]) -> dict[str, str]:
 class ScoreOptions:
     """How systems are scored and tested."""
 
+    labels: Annotated[
+        bool,
+        option(
+            "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
+            "bootstrap.",
+            "--labels",
+            panel=SCORES,
+        ),
+    ] = False
     metric: Annotated[
         list[MetricName] | None,
         option(
@@ -218,6 +227,25 @@ class ScoreOptions:
         PathRole.reads_file,
     ] = "Unbabel/wmt22-comet-da"
 
+    def check_labels(self, texts: "TextOptions") -> None:
+        """Refuses what is of translations alone where labels are compared.
+
+        Raises:
+            UsageError: naming the option.
+        """
+        given = {
+            "--manifest": texts.manifest,
+            "--test-set": texts.test_set,
+            "--train-text": texts.train_text,
+            "--metric": self.metric,
+            "--test": None if self.test == "paired-bootstrap" else self.test,
+            "--tokenize": None if self.tokenize == "13a" else self.tokenize,
+            "--lowercase": self.lowercase,
+        }
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"{name}: is of translations; omit it or --labels")
+
     def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
         """Makes the settings of the workflow."""
         from tformer_cli.evaluation.comparison.paired_tests import TestSettings
@@ -264,14 +292,17 @@ def compare(
 
     Scores, confidence intervals and tests against the baseline are sacreBLEU's. Below them stand
     the scores by length of the reference, F1 of words by their frequency, and the sentences that
-    differ most.
+    differ most. With --labels files hold labels, and models are classifiers.
 
     Examples:
         tformer compare --reference ref.de a.de b.de
         tformer compare --reference ref.de --source src.en old=a.de new=runs/quickstart -o new.html
+        tformer compare --labels --reference test.label --source test.txt old.label new=runs/mine
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
     chosen = chosen_format(output_format, output, CompareFormat, CompareFormat.text)
+    if scores.labels:
+        scores.check_labels(texts)
     test_sets = texts.test_sets(systems or ())
     _check_files(test_sets, texts, output)
     from tformer_cli.workflows import compare as workflow
@@ -280,21 +311,27 @@ def compare(
     prompt_at_terminal(files=files, quiet=quiet)
     read = LineCounts()
     settings = scores.settings(texts.train_text, device, threads)
-    found = workflow.compare(
-        test_sets,
-        settings,
-        counts=read,
-        tell=partial(note, quiet=quiet),
-        before_torch=torch_preparation(threads),
-    )
+    how: Any = {
+        "counts": read,
+        "tell": partial(note, quiet=quiet),
+        "before_torch": torch_preparation(threads),
+    }
+    if scores.labels:
+        (files_of_labels,) = test_sets.values()
+        labels = workflow.compare_classifiers(files_of_labels, settings, **how)
+        record = {"schema": SCHEMA_OF_LABELS, **labels.record()}
+        sections = [labels.section()]
+    else:
+        from tformer_cli.evaluation.comparison.report import sections_of
+
+        found = workflow.compare(test_sets, settings, **how)
+        record, sections = _record(found, settings), sections_of(found)
     warn_of_bytes(read)
     with results(output) as stream:
         if chosen == CompareFormat.text:
-            from tformer_cli.evaluation.comparison.report import sections_of
-
-            show_comparison(text_console(output, stream), sections_of(found))
+            show_comparison(text_console(output, stream), sections)
         else:
-            stream.write(utf8_line(_rendered(found, settings, chosen)))
+            stream.write(utf8_line(_rendered(record, sections, chosen)))
 
 
 def _check_files(test_sets: "dict[str, TestSetFiles]", texts: TextOptions, output: str) -> None:
@@ -309,31 +346,32 @@ def _check_files(test_sets: "dict[str, TestSetFiles]", texts: TextOptions, outpu
     check_outputs(outputs, inputs)
 
 
-def _rendered(
-    found: "Sequence[Comparison]", settings: "CompareSettings", chosen: CompareFormat
-) -> str:
-    """Renders comparisons as the text of a format, without its last line end."""
+def _record(found: "Sequence[Comparison]", settings: "CompareSettings") -> dict[str, Any]:
+    """Makes the JSON object of comparisons."""
+    test = settings.test
+    return {
+        "schema": SCHEMA,
+        "test": test.name,
+        "samples": test.n_samples,
+        "seed": test.seed,
+        "test_sets": [asdict(one) for one in found],
+    }
+
+
+def _rendered(record: dict[str, Any], sections: "Sequence[Section]", chosen: CompareFormat) -> str:
+    """Renders a comparison as the text of a format, without its last line end."""
     if chosen == CompareFormat.json:
-        test = settings.test
-        record = {
-            "schema": SCHEMA,
-            "test": test.name,
-            "samples": test.n_samples,
-            "seed": test.seed,
-            "test_sets": [asdict(one) for one in found],
-        }
         return json.dumps(record, ensure_ascii=False)
     from tformer_cli.evaluation.comparison.html import render_html
     from tformer_cli.evaluation.comparison.latex import render_latex
     from tformer_cli.evaluation.comparison.markdown import render_markdown
-    from tformer_cli.evaluation.comparison.report import sections_of
 
     render = {
         CompareFormat.html: render_html,
         CompareFormat.latex: render_latex,
         CompareFormat.markdown: render_markdown,
     }
-    return render[chosen](sections_of(found)).removesuffix("\n")
+    return render[chosen](sections).removesuffix("\n")
 
 
 def show_comparison(console: "Console", sections: "Sequence[Section]") -> None:

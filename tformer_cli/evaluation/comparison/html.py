@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tformer_cli.evaluation.comparison.report import LEGEND, TITLE, Cell, Section, Sentence, Table
+from tformer_cli.evaluation.comparison.report import TITLE, Cell, Section, Sentence, Table
 from tformer_cli.figures.page_style import base_style
 
 _STYLE = """\
@@ -47,7 +47,7 @@ def render_html(sections: Sequence[Section], title: str = TITLE) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>\n<style>\n{base_style()}{_STYLE}</style>\n</head>\n<body>",
-        f"<header><h1>{escape(title)}</h1>\n<p>{LEGEND}</p></header>\n<main>",
+        f"<header><h1>{escape(title)}</h1>\n<p>{escape(sections[0].legend)}</p></header>\n<main>",
         *(line for one in sections for line in _section(one)),
         "</main>\n</body>\n</html>\n",
     ]

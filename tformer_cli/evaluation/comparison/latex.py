@@ -2,7 +2,7 @@ r"""A comparison as LaTeX, to be `\input` into a document that uses the package 
 
 from collections.abc import Iterator, Sequence
 
-from tformer_cli.evaluation.comparison.report import LEGEND, TITLE, Cell, Section, Table
+from tformer_cli.evaluation.comparison.report import TITLE, Cell, Section, Table
 
 _SPECIAL = str.maketrans(
     {
@@ -27,7 +27,7 @@ def render_latex(sections: Sequence[Section]) -> str:
     """
     lines = [
         f"% {TITLE}. Needs \\usepackage{{booktabs}} and \\usepackage[T1]{{fontenc}}.",
-        f"% {LEGEND}",
+        f"% {sections[0].legend}",
         *(line for one in sections for line in _section(one)),
     ]
     return "\n".join(lines) + "\n"

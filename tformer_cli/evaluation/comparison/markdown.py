@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from tformer_cli.evaluation.comparison.report import LEGEND, TITLE, Cell, Section, Table
+from tformer_cli.evaluation.comparison.report import TITLE, Cell, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 
 
 def render_markdown(sections: Sequence[Section]) -> str:
     """Renders sections; every text is shown as it is."""
-    lines = [f"# {TITLE}", "", escaped(LEGEND)]
+    lines = [f"# {TITLE}", "", escaped(sections[0].legend)]
     return "\n".join([*lines, *(line for one in sections for line in _section(one))]) + "\n"
 
 

@@ -66,6 +66,8 @@ class Section:
     """The tables."""
     sentences: tuple[tuple[str, tuple[Sentence, ...]], ...] = ()
     """Headings, each with the sentences below it."""
+    legend: str = LEGEND
+    """Meaning of the columns; that of the first section stands above all."""
 
 
 def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
