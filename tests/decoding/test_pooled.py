@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from tformer_cli.decoding.pooled import LabelHead, pooled
+from tformer_cli.decoding.pooled import LabelHead, TokenHead, pooled
 from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.masked import MaskedLanguageModel
 
 SHAPE = {
     "d_model": 16, "n_heads": 2, "d_ff": 16, "n_encoder_layers": 1, "n_decoder_layers": 0,
@@ -50,3 +51,31 @@ def test_probabilities_are_those_of_the_model(pooler, bias, pooling):
     found = LabelHead(config, weights).probabilities(HIDDEN.numpy())
     np.testing.assert_allclose(found, expected[0].softmax(0).numpy(), atol=1e-5)
     assert sum(found) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swish", "gelu-tanh"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"bias": False}, {"tied_embeddings": "none"}, {"norm_kind": "rms", "norm": "pre"}],
+)
+def test_tokens_are_as_probable_as_to_the_model(activation, changes):
+    config = ModelConfig(head="tokens", activation=activation, **SHAPE, **changes)
+    torch.manual_seed(2)
+    model = MaskedLanguageModel(config, 30).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += torch.randn_like(weight)
+        # large, so that an exponential that overflows would be seen
+        rows = HIDDEN * torch.tensor([0.1, 1.0, 1.0, 10.0, 50.0, 100.0, 1.0]).unsqueeze(1)
+        expected = model.project(model.transformed(rows)).double().log_softmax(1)
+    head = TokenHead(config, {name: one.numpy() for name, one in model.state_dict().items()})
+    for row, wanted in zip(rows.numpy(), expected, strict=True):
+        np.testing.assert_allclose(head.log_probabilities(row), wanted.numpy(), atol=1e-4)
+        never = [0, int(wanted.argmax())]
+        found = head.candidates(row, 3, never=never)
+        order = [n for n in wanted.argsort(descending=True).tolist() if n not in never][:3]
+        assert [token for token, _ in found] == order
+        shares = [probability for _, probability in found]
+        np.testing.assert_allclose(shares, wanted[order].exp().numpy(), rtol=1e-3, atol=1e-9)
+    assert head.candidates(rows[0].numpy(), 0) == []
+    assert len(head.candidates(rows[0].numpy(), 99, never=[0, 1])) == 28
