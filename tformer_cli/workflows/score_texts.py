@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.score import ScoreFormat
 
 LINES_AT_ONCE = 1024
-MASKED_LINES_AT_ONCE = 64
+MASKED_LINES_AT_ONCE = 16
 """Of which each is read as often as it has tokens."""
 
 
