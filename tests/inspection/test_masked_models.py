@@ -147,6 +147,7 @@ def test_a_text_without_gaps_is_worked_through_at_its_own_place(own):
     (record,) = inspect_view("step", own, ["Two dogs"], settings={"head": "enc.1.0", "token": "1"})
     assert record.difference < 1e-5
     assert "position 1" in record.steps[10].says
+    assert record.steps[10].formulas[0] == "t = RMS(relu(W·h + b))"
 
 
 def test_flow_follows_each_gap(own):

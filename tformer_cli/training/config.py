@@ -114,8 +114,9 @@ class TrainingConfig:
     checkpoint_every: int = 1000
     """Steps between two checkpoints; one is also written at each validation and at the end."""
     inspect_every: int = 0
-    """Steps between two measurements of all heads on the first 32 validation pairs, texts or blocks
-    of a stream, for `inspect-heads --over-time` (0: off). Training itself does not change."""
+    """Steps between two measurements of all heads on the first 32 validation pairs, texts, images
+    or blocks of a stream, for `inspect-heads --over-time` (0: off). Training itself does not
+    change."""
     keep_last: int = 2
     """Number of newest checkpoints to keep."""
     keep_best: int = 1

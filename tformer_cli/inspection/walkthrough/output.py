@@ -167,7 +167,7 @@ def _label(model: Classifier, observed: Observed, subject: Subject) -> Step:
     if model.pooler is not None and kind != "none":
         compared, name = POOLERS[kind](_product(model.pooler, pooled)), "t"
         vectors["t"] = compared
-        formulas.append(f"t = {kind}(W·p + b)")
+        formulas.append(f"t = {kind}({_formula(model.pooler, 'p')})")
     found, labels = _Logits.of(model, compared, name), subject.output_labels
     chosen = labels.index(subject.sentence.target)
     return Step(
@@ -219,7 +219,7 @@ def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) ->
         name="word",
         title="From the last hidden state to a word",
         formulas=(
-            f"t = {norm.name}({model.config.activation}(W·h + b))",
+            f"t = {norm.name}({model.config.activation}({_formula(model.transform, 'h')}))",
             found.formula,
             "p = softmax(l)",
         ),
@@ -248,6 +248,11 @@ def _product(layer: nn.Linear, vector: Tensor) -> Tensor:
     """Computes W·v + b of a vector (D), in float64."""
     product = layer.weight.detach().cpu().double() @ vector
     return product if layer.bias is None else product + layer.bias.detach().cpu().double()
+
+
+def _formula(layer: nn.Linear, name: str) -> str:
+    """Writes W·v + b of a vector by its name."""
+    return f"W·{name}" if layer.bias is None else f"W·{name} + b"
 
 
 def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
