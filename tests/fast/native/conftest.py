@@ -1,5 +1,5 @@
+import contextlib
 import fcntl
-import os
 
 import pytest
 
@@ -52,28 +52,28 @@ def kernels(kernels):
 
 
 @pytest.fixture(scope="session")
-def library_of(tmp_path_factory):
-    """Loads the kernels of a level; one that is not built is built once for this test run."""
-    root = tmp_path_factory.getbasetemp()
-    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
-    folder = root / "libraries"
-    folder.mkdir(exist_ok=True)
+def library_of(request, tmp_path_factory):
+    """Loads the kernels of a level; one that is not built is built once for its sources.
+
+    That takes ten seconds of a processor, so what was built is kept in pytest's cache.
+    """
+    kept = getattr(request.config, "cache", None)
+    folder = tmp_path_factory.mktemp("libraries") if kept is None else kept.mkdir("kernels")
 
     def load(name):
         level = {level.name: level for level in levels_of_processor()}.get(name)
         if level is None:
             pytest.skip(f"this processor is not {name}")
-        try:
+        with contextlib.suppress(KernelsUnavailable):
             return declare(load_from(library_path(name), KERNELS))
-        except KernelsUnavailable:
-            pass
-        compiler = find_compiler()
-        if compiler is None:
-            pytest.skip("there is no C compiler")
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not library_path(name, folder).exists():
-                build([level], folder, compiler=compiler, extra=STRICT)
+            with contextlib.suppress(KernelsUnavailable):  # not there, or of other sources
+                return declare(load_from(library_path(name, folder), KERNELS))
+            compiler = find_compiler()
+            if compiler is None:
+                pytest.skip("there is no C compiler")
+            build([level], folder, compiler=compiler, extra=STRICT)
         return declare(load_from(library_path(name, folder), KERNELS))
 
     return load
