@@ -195,15 +195,3 @@ def _end_of_batch(widths: Indices, start: int, tokens_per_batch: int) -> int:
         else:
             high = middle - 1
     return low
-
-
-def padding_share(
-    batches: Sequence[Indices], source_lengths: Lengths, target_lengths: Lengths
-) -> float:
-    """Share of the cells of these batches that is padding, both sides together."""
-    tokens = cells = 0
-    for batch in batches:
-        for lengths in (source_lengths[batch], target_lengths[batch]):
-            tokens += int(lengths.sum()) + len(batch)
-            cells += (int(lengths.max()) + 1) * len(batch)
-    return 1.0 - tokens / cells if cells else 0.0

@@ -19,7 +19,6 @@ from tformer_cli.workflows.translate import translate_lines
 
 transformers = pytest.importorskip("transformers")
 
-N_TEXTS = 4
 SMALL = {
     "d_model": 16,
     "encoder_layers": 2,

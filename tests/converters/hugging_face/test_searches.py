@@ -139,7 +139,7 @@ def test_greedy_ids_are_those_of_the_library(models, kind):
     model, converted, path, sources, prompt, options = models(kind)
     n_prompt = len(prompt) - 1
     found = translate_lines(path, TEXTS, beam_size=1, max_length=12 + n_prompt, **options)
-    end, n_ended = model.config.eos_token_id, 0
+    end = model.config.eos_token_id
     for text, source in zip(found, sources, strict=True):
         output = model.generate(
             torch.tensor([source]),
@@ -149,6 +149,5 @@ def test_greedy_ids_are_those_of_the_library(models, kind):
             max_length=None,
         )
         ids = output[0, len(prompt) :].tolist()
-        n_ended += end in ids
         ids = ids[: ids.index(end)] if end in ids else ids[:12]
         assert text.hypotheses[0].token_ids == own(converted, ids, prompt)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.capture.forced import AttentionMaps
     from tformer_cli.workflows.inspection.aligner import Aligner
 
-GoldPair = tuple[PairTexts, "GoldLinks"]
 Tokens = tuple["WordTokens", "WordTokens"]
 
 
