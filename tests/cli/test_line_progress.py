@@ -1,4 +1,5 @@
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -97,3 +98,15 @@ def test_a_bar_shows_the_detail_below(monkeypatch):
     shown = console.file.getvalue()
     assert "70/100" in shown
     assert "worker 1: 1.0, worker 2: 3.0" in shown
+
+
+@pytest.mark.parametrize(
+    ("output", "is_terminal", "is_shown"),
+    [("-", True, False), ("-", False, True), ("labels.txt", True, True), (None, True, True)],
+)
+def test_a_bar_is_not_drawn_over_results(monkeypatch, output, is_terminal, is_shown):
+    monkeypatch.setattr(line_progress, "is_live", lambda: True)
+    monkeypatch.setattr(line_progress.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(line_progress, "_bar", _NoBar)
+    with line_progress.line_progress(3, "labelling", quiet=False, output=output) as progress:
+        assert (type(progress) is line_progress.LiveProgress) == is_shown

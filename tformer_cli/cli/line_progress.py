@@ -80,7 +80,12 @@ class LiveProgress(LineProgress):
 
 @contextmanager
 def line_progress(
-    total: int | None, what: str = "translating", *, quiet: bool, begun: int = 0
+    total: int | None,
+    what: str = "translating",
+    *,
+    quiet: bool,
+    begun: int = 0,
+    output: str | None = None,
 ) -> Iterator[LineProgress]:
     """Yields a display of progress that fits stderr.
 
@@ -89,8 +94,9 @@ def line_progress(
         what: the work, such as "translating".
         quiet: show nothing.
         begun: lines that were done before, which do not count for the speed.
+        output: where results go meanwhile: a bar would be drawn over them on the same terminal.
     """
-    if quiet:
+    if quiet or (output is not None and shares_terminal(output)):
         yield LineProgress()
     elif not is_live():
         plain = PlainProgress(total, what, begun)
@@ -100,6 +106,11 @@ def line_progress(
         with _bar() as progress:
             task = progress.add_task(what, total=total, completed=begun, detail="")
             yield LiveProgress(progress, task)
+
+
+def shares_terminal(output: str) -> bool:
+    """Returns whether a bar would be drawn over results on the same terminal."""
+    return output == STANDARD_STREAM and sys.stdout.isatty() and is_live()
 
 
 @contextmanager

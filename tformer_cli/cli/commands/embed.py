@@ -132,7 +132,9 @@ def embed(
             max_wait=lines.max_wait,
         )
         total = None if is_stdin else count_lines(files.input_file)
-        with line_progress(total, "embedding", quiet=quiet or is_typed) as progress:
+        with line_progress(
+            total, "embedding", quiet=quiet or is_typed, output=files.output
+        ) as progress:
             for buffer in found:
                 for one in buffer:
                     n_truncated += one.is_truncated

@@ -85,7 +85,7 @@ def evaluate_labels(
         )
         note_choices(opened, quiet=quiet)
         pictures.check_model(opened)
-        with line_progress(len(sources), "labelling", quiet=quiet) as progress:
+        with line_progress(len(sources), "labeling", quiet=quiet) as progress:
             result = workflow.evaluate_classifier(opened, sources, right, progress.update)
         if stream is not None:
             stream.writelines(utf8_line(line) for line in result.predicted)

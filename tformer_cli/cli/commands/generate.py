@@ -166,7 +166,12 @@ def generate(
             is_typed = is_stdin and stdin_is_terminal()
             n_lines = writing.buffer_lines or (1 if is_typed else None)
             counts_of_prompts = _continue_lines(
-                opened.generator, prompts, stream, writing, n_lines, quiet=quiet or is_typed
+                opened.generator,
+                prompts,
+                stream,
+                writing,
+                n_lines,
+                quiet=quiet or is_typed or is_terminal(stream),
             )
     warn_of_bytes(counts)
     if n_truncated := counts_of_prompts.truncated:

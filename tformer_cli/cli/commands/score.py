@@ -194,7 +194,7 @@ def score(
         else:
             given = workflow.score_lines(opened, sources, targets, scored)
             lines = (workflow.format_score(pair, pairs.output_format) for pair in given)
-        with line_progress(None, "scoring", quiet=quiet) as progress:
+        with line_progress(None, "scoring", quiet=quiet, output=pairs.output) as progress:
             for line in lines:
                 stream.write(utf8_line(line))
                 progress.update(scored.lines)

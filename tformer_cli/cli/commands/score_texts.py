@@ -173,7 +173,7 @@ def _write(
             }
         )
         note_choices(opened, quiet=quiet)
-        with line_progress(None, "scoring", quiet=quiet) as progress:
+        with line_progress(None, "scoring", quiet=quiet, output=pairs.output) as progress:
             for scored in found:
                 n_truncated += scored.is_truncated
                 stream.write(utf8_line(format_score(scored, pairs.output_format)))

@@ -1,6 +1,5 @@
 """`tformer translate`: lines in, lines out."""
 
-import sys
 from collections.abc import Callable, Iterable
 from itertools import islice
 from time import monotonic
@@ -17,9 +16,9 @@ from tformer_cli.cli.commands.translate_options import (
     LargeJobOptions,
     TextArgument,
 )
-from tformer_cli.cli.console import is_live, note, utf8_line
+from tformer_cli.cli.console import note, utf8_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
-from tformer_cli.cli.line_progress import line_progress
+from tformer_cli.cli.line_progress import line_progress, shares_terminal
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.text_io import (
@@ -101,18 +100,13 @@ def translate(
             max_wait=job.max_wait,
             **formats.arguments(opened, quiet=quiet),
         )
-        shows_bar = not (quiet or is_typed or _shares_terminal(files.output))
+        shows_bar = not (quiet or is_typed or shares_terminal(files.output))
         is_counted = shows_bar and not is_stdin
         total = (len(chosen) or count_lines(files.input_file)) if is_counted else None
         start = monotonic()
         with line_progress(total, quiet=not shows_bar) as progress:
             _write_all(buffers, stream, translated, progress.update, resumed)
     _report(counts, translated, monotonic() - start, quiet=quiet or is_typed or bool(text))
-
-
-def _shares_terminal(output: str) -> bool:
-    """Returns whether a bar would be drawn over results on the same terminal."""
-    return output == STANDARD_STREAM and sys.stdout.isatty() and is_live()
 
 
 def _write_all(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import is_live, note, utf8_line, warn
+from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.help_screen import LARGE_JOBS
 from tformer_cli.cli.inspection.alignment_options import LinkOptions, PairOptions, ScoringOptions
 from tformer_cli.cli.inspection.inspect_view import emit_view
@@ -201,9 +201,10 @@ def _write_links(
     quiet: bool,
 ) -> None:
     """Writes a line of links for each line, and hands them on whenever a buffer is done."""
-    # A bar would be drawn over results on the same terminal
-    is_quiet = quiet or (output == STANDARD_STREAM and sys.stdout.isatty() and is_live())
-    with results(output) as stream, line_progress(None, "aligning", quiet=is_quiet) as progress:
+    with (
+        results(output) as stream,
+        line_progress(None, "aligning", quiet=quiet, output=output) as progress,
+    ):
         for number, links in enumerate(found, 1):
             stream.write(utf8_line(format_links(links)))
             if number % buffer_lines == 0:
