@@ -95,7 +95,7 @@ class LabelComparison:
             found = one.measures[number]
             value = Cell(f"{found.value:.2f}", is_best=found.value == best)
             if not place:
-                yield (Cell(f"{one.name} (baseline)"), value, *[Cell("")] * 6)
+                yield (Cell(one.name), value, Cell("baseline"), *[Cell("")] * 5)
                 continue
             mark = "*" if found.p_value <= SIGNIFICANT else ""
             tested = (
