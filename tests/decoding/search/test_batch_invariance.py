@@ -59,7 +59,7 @@ def test_a_line_alone_equals_the_line_in_a_batch(
         **changes,
     )
     model = Transformer(config, 300).eval()
-    # with their ends one short of 16 and as long, one longer; several of a padded length
+    # with its end one fills 16 padded positions, the next passes them; several share a length
     sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 3, 3, 15, 16, 200)]
     # past the 16 tokens that the cache first has room for
     settings = DecodingConfig(beam_size=beam_size, max_length=18)
