@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
@@ -73,7 +73,10 @@ def fitting(
 
     Raises:
         DataError: naming the line, if one is too long and `too_long` is "error".
+        UsageError: if `too_long` is another word.
     """
+    if too_long not in get_args(TooLong):
+        raise UsageError(f"--too-long: must be truncate or error; found {too_long!r}")
     longest = directory.config.longest_source
     for number, one in enumerate(ids, first_index + 1) if too_long == "error" else ():
         if len(one) > longest:

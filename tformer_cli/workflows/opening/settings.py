@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from tformer_cli.decoding.config import DecodingOverrides
+from tformer_cli.decoding.config import DecodingOverrides, Engine, PrecisionChoice
+from tformer_cli.decoding.sentences import SentenceRule
+from tformer_cli.decoding.translator import TooLong
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tformer_cli.decoding.config import Engine, PrecisionChoice
     from tformer_cli.decoding.search.ensemble import EnsembleSpace
-    from tformer_cli.decoding.sentences import SentenceRule
-    from tformer_cli.decoding.translator import TooLong
 
 SEEDS = 2**63
 """Number of seeds there are."""
+CHOICES: Mapping[str, tuple[str | None, ...]] = MappingProxyType(
+    {
+        "precision": get_args(PrecisionChoice),
+        "engine": get_args(Engine),
+        "too_long": get_args(TooLong),
+        "split_sentences": (None, *get_args(SentenceRule)),
+        "ensemble_space": ("probability", "log"),  # `EnsembleSpace`, which stands beside torch
+    }
+)
+"""Values of settings that are words: Python's types are no check of them."""
 
 
 class TranslatorOptions(DecodingOverrides, total=False):
@@ -101,6 +111,11 @@ class OpeningSettings:
     that holds for the whole process, and imports torch only for an engine that needs it."""
 
     def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                known = ", ".join(filter(None, choices))
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option}: must be one of {known}; found {value!r}")
         if self.threads < 0:
             raise UsageError(f"--threads: must be at least 0, but is {self.threads}")
         if not 0 <= self.seed < SEEDS:
