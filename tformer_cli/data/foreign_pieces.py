@@ -14,17 +14,15 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import SPECIAL_PIECES
-from tformer_cli.data.tokenizer import FILE_NAME, VERSION, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import FILE_NAME, VERSION, OneSidedTokenizer, Span, Tokenizer
 from tformer_cli.errors import DataError
 
 N_SPECIAL = len(SPECIAL_PIECES)
 
 
-class ForeignPieceTokenizer(Tokenizer, TokenizerSide):
-    """A tokenizer of one vocabulary, on both sides the same."""
+class ForeignPieceTokenizer(OneSidedTokenizer):
+    """A tokenizer of pieces, each kind with rules of its own."""
 
-    kind: ClassVar[str]
-    """Name in the file, and of the algorithm."""
     model_kind: ClassVar[str]
     """The models that have it, in messages."""
     all_pieces: tuple[str, ...]
@@ -72,26 +70,6 @@ class ForeignPieceTokenizer(Tokenizer, TokenizerSide):
     def vocab_size(self) -> int:
         """See `TokenizerSide`."""
         return len(self.all_pieces)
-
-    @property
-    def algorithm(self) -> str:
-        """Its kind."""
-        return self.kind
-
-    @property
-    def source(self) -> Self:
-        """Itself: both sides are alike."""
-        return self
-
-    @property
-    def target(self) -> Self:
-        """Itself, likewise."""
-        return self
-
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        """None; see `Tokenizer`."""
-        return ()
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
         """See `Tokenizer`.

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
@@ -322,3 +322,30 @@ class Tokenizer(ABC):
         Raises:
             UsageError: naming the option.
         """
+
+
+class OneSidedTokenizer(Tokenizer, TokenizerSide):
+    """A tokenizer of one vocabulary, on both sides the same, which takes no new tokens."""
+
+    kind: ClassVar[str]
+    """Name in the file, and of the algorithm."""
+
+    @property
+    def algorithm(self) -> str:
+        """Its kind."""
+        return self.kind
+
+    @property
+    def source(self) -> Self:
+        """Itself: both sides are alike."""
+        return self
+
+    @property
+    def target(self) -> Self:
+        """Itself, likewise."""
+        return self
+
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        """None; see `Tokenizer`."""
+        return ()

@@ -10,20 +10,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tformer_cli.data.images.decoding import Pixels, Scaling, scaled
 from tformer_cli.data.images.named import LARGEST_PIXEL, read_image, short_name
-from tformer_cli.data.tokenizer import FILE_NAME, VERSION, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import FILE_NAME, VERSION, OneSidedTokenizer, Span, Tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.structure import StructureError, structure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-KIND = "images"
 FIRST_PIXEL = 4
 """Id of the byte 0, behind the special tokens."""
 N_IDS = FIRST_PIXEL + LARGEST_PIXEL + 1
@@ -43,8 +42,10 @@ class _File:
     pixel_max: int = LARGEST_PIXEL
 
 
-class ImageTokenizer(Tokenizer, TokenizerSide):
+class ImageTokenizer(OneSidedTokenizer):
     """Names of images to the ids of their pixels, (H, W, C) flattened; both sides are the same."""
+
+    kind: ClassVar[str] = "images"
 
     def __init__(self, scaling: Scaling, patch_size: int, pixel_max: int = LARGEST_PIXEL) -> None:
         """Takes what decides the ids.
@@ -88,7 +89,7 @@ class ImageTokenizer(Tokenizer, TokenizerSide):
         """The text of a `tokenizer.json`."""
         record = {
             "tformer_tokenizer": VERSION,
-            "kind": KIND,
+            "kind": self.kind,
             "scaling": asdict(self.scaling),
             "patch_size": self.patch_size,
             "pixel_max": self.pixel_max,
@@ -106,26 +107,6 @@ class ImageTokenizer(Tokenizer, TokenizerSide):
 
     def _read(self, name: str) -> bytes:
         return self.pixels(name).tobytes()
-
-    @property
-    def algorithm(self) -> str:
-        """Names the kind."""
-        return KIND
-
-    @property
-    def source(self) -> TokenizerSide:
-        """Names of images."""
-        return self
-
-    @property
-    def target(self) -> TokenizerSide:
-        """The same."""
-        return self
-
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
         """See `Tokenizer`.
