@@ -157,7 +157,7 @@ def check_model(path: Path, tasks: Container[TaskKind]) -> None:
     """Refuses the directory of a model of another task than a command is for.
 
     Raises:
-        ArtifactError: naming the command for it, or if it is no model directory.
+        ArtifactError: naming the command for it, or if it is not a model directory.
     """
     check_task(path, read_config(path).model, tasks)
 

@@ -50,7 +50,7 @@ def score_texts(
         quiet: whether progress is left out.
 
     Raises:
-        UsageError: if one of those options is given, or there is no text.
+        UsageError: if one of those options is given, or the file of texts is not named.
     """
     if pairs.source is None:
         raise UsageError("--source: is missing; name the file of the texts")

@@ -21,7 +21,7 @@ from tformer_cli.workflows.training.language_modeling import with_text_field
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
 OTHER_TABLES = (".csv", ".parquet", ".arrow", ".xlsx")
-"""Tables whose lines are no texts."""
+"""Tables whose lines are not texts."""
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
