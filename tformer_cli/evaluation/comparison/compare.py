@@ -186,7 +186,7 @@ def _with_wins(
 ) -> ComparedMetric:
     scores = tuple(
         ComparedScore(
-            **vars(score), wins=_wins(gains(metric, by_sentence, number)) if number else None
+            **vars(score), wins=wins_of(gains(metric, by_sentence, number)) if number else None
         )
         for number, score in enumerate(tested.scores)
     )
@@ -207,7 +207,8 @@ def gains(
     return [sign * (ours - theirs) for ours, theirs in pairs]
 
 
-def _wins(gained: Sequence[float]) -> Wins:
+def wins_of(gained: Sequence[float]) -> Wins:
+    """Counts gains over the baseline, one a sentence, by their sign."""
     better, worse = sum(one > 0.0 for one in gained), sum(one < 0.0 for one in gained)
     return Wins(better=better, worse=worse, equal=len(gained) - better - worse)
 

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tformer_cli.errors import DataError
+from tformer_cli.evaluation.comparison.compare import Wins, wins_of
 from tformer_cli.evaluation.comparison.report import SIGNIFICANT, Cell, Section, Table
 from tformer_cli.evaluation.significance import RESAMPLES, PairedDifference, compare_labels
 
@@ -16,18 +17,6 @@ LEGEND = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wins:
-    """Examples by who labels them right."""
-
-    better: int
-    """Only the system does."""
-    worse: int
-    """Only the baseline does."""
-    equal: int
-    """Both do, or neither."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class LabeledSystem:
     """A classifier beside the baseline."""
 
@@ -35,6 +24,7 @@ class LabeledSystem:
     measures: tuple[PairedDifference, ...]
     """Accuracy and macro F1 in percent, with the change from the baseline."""
     wins: Wins
+    """By example: which it, or the baseline, labels right alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +131,7 @@ def compare_labelings(
                 measures=tuple(
                     compare_labels(baseline, labels, right, n_resamples=n_samples, seed=seed)
                 ),
-                wins=_wins(baseline, labels, right),
+                wins=wins_of(_gains(baseline, labels, right)),
             )
             for name, labels in given
         ),
@@ -150,10 +140,7 @@ def compare_labelings(
     )
 
 
-def _wins(baseline: Sequence[str], labels: Sequence[str], right: Sequence[str]) -> Wins:
-    pairs = [
-        (one == answer, other == answer)
-        for one, other, answer in zip(labels, baseline, right, strict=True)
-    ]
-    better, worse = pairs.count((True, False)), pairs.count((False, True))
-    return Wins(better=better, worse=worse, equal=len(pairs) - better - worse)
+def _gains(baseline: Sequence[str], labels: Sequence[str], right: Sequence[str]) -> list[int]:
+    """1 for each example that the system alone labels right, -1 where the baseline alone does."""
+    examples = zip(labels, baseline, right, strict=True)
+    return [(one == answer) - (other == answer) for one, other, answer in examples]
