@@ -218,6 +218,16 @@ def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
 
 
+def store_decoding(path: Path, decoding: DecodingConfig) -> None:
+    """Stores a model directory's defaults of the search; all else in it stays as it is.
+
+    Raises:
+        ArtifactError: if it is not a model directory, or cannot be written.
+    """
+    if read_config(path).decoding != decoding:
+        _write_config(path, {**read_json(path, path / CONFIG), "decoding": asdict(decoding)})
+
+
 def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDArray[Any]]) -> None:
     arrays = {name: one for name, one in weights.items() if isinstance(one, np.ndarray)}
     if arrays:

@@ -1,6 +1,7 @@
 """Similarities are those of the sets themselves, and pairs are found as the formula says."""
 
 import random
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tformer_cli.data.quality.minhash import (
     GRAM,
     HASHES,
     PAIRS_AT_ONCE,
+    Places,
     bands,
     near_duplicates,
     signatures,
@@ -83,3 +85,11 @@ def test_the_earlier_pair_that_was_kept_is_found():
         place, found = near.before(2)
         assert place == 30
         assert found == pytest.approx(similarity(first, like), abs=0.2)
+
+
+def test_the_place_of_each_pair_is_known_by_its_number():
+    chunks = [[1, 2, 3], [4, 7, 8], [], [(1 << 40) + 1, (1 << 40) + 2, (1 << 40) + 9]]
+    places = Places()
+    for chunk in chunks:
+        places.extend(chunk)
+    assert [places.of(number) for number in range(9)] == [*chain(*chunks)]

@@ -1,9 +1,11 @@
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tformer_cli.data.quality import repeats
 from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
 from tformer_cli.data.quality.repeats import NEVER, key_files
 from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign, components
@@ -41,6 +43,22 @@ def test_keys_that_occur_again_are_those_counted(keys, size):
         repeated.see(slot, slot + 5)
         repeated.see(slot, 99)
         assert repeated.first(slot) == slot + 5
+
+
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=40), st.integers(0, 40), st.integers(1, 9))
+def test_keys_are_sorted_in_parts(keys, n_again, at_once):
+    keys += keys[:n_again]
+    with (
+        mock.patch.multiple(repeats, SORTED_AT_ONCE=at_once, READ_AT_ONCE=3),
+        key_files(1) as files,
+    ):
+        files.add(np.array([keys], dtype=np.uint64))
+        (repeated,) = files.repeated()
+    slots = repeated.slots(np.array(keys, dtype=np.uint64))
+    assert [slot >= 0 for slot in slots] == [keys.count(key) > 1 for key in keys]
+    n_slots = len({key for key in keys if keys.count(key) > 1})
+    assert {*slots.tolist()} - {-1} == {*range(n_slots)}
 
 
 def linked(pairs):

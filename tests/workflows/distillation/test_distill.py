@@ -7,6 +7,7 @@ from sacrebleu import corpus_bleu, corpus_chrf
 
 from tests.conftest import LINES
 from tests.workflows.distillation.conftest import TARGETS, write_lines
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
@@ -138,6 +139,26 @@ def test_only_what_a_change_concerns_is_done_again(run, texts):
     assert not (out / "int8/shortlist.safetensors").exists()
 
 
+def test_other_defaults_of_the_search_train_no_student_again(make, run, texts):
+    run("distillation.plain_student=true")
+    out = texts / "out"
+    weights = (out / "student/model.safetensors").read_bytes()
+    changes = "distillation.plain_student=true", "decoding.beam_size=3", "decoding.length_penalty=1"
+    plan = {stage.name: state for stage, state in plan_distillation(make(*changes)).stages}
+    assert plan["student"] is plan["plain-student"] is plan["shortlist"] is State.unchanged
+    assert plan["int8"] is State.changed
+    assert run(*changes)[1] == {"int8", "report"}
+    for name in ("student", "plain-student", "int8"):
+        decoding = read_config(out / name).decoding
+        assert (decoding.beam_size, decoding.length_penalty) == (3, 1.0)
+    assert (out / "student/model.safetensors").read_bytes() == weights
+    assert run(*changes)[1] == set()
+    # the texts of a validation with a beam, which may choose the weights, are ranked by the penalty
+    beam = *changes, "validation.beam_size=2"
+    run(*beam)
+    assert "student" in run(*beam, "decoding.length_penalty=0.5")[1]
+
+
 def test_without_integers_or_teacher_fewer_systems_are_compared(run, texts):
     write_lines(texts / "made.de", TARGETS * 4)
     options = ("distillation.teachers=[]", 'distillation.translations=["made.de"]')
@@ -221,7 +242,8 @@ def test_a_plan_changes_nothing(make, texts):
     assert not (texts / "out").exists()
 
 
-def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monkeypatch):
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monkeypatch, beam_size):
     run("distillation.int8=false", "distillation.shortlist=false")
     whole = (texts / "out/student/model.safetensors").read_bytes()
     shutil.rmtree(texts / "out")
@@ -241,9 +263,11 @@ def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monk
     monkeypatch.setattr(Checkpoints, "save", save)
     with pytest.raises(Stopped):
         run("distillation.int8=false", "distillation.shortlist=false")
-    _, done = run("distillation.int8=false", "distillation.shortlist=false")
+    beam = f"decoding.beam_size={beam_size}"  # may change meanwhile: it decides nothing
+    _, done = run("distillation.int8=false", "distillation.shortlist=false", beam)
     assert done == {"student", "report"}
     assert (texts / "out/student/model.safetensors").read_bytes() == whole
+    assert read_config(texts / "out/student").decoding.beam_size == beam_size
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Two passes over corpora: one learns what they are like, the other judges each pair.
 
-Memory does not grow with the corpora, apart from eight bytes for each pair while keys are sorted,
-and sixteen for each pair that has an equal.
+Memory does not grow with the corpora, apart from sixteen bytes for each pair that has an equal.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,10 +3,10 @@
 The Jaccard similarity of two pairs' four-letter sequences is the chance that a random function has
 the same least value on both. Of `HASHES` functions `ROWS` make a band; pairs that agree in a whole
 band are compared (Leskovec et al., Mining of Massive Datasets, section 3.4). Signatures lie in a
-file: on the disk a pair takes 0.4 KB, in memory eight bytes besides what `repeats` says.
+file: on the disk a pair takes 0.4 KB, in memory nothing besides what `repeats` says.
 """
 
-from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,12 +61,11 @@ class NearDuplicates:
 
     def __init__(self, directory: Path) -> None:
         """Opens files in a directory for a first pass."""
-        self._path = directory / "signatures"
-        self._file = self._path.open("wb")
+        self._file = (directory / "signatures").open("wb+")
         self._bands = KeyFiles(directory, BANDS)
         self._repeated: list[Repeated] = []
-        self._signatures: Signatures = np.empty((0, HASHES), dtype=np.uint32)
-        self._places = array("q")
+        self._n_looked_up = 0
+        self._places = Places()
         self._slots: npt.NDArray[np.int64] = np.empty((0, BANDS), dtype=np.int64)
 
     def add(self, pairs: Sequence[SentencePair]) -> None:
@@ -77,11 +76,7 @@ class NearDuplicates:
 
     def finish(self) -> None:
         """Ends the first pass."""
-        self._file.close()
         self._repeated = self._bands.repeated()
-        if self._path.stat().st_size:
-            held = np.memmap(self._path, dtype=np.uint32, mode="r")
-            self._signatures = held.reshape(-1, HASHES)
 
     def look_up(self, places: Sequence[int]) -> None:
         """Finds the bands of the next pairs of the second pass.
@@ -89,9 +84,9 @@ class NearDuplicates:
         Args:
             places: where each of them is, for answers.
         """
-        n_read = len(self._places)
+        found = self._read(self._n_looked_up, len(places))
         self._places.extend(places)
-        found = np.asarray(self._signatures[n_read : len(self._places)])
+        self._n_looked_up += len(places)
         rows = (one.slots(keys) for one, keys in zip(self._repeated, bands(found), strict=True))
         self._slots = np.stack(list(rows), axis=1)
 
@@ -111,12 +106,12 @@ class NearDuplicates:
         if not candidates:
             return None
         numbers = sorted(candidates)
-        own = self._signatures[self._number(number)]
-        similar = (self._signatures[numbers] == own).mean(axis=1)
+        own = self._read(self._number(number), 1)
+        similar = np.concatenate([self._read(one, 1) == own for one in numbers]).mean(axis=1)
         best = int(similar.argmax())
         if similar[best] < LEAST_SIMILARITY:
             return None
-        return self._places[numbers[best]], float(similar[best])
+        return self._places.of(numbers[best]), float(similar[best])
 
     def see(self, number: int) -> None:
         """Notes a pair that is kept, for those that follow."""
@@ -127,11 +122,39 @@ class NearDuplicates:
         """Closes the files."""
         self._file.close()
         self._bands.close()
-        self._signatures = self._signatures[:0].copy()  # the file is no longer mapped
 
     def _number(self, number: int) -> int:
         """The number among all pairs of one of those looked up."""
-        return len(self._places) - len(self._slots) + number
+        return self._n_looked_up - len(self._slots) + number
+
+    def _read(self, number: int, n_pairs: int) -> Signatures:
+        """Reads the signatures of pairs that follow each other: (pairs, HASHES)."""
+        self._file.seek(number * HASHES * 4)
+        found = np.fromfile(self._file, dtype=np.uint32, count=n_pairs * HASHES)
+        return found.reshape(-1, HASHES)
+
+
+class Places:
+    """Where the pairs of a stream are, by their number; most are right behind the one before."""
+
+    def __init__(self) -> None:
+        """Begins without pairs."""
+        self._n_pairs = 0
+        self._starts: list[int] = []
+        self._first: list[int] = []
+
+    def extend(self, places: Sequence[int]) -> None:
+        """Adds the places of the next pairs."""
+        for number, place in enumerate(places, self._n_pairs):
+            if not self._starts or place - self._first[-1] != number - self._starts[-1]:
+                self._starts.append(number)
+                self._first.append(place)
+        self._n_pairs += len(places)
+
+    def of(self, number: int) -> int:
+        """Returns the place of a pair."""
+        run = bisect_right(self._starts, number) - 1
+        return self._first[run] + number - self._starts[run]
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Numbers that occur more than once in a stream of any length, and where they occurred first.
 
-A first pass writes the numbers to a file, eight bytes each; they are sorted in place, one file at a
-time, and only those that occur again are kept. So the memory of ten million pairs is 80 MB.
+A first pass writes the numbers to a file, eight bytes each. They are sorted in parts of two million
+at most, by their upper bits, and only those that occur again are kept: memory does not grow with
+the stream.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,10 @@ import numpy.typing as npt
 Keys: TypeAlias = npt.NDArray[np.uint64]
 NEVER = -1
 """In place of a first place: not seen yet."""
+SORTED_AT_ONCE = 1 << 21
+"""Keys that are sorted together, about: 16 MB."""
+READ_AT_ONCE = 1 << 17
+"""Keys that are read together: 1 MB."""
 
 
 class KeyFiles:
@@ -35,16 +40,33 @@ class KeyFiles:
         found = []
         for file, path in zip(self._files, self._paths, strict=True):
             file.close()
-            keys = np.fromfile(path, dtype=np.uint64)
+            found.append(Repeated(_keys_that_recur(path)))
             path.unlink()
-            keys.sort()
-            found.append(Repeated(np.unique(keys[1:][keys[1:] == keys[:-1]])))
         return found
 
     def close(self) -> None:
         """Closes all files."""
         for file in self._files:
             file.close()
+
+
+def _keys_that_recur(path: Path) -> Keys:
+    """Reads a file once for each part of its keys: their hashes spread evenly over the parts."""
+    n_keys = path.stat().st_size // 8
+    bits = max(0, (n_keys - 1) // SORTED_AT_ONCE).bit_length()
+    found = []
+    for part in range(1 << bits):
+        keys = np.concatenate([np.empty(0, dtype=np.uint64), *_keys_of_part(path, part, bits)])
+        keys.sort()
+        found.append(np.unique(keys[1:][keys[1:] == keys[:-1]]))
+    return np.concatenate(found)
+
+
+def _keys_of_part(path: Path, part: int, bits: int) -> Iterator[Keys]:
+    """Yields the keys of a file whose upper bits are the part's number."""
+    with path.open("rb") as file:
+        while len(keys := np.fromfile(file, dtype=np.uint64, count=READ_AT_ONCE)):
+            yield keys[keys >> np.uint64(64 - bits) == part] if bits else keys
 
 
 @contextmanager

@@ -227,7 +227,12 @@ def _inputs(setup: Setup) -> Mapping[str, str]:
     }
     test_sets = [setup.content(corpus) for corpus in setup.test_sets]
     test_sets += [hash_file(setup.file(file)) for file in setup.config.test_translations]
-    return {**found, "test": hash_of(test_sets), "significance": setup.config.significance}
+    return {
+        **found,
+        "decoding": hash_of(asdict(setup.recipe.decoding)),
+        "test": hash_of(test_sets),
+        "significance": setup.config.significance,
+    }
 
 
 def _choices(options: TranslatorOptions) -> list[str | None]:

@@ -57,6 +57,9 @@ class Stage:
     """Names the content of its inputs, once the stages before it are done."""
     run: Callable[[], None]
     """Does it."""
+    settle: Callable[[], None] | None = None
+    """Called each time it is done or skipped: brings its outputs into line with settings that cost
+    nothing to follow, and therefore are no inputs."""
     needs: tuple[str, ...] = ()
     """Names of the stages whose outputs it reads."""
     keeps_earlier: bool = True
@@ -155,8 +158,13 @@ class Manifest:
         inputs = stage.inputs()
         state = self.state(stage, inputs)
         tell(stage, state)
-        if state is State.unchanged:
-            return
+        if state is not State.unchanged:
+            self._do(stage, inputs, state)
+        if stage.settle is not None:
+            stage.settle()
+
+    def _do(self, stage: Stage, inputs: Mapping[str, str], state: State) -> None:
+        """Does a stage, or resumes it, and records it."""
         if state is not State.begun:
             kept = self._kept(stage, inputs)
             self._put_away(stage)

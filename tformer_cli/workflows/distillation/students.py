@@ -1,16 +1,17 @@
 """The student: trained, given a shortlist, written with int8 weights."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
+from tformer_cli.artifacts.model_directory import store_decoding
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.errors import TformerError
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.recipe import DECIDE_NOTHING, Recipe
+from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
 from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.workflows.distillation.selection import student_recipe
 from tformer_cli.workflows.distillation.setup import (
@@ -20,7 +21,6 @@ from tformer_cli.workflows.distillation.setup import (
     STUDENT,
     Setup,
     hash_of,
-    model_hash,
 )
 from tformer_cli.workflows.distillation.stages import Stage
 from tformer_cli.workflows.export import export_int8
@@ -31,6 +31,9 @@ from tformer_cli.workflows.shortlist import N_FREQUENT, lexicon_of, linked_by_mo
 
 N_BEST_TOKENS = 100
 """Target tokens of each source token in the shortlist, as `tformer shortlist` keeps by default."""
+
+RANKING = ("decoding.length_penalty", "decoding.length_normalization", "decoding.coverage_penalty")
+"""Settings that rank the texts of a beam; greedy search has only one."""
 
 
 def plain_recipe(setup: Setup) -> Recipe:
@@ -66,7 +69,7 @@ def student_stages(setup: Setup) -> list[Stage]:
                 what="the student with integers as weights",
                 place=INT8,
                 files=tuple(f"{INT8}/{name}" for name in (CONFIG, TOKENIZER, WEIGHTS)),
-                inputs=lambda: {"student": model_hash(setup.directory / STUDENT)},
+                inputs=partial(_int8_inputs, setup),
                 run=partial(_export, setup),
                 needs=(STUDENT, *(["shortlist"] if config.shortlist else [])),
                 keeps_earlier=False,
@@ -85,13 +88,17 @@ def _training_stage(
         files=tuple(f"{name}/{file}" for file in (CONFIG, TOKENIZER, WEIGHTS)),
         inputs=partial(_training_inputs, setup, recipe),
         run=partial(_train, setup, recipe, setup.directory / name),
+        settle=lambda: store_decoding(setup.directory / name, recipe.decoding),
         needs=needs,
         is_whole=False,
     )
 
 
 def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
-    """What decides a training: corpora by their content, wherever they lie."""
+    """What decides a training: corpora by their content, wherever they lie.
+
+    Validation has a beam of its own, so that most defaults of the search decide nothing.
+    """
     values = recipe.to_mapping()
     corpora = [
         {**values["data"][key][number], "content": setup.content(corpus)}
@@ -106,16 +113,19 @@ def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
     if tokenizer and not recipe.start.model:
         path = Path(recipe.data.directory) / tokenizer
         values["tokenizer"]["path"] = hash_file(path / TOKENIZER if path.is_dir() else path)
-    for key in DECIDE_NOTHING:
+    ranking = RANKING if recipe.validation.beam_size == 1 else ()
+    for key in (*DECIDE_NOTHING, "decoding.beam_size", "decoding.n_best", *ranking):
         table, _, name = key.partition(".")
         del values[table][name]
     return {"corpora": hash_of(corpora), "recipe": hash_of(values)}
 
 
 def _train(setup: Setup, recipe: Recipe, run: Path) -> None:
-    from tformer_cli.workflows.train import train
+    from tformer_cli.workflows.train import RECIPE, train
 
     setup.prepare_torch()
+    if (run / RECIPE).is_file():  # the run goes on with its own defaults of the search
+        recipe = replace(recipe, decoding=load_recipe(str(run / RECIPE)).decoding)
     with setup.display.training() as (observers, progress):
         train(recipe, run, device=setup.device, observers=observers, progress=progress)
 
@@ -148,6 +158,15 @@ def _make_shortlist(setup: Setup) -> None:
     save_shortlist(
         student / SHORTLIST, lexicon.shortlist(N_FREQUENT, N_BEST_TOKENS, is_joint=is_joint)
     )
+
+
+def _int8_inputs(setup: Setup) -> Mapping[str, str]:
+    student = setup.directory / STUDENT
+    files = [student / name for name in (TOKENIZER, WEIGHTS, SHORTLIST)]
+    return {
+        "student": hash_of([hash_file(file) for file in files if file.is_file()]),
+        "decoding": hash_of(asdict(setup.recipe.decoding)),
+    }
 
 
 def _export(setup: Setup) -> None:
