@@ -160,7 +160,11 @@ def test_an_error_in_the_file_names_the_file(path):
 def test_of_several_overrides_the_first_that_breaks_the_recipe_is_named(path):
     with pytest.raises(RecipeError) as raised:
         load_recipe(path, ["training.seed=3", "model.d_model=500", "model.d_ff=64"])
-    assert str(raised.value).startswith("--set model.d_model=500: model.n_heads: 8 does not divide")
+    message = "--set model.d_model=500: model.n_heads: 8 does not divide"
+    assert str(raised.value).startswith(message)
+    with pytest.raises(RecipeError) as raised:  # a number that is text is not to blame
+        load_recipe(path, ["data.source_language=1", "model.d_model=500"])
+    assert str(raised.value).startswith(message)
 
 
 def test_where_the_data_come_from_may_differ_and_is_missing_in_old_runs(path, tmp_path):

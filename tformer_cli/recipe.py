@@ -271,7 +271,7 @@ def load_recipe(
     """
     path = find_recipe(name)
     values = _read_toml(path)
-    original = deepcopy(values)
+    original, overrides = deepcopy(values), list(overrides)
     for override in overrides:
         _override(values, override)
     while True:
@@ -284,13 +284,14 @@ def load_recipe(
             raise RecipeError(f"{where}{error}") from None
 
 
-def _as_text(values: dict[str, Any], error: StructureError, overrides: Sequence[str]) -> bool:
+def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]) -> bool:
     """Takes the value of an override as text where its key is text, as columns have numbers."""
     if error.problem.startswith(KINDS["string_type"]):
-        for override in reversed(overrides):
+        for place, override in reversed(list(enumerate(overrides))):
             key, _, text = override.partition("=")
             if key.strip() == error.key and isinstance(_toml_value(text), bool | int | float):
-                _override(values, f"{key}={json.dumps(text.strip())}")
+                overrides[place] = f"{key}={json.dumps(text.strip())}"
+                _override(values, overrides[place])
                 return True
     return False
 

@@ -65,9 +65,9 @@ def test_vectors_of_a_reaction_are_those_of_transformers(tmp_path, name):
     (embedded,) = embed_texts(opened, [text], pooling="first")
     assert np.abs(embedded.vector - states[0].numpy()).max() <= 1e-5
     if kind == "classify":
-        (labelled,) = open_classifier(tmp_path / "ours", device="cpu").label([text])
-        assert len(labelled.labels) == 50
-        assert labelled.labels[0][1] > 0.9
+        (labeled,) = open_classifier(tmp_path / "ours", device="cpu").label([text])
+        assert len(labeled.labels) == 50
+        assert labeled.labels[0][1] > 0.9
 
 
 def test_not_too_terrible_is_nearer_to_awful_than_to_great(tmp_path):

@@ -83,10 +83,10 @@ def test_a_record_of_a_language_model_has_no_other_text(language_model):
 
 def test_a_record_of_a_classifier_has_the_label_that_classify_gives(classifier):
     first, blank = inspect_heads(classifier, [TEXT, " "])
-    (labelled,) = open_classifier(classifier, device="cpu").label([TEXT])
+    (labeled,) = open_classifier(classifier, device="cpu").label([TEXT])
     assert (first.target, first.probability) == (
-        labelled.label,
-        pytest.approx(labelled.labels[0][1], abs=1e-6),
+        labeled.label,
+        pytest.approx(labeled.labels[0][1], abs=1e-6),
     )
     assert [name for name, _ in first.texts] == ["text", "label"]
     assert (first.target_pieces, first.is_forced) == ((), False)
@@ -110,9 +110,9 @@ def test_every_format_is_written(model, tmp_path, form):
         assert side["ids"][-1] == EOS_ID
         assert {head["kind"] for head in record["heads"]} == {kind}
         if kind == "enc":
-            (labelled,) = open_classifier(model, device="cpu").label([TEXT])
-            assert record["label"] == labelled.label
-            assert record["probability"] == pytest.approx(labelled.labels[0][1], rel=1e-5)
+            (labeled,) = open_classifier(model, device="cpu").label([TEXT])
+            assert record["label"] == labeled.label
+            assert record["probability"] == pytest.approx(labeled.labels[0][1], rel=1e-5)
 
 
 @pytest.mark.parametrize("weights", ["norm", "rollout", "alti"])

@@ -78,11 +78,11 @@ def test_a_head_is_worked_through_from_pixels_to_the_label(digits, head, place):
     is_first = head == "enc.0.1"
     checked = {step.number for step in record.steps if step.checks}
     assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10, *([0] if is_first else [])}
-    (labelled,) = open_classifier(path, device="cpu").label([image(1)])
+    (labeled,) = open_classifier(path, device="cpu").label([image(1)])
     words = record.table("words")
-    assert words.rows[words.marked_row] == labelled.label
+    assert words.rows[words.marked_row] == labeled.label
     found = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
-    assert found == pytest.approx(dict(labelled.labels), abs=1e-6)
+    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
     is_class = place == "0" and model.config.class_token
     if is_first:
         formula = "x = c + PE(position)" if is_class else "x = W·p + b + PE(position)"
@@ -110,11 +110,11 @@ def test_states_that_are_not_the_models_fail_the_last_step(digits):
 def test_each_layer_has_labels(digits):
     path, _ = digits
     (record,) = inspect_view("logits", path, [image(2)], settings={"lens": True})
-    (labelled,) = open_classifier(path, device="cpu").label([image(2)])
+    (labeled,) = open_classifier(path, device="cpu").label([image(2)])
     (position,) = record.positions
-    assert (position.read, position.chosen.piece) == ("the image", labelled.label)
+    assert (position.read, position.chosen.piece) == ("the image", labeled.label)
     found = {one.piece: one.probability for one in position.top}
-    assert found == pytest.approx(dict(labelled.labels), abs=1e-6)
+    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
     assert position.lens[-1].probability == pytest.approx(position.chosen.probability, abs=1e-6)
     assert len(position.lens) == 2
 

@@ -185,19 +185,19 @@ def test_a_head_of_a_text_is_worked_through(texts, head):
 
 
 @pytest.mark.parametrize("head", ["enc.0.1", "enc.1.0"])
-def test_a_head_of_a_labelled_text_is_worked_through_to_the_label(labels, head):
+def test_a_head_of_a_labeled_text_is_worked_through_to_the_label(labels, head):
     path, model = labels
     (record,) = inspect_view("step", path, [TEXT], settings={"head": head, "token": "2"})
-    (labelled,) = open_classifier(path, device="cpu").label([TEXT])
+    (labeled,) = open_classifier(path, device="cpu").label([TEXT])
     assert record.difference < 1e-5
     last = record.steps[10]
     n_tokens = len(record.sentence.source_pieces)
     how = "p = h_0" if model.config.pooling == "first" else f"p = 1/{n_tokens} · Σ_i h_i"
     assert (last.name, last.formulas[0]) == ("label", how)
     words = record.table("words")
-    assert words.rows[words.marked_row] == labelled.label
+    assert words.rows[words.marked_row] == labeled.label
     found = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
-    assert found == pytest.approx(dict(labelled.labels), abs=1e-6)
+    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
 
 
 def test_a_pooled_vector_that_is_not_the_models_fails_its_step(labels):
@@ -214,11 +214,11 @@ def test_a_pooled_vector_that_is_not_the_models_fails_its_step(labels):
 def test_each_layer_of_a_classifier_has_labels(labels):
     path, model = labels
     (record,) = inspect_view("logits", path, [TEXT], settings={"lens": True})
-    (labelled,) = open_classifier(path, device="cpu").label([TEXT])
+    (labeled,) = open_classifier(path, device="cpu").label([TEXT])
     (position,) = record.positions
-    assert position.chosen.piece == labelled.label
+    assert position.chosen.piece == labeled.label
     found = {one.piece: one.probability for one in position.top}
-    assert found == pytest.approx(dict(labelled.labels), abs=1e-6)
+    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
     # a model cut after its first layer says what the lens of that layer says
     ids = record.sentence.captured.source_ids
     shorter = copy.deepcopy(model)
@@ -226,13 +226,13 @@ def test_each_layer_of_a_classifier_has_labels(labels):
     tokens = torch.tensor([ids])
     with torch.inference_mode():
         cut = shorter(tokens, torch.ones_like(tokens, dtype=torch.bool))[0].double().softmax(-1)
-    number = NAMES.index(labelled.label)
+    number = NAMES.index(labeled.label)
     assert position.lens[0].probability == pytest.approx(cut[number].item(), abs=1e-6)
     shown = run("inspect-logits", path, TEXT, "--lens", "--format", "text", "-q").stdout
-    assert "what each encoder layer would have labelled it" in shown
+    assert "what each encoder layer would have labeled it" in shown
 
 
-def test_the_flow_of_a_labelled_text_is_of_what_is_pooled(labels):
+def test_the_flow_of_a_labeled_text_is_of_what_is_pooled(labels):
     path, model = labels
     (record,) = inspect_view("flow", path, [TEXT])
     for method in ("alti", "rollout"):

@@ -75,7 +75,7 @@ def test_a_dump_holds_the_maps_of_every_text(path, texts, tmp_path):
     weights = first.captured.weights(head)
     kept = arrays[f"{head.kind}.{head.layer}.w"][head.head, : weights.numel()]
     assert np.allclose(kept.reshape(weights.shape), weights, atol=1e-3)
-    is_text = first.is_labelled
+    is_text = first.is_labeled
     ids = "src_ids" if is_text else "tgt_ids"
     expected = first.captured.source_ids if is_text else first.captured.target_ids
     assert arrays[ids][: len(expected)].tolist() == list(expected)
@@ -163,8 +163,8 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
 def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
     lines = [line for line in [*LINES, *TEXTS] if line]
     labels = [LABELS[number % 3] for number in range(len(lines))]
-    labelled = [one.label for one in open_classifier(classifier, device="cpu").label(lines)]
-    expected = 100.0 * score_labels(labelled, labels, LABELS).accuracy
+    labeled = [one.label for one in open_classifier(classifier, device="cpu").label(lines)]
+    expected = 100.0 * score_labels(labeled, labels, LABELS).accuracy
     found = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
     assert found.n_tokens == len(lines)  # blank texts are left out
     assert found.scores == {"accuracy": pytest.approx(expected)}

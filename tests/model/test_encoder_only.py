@@ -95,7 +95,7 @@ def masked_pair(**changes):
     return ours, theirs
 
 
-def labelled_pair(**changes):
+def labeled_pair(**changes):
     """A classifier of ours and BERT's with the same weights."""
     ours = encoder("labels", **{**BERT, **changes})
     theirs = transformers.BertForSequenceClassification(bert()).eval()
@@ -127,7 +127,7 @@ def outputs(pair, sentences):
 
 @pytest.mark.parametrize(
     "make",
-    [masked_pair, partial(masked_pair, tied_embeddings="none"), labelled_pair, bare_pair],
+    [masked_pair, partial(masked_pair, tied_embeddings="none"), labeled_pair, bare_pair],
     ids=["tied", "untied", "labels", "bare"],
 )
 def test_outputs_and_gradients_are_those_of_bert(make, sentences):
@@ -166,7 +166,7 @@ def test_another_setting_gives_other_outputs(changes, sentences):
     changes = dict(changes)
     scale = changes.pop("scale", 0.3)
     of_labels = changes.keys() & {"pooler", "pooling"}
-    ours, theirs = (labelled_pair if of_labels else masked_pair)(scale=scale)
+    ours, theirs = (labeled_pair if of_labels else masked_pair)(scale=scale)
     found, expected = outputs((ours, theirs), sentences)
     assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
     head = "labels" if of_labels else "tokens"

@@ -116,8 +116,8 @@ def test_a_foreign_model_keeps_the_name_that_was_typed(tmp_path, monkeypatch):
     assert f"imported a model of Marian into {tmp_path}" in shown.stderr.replace("\n", "")
     assert re.search(r"Model +marian\n", shown.stdout)
     record = json.loads(run("info", "marian", "--format", "json").stdout)
-    assert record["path"] == "marian"
-    assert Path(record["directory"]).parent.parent == tmp_path / "cache/tformer/models"
+    assert record["named"] == "marian"
+    assert Path(record["path"]).parent.parent == tmp_path / "cache/tformer/models"
     refused = run("classify", "marian", "a cat", "--quiet")
     assert refused.stderr.startswith("error: marian: is a translation model; use")
 

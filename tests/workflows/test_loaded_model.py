@@ -218,7 +218,7 @@ def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
     with pytest.raises(UsageError, match=r"^precision: classifiers do not compute in int8"):
         tformer_cli.load(classifier, precision="int8")
     labels = tformer_cli.load(classifier, device="cpu")
-    with pytest.raises(DataError, match=r"shorten it, or too_long truncate$"):
+    with pytest.raises(DataError, match=r'shorten it, or too_long="truncate"$'):
         list(labels.classify(["A man " * 99], too_long="error"))
     with pytest.raises(ArtifactError, match=r"name a model directory$"):
         tformer_cli.load(tmp_path / "nowhere")
@@ -226,7 +226,8 @@ def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
     assert words("--top-k: with `tformer export --format int8` or --stop") == (
         "top_k: with `tformer export --format int8` or stops"
     )
-    assert words("a---b --x 1--2 --") == "a---b --x 1--2 --"  # no options
+    assert words("a---b --x 1--2 -- a/--top") == "a---b --x 1--2 -- a/--top"  # no options
+    assert words("a: name pictures (--images takes all)") == "a: name pictures"
 
 
 FORKED = """

@@ -41,7 +41,7 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
         vocab_size: entries of its vocabulary.
 
     Returns:
-        (V) the counts; None where the directory has none.
+        (V) the counts; None where the directory has none, or nothing was counted.
 
     Raises:
         ArtifactError: if the file is damaged, foreign or of another vocabulary.
@@ -59,4 +59,4 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
         raise ArtifactError(
             f"{file}: does not hold one count for each of {vocab_size} tokens; remove it"
         )
-    return np.array(counts, dtype=np.int64)
+    return np.array(counts, dtype=np.int64) if any(counts) else None

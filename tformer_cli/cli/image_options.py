@@ -58,7 +58,7 @@ class ImageOptions:
             raise UsageError("--images: MODEL reads texts; omit it")
         return self.images
 
-    def labelled(
+    def labeled(
         self, labels: str, option: str, counts: LineCounts
     ) -> Iterator[tuple[str, str]] | None:
         """Returns the names of the images with their labels, if a path is given.
@@ -71,12 +71,12 @@ class ImageOptions:
         Raises:
             DataError: if there are none, or labels are missing.
         """
-        from tformer_cli.data.images.corpora import labelled_images
+        from tformer_cli.data.images.corpora import labeled_images
 
         if self.images is None:
             return None
         names = (option, "--label-field")
-        return labelled_images(self.images, labels, self.label_field, counts, names)
+        return labeled_images(self.images, labels, self.label_field, counts, names)
 
     def names(self, opened: "OpenedClassifier | OpenedEncoder") -> Iterator[str] | None:
         """Returns the names of the images, if a path is given.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tformer_cli import algorithmic
 from tformer_cli.data.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.data.fields import field_names, sides_of
-from tformer_cli.data.images.corpora import content_of, labelled_images
+from tformer_cli.data.images.corpora import content_of, labeled_images
 from tformer_cli.data.lines import LineCounts, read_lines, without_surrogates
 from tformer_cli.errors import DataError
 from tformer_cli.files.hashes import hash_file, hash_tree
@@ -306,7 +306,7 @@ def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:
 
 def _images(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
     path, labels = (_path_of(name, directory) for name in (config.images, config.labels))
-    pairs = labelled_images(Path(path), labels, config.target_field, counts)
+    pairs = labeled_images(Path(path), labels, config.target_field, counts)
     return (CorpusRecord(n, SentencePair(*pair)) for n, pair in enumerate(pairs, start=1))
 
 

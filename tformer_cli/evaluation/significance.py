@@ -101,13 +101,14 @@ def compare_labels(
         n_resamples: draws.
         seed: of the draws.
     """
-    names = sorted({*baseline, *others, *right})
-    is_right = _one_hot(right, names)
-    given = [_one_hot(labels, names) for labels in (baseline, others)]
+    numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
+    one, other, answers = (
+        np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
+    )
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [
-            [_label_scores(counts, one, is_right) for one in given]
+            [_label_scores(counts, given, answers, len(numbers)) for given in (one, other)]
             for counts in (whole, *draws(len(right), n_resamples, seed))
         ]
     )
@@ -123,17 +124,20 @@ def compare_labels(
     ]
 
 
-def _one_hot(labels: Sequence[str], names: Sequence[str]) -> Statistics:
-    """(N, L) 1 where an example has a label."""
-    return np.array([[float(label == name) for name in names] for label in labels])
-
-
 def _label_scores(
-    counts: NDArray[np.int64], given: Statistics, right: Statistics
+    counts: NDArray[np.int64], given: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
 ) -> tuple[float, float]:
-    """Accuracy and macro F1 of examples that are there so often; see `labels.macro_f1`."""
-    found, predicted, there = counts @ (given * right), counts @ given, counts @ right
-    total = predicted + there
+    """Accuracy and macro F1 of examples that are there so often; see `labels.macro_f1`.
+
+    Args:
+        counts: (N) how often each example is there.
+        given: (N) numbers of labels.
+        right: (N) the right ones.
+        n_labels: how many labels there are.
+    """
+    hit = given == right
+    found = np.bincount(right[hit], counts[hit], n_labels)
+    total = np.bincount(given, counts, n_labels) + np.bincount(right, counts, n_labels)
     f1 = 2.0 * found[total > 0.0] / total[total > 0.0]
     return 100.0 * float(found.sum() / counts.sum()), 100.0 * float(f1.mean())
 

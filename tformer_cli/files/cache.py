@@ -1,6 +1,7 @@
 """Where caches lie, and what users called the files in them."""
 
 import os
+import re
 from pathlib import Path
 
 from tformer_cli.errors import ArtifactError
@@ -34,7 +35,11 @@ def remember_name(directory: Path, name: str) -> None:
 
 
 def as_named(text: str) -> str:
-    """Returns a text with the names that users gave in the place of paths of the cache."""
+    """Returns a text with the names that users gave in the place of directories of the cache.
+
+    Paths of files in these stay: a damaged one is found by its own.
+    """
     for directory, name in list(_names.items()):
-        text = text.replace(directory, name)
+        before = re.compile(rf"{re.escape(directory)}(?![/\\])")
+        text = name.join(before.split(text))
     return text

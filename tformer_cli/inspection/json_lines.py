@@ -75,8 +75,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
 
 def _source_ids(record: HeadsRecord) -> list[int]:
     """The ids of the pieces; none of images, whose ids are of pixels."""
-    ids = () if record.maps is None else record.maps.source_ids
-    return list(ids) if len(ids) == len(record.source_pieces) else []
+    return [] if record.maps is None or record.is_image else list(record.maps.source_ids)
 
 
 def json_line(data: Mapping[str, Any]) -> str:

@@ -35,6 +35,8 @@ class ModelSummary:
     """Heads of keys and values, which neighbors share; 0: every head has its own."""
     task: TaskKind = "translate"
     """Task that it is made for."""
+    reads_images: bool = False
+    """True if its sources are images, whose patches are the tokens."""
 
     @property
     def sharing(self) -> str:
@@ -148,7 +150,7 @@ class HeadsRecord:
             return [("text", self.target)]
         if not self.model.n_decoder_layers:
             read = ("image", short_name(self.source)) if self.is_image else ("text", self.source)
-            given = [("label", self.labelled)] if self.probability is not None else []
+            given = [("label", self.labeled)] if self.probability is not None else []
             filled = [("filled", self.target)] if self.gaps else []
             return [read, *given, *filled]
         name = "given target" if self.is_forced else "translation"
@@ -162,14 +164,14 @@ class HeadsRecord:
         return self.model.n_encoder_layers > 0 and self.model.n_decoder_layers > 0
 
     @property
-    def is_labelled(self) -> bool:
+    def is_labeled(self) -> bool:
         """True if it is of a classifier."""
         return self.model.task in ("classify", "image")
 
     @property
     def is_pooled(self) -> bool:
         """True if one vector is made of all tokens: by a classifier or an encoder."""
-        return self.is_labelled or self.model.task == "embed"
+        return self.is_labeled or self.model.task == "embed"
 
     @property
     def lacks_gaps(self) -> bool:
@@ -179,11 +181,10 @@ class HeadsRecord:
     @property
     def is_image(self) -> bool:
         """True if the source is the name of an image, whose patches are the tokens."""
-        n_ids = 0 if self.maps is None else len(self.maps.source_ids)
-        return self.model.task == "image" or n_ids != len(self.source_pieces)
+        return self.model.reads_images
 
     @property
-    def labelled(self) -> str:
+    def labeled(self) -> str:
         """The label of a classifier with its probability."""
         return f"{self.target} ({self.probability:.4f})"
 

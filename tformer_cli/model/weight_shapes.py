@@ -44,9 +44,9 @@ def _outer_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     if config.is_decoder_only or has_own_target:
         shapes["target_embedding.weight"] = (vocab_size, d)
     n_outputs = config.n_outputs or vocab_size
-    is_labelled = config.n_outputs > 0
+    is_labeled = config.n_outputs > 0
     has_head = not config.is_encoder_only or config.head != "none"
-    if is_labelled or config.tied_embeddings in ("inputs", "none"):
+    if is_labeled or config.tied_embeddings in ("inputs", "none"):
         shapes["output_projection.weight"] = (n_outputs, config.pooled_width)
     if has_head and (config.output_bias or (config.is_encoder_only and config.bias)):
         shapes["output_bias"] = (n_outputs,)

@@ -19,7 +19,7 @@ from tformer_cli.workflows.opening.encoder import TooLong, fitting, source_ids, 
 from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
 from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.translator import device_of
-from tformer_cli.workflows.score_labels import score_label_pairs
+from tformer_cli.workflows.score_labels import check_labels, score_label_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ LabelFormat = Literal["text", "tsv", "jsonl"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledText:
+class LabeledText:
     """A text and its labels."""
 
     index: int
@@ -66,7 +66,7 @@ class OpenedClassifier:
 
     def label(
         self, texts: Sequence[str], too_long: TooLong = "truncate", first_index: int = 0
-    ) -> list[LabelledText]:
+    ) -> list[LabeledText]:
         """Labels texts; in float32 on a CPU what a text gets does not depend on the others.
 
         Args:
@@ -83,7 +83,7 @@ class OpenedClassifier:
         rows = self.scorer([read[number] for number in there])
         found = dict(zip(there, rows, strict=True))
         return [
-            LabelledText(
+            LabeledText(
                 index=first_index + number,
                 text=text,
                 labels=self._ranked(found.get(number, [])),
@@ -156,7 +156,7 @@ def classify_lines(
     *,
     too_long: TooLong = "truncate",
     max_wait: float | None = None,
-) -> Iterator[list[LabelledText]]:
+) -> Iterator[list[LabeledText]]:
     """Labels lines as they come, in order, a buffer at a time.
 
     Args:
@@ -165,7 +165,7 @@ def classify_lines(
         buffer_lines: lines that are batched together; 1 answers line by line; None: as many as
             usual, of large images only some.
         too_long: what becomes of lines longer than the model takes.
-        max_wait: seconds after which a buffer is labelled although it is not full.
+        max_wait: seconds after which a buffer is labeled although it is not full.
 
     Raises:
         TypeError: if the lines are one string, or hold something else.
@@ -178,39 +178,39 @@ def classify_lines(
         first += len(buffer)
 
 
-def format_label(labelled: LabelledText, output_format: LabelFormat, top: int = 1) -> str:
-    """Writes a labelled text as a line, without its end.
+def format_label(labeled: LabeledText, output_format: LabelFormat, top: int = 1) -> str:
+    """Writes a labeled text as a line, without its end.
 
     Args:
-        labelled: what to write.
+        labeled: what to write.
         output_format: "text": the label; "tsv": index, text, label, probability; "jsonl": an
             object.
         top: labels of "tsv" and "jsonl", each with its probability; "jsonl" lists them if that
             is not 1. 0: all.
     """
     if output_format == "text":
-        return labelled.label.translate(TSV_ENDS)
-    shown = labelled.labels[: top or None]
+        return labeled.label.translate(TSV_ENDS)
+    shown = labeled.labels[: top or None]
     if output_format == "tsv":
-        cells = [str(labelled.index), labelled.text.translate(TSV_ENDS)]
+        cells = [str(labeled.index), labeled.text.translate(TSV_ENDS)]
         if not shown:
             cells += ["", ""]
         for label, probability in shown:
             cells += [label.translate(TSV_ENDS), f"{probability:.6f}"]
         return "\t".join(cells)
-    record: dict[str, Any] = {"index": labelled.index, "text": labelled.text}
-    record["label"] = labelled.label or None
-    record["probability"] = labelled.labels[0][1] if labelled.labels else None
+    record: dict[str, Any] = {"index": labeled.index, "text": labeled.text}
+    record["label"] = labeled.label or None
+    record["probability"] = labeled.labels[0][1] if labeled.labels else None
     if top != 1:
         record["probabilities"] = dict(shown)
-    if labelled.is_truncated:
+    if labeled.is_truncated:
         record["truncated"] = True
     return json.dumps(record, ensure_ascii=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelEvaluation:
-    """Scores of a classifier on labelled texts, and its predictions."""
+    """Scores of a classifier on labeled texts, and its predictions."""
 
     scores: ClassificationScores
     loss: float
@@ -282,7 +282,7 @@ def evaluate_classifier(
         opened: from `open_classifier`.
         texts: the texts, none blank.
         labels: the right label of each.
-        progress: called with the number of texts labelled.
+        progress: called with the number of texts labeled.
 
     Raises:
         DataError: if the numbers differ, a text is blank, or a label is none of the model's.
@@ -294,12 +294,7 @@ def evaluate_classifier(
             f"there are {len(texts):,} texts but {len(right):,} labels; give files whose lines "
             "correspond"
         )
-    for number, (text, label) in enumerate(zip(texts, right, strict=True), 1):
-        if not text.strip() or label not in known:
-            what = f'"{label}" is none of the labels of {opened.directory.path}'
-            what = what if text.strip() else "has no text"
-            where = f"line {number} of texts and labels"
-            raise DataError(f"{where}: {what}; correct it, or remove the line from both")
+    check_labels(opened, list(zip(texts, right, strict=True)), takes_blank=False)
     predicted, losses = [], []
     for one in score_label_pairs(opened, zip(texts, right, strict=True)):
         predicted.append(one.predicted)

@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import DataError, UsageError
@@ -25,7 +25,7 @@ from tformer_cli.workflows.evaluate import read_texts
 from tformer_cli.workflows.opening.translator import open_translator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from sacrebleu.metrics.base import Metric
 
@@ -159,9 +159,9 @@ def compare(
     order = _ordered(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
-    translate = partial(_translated, settings=settings, tell=tell, before_torch=before_torch)
-    read = [_read(name, files, order, counts, translate) for name, files in test_sets.items()]
-    tell(f"testing {len(order) - 1} of {len(order)} systems against {order[0]}")
+    answers = _answers("translating", _translations, settings, tell, before_torch)
+    read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
+    tell(_testing(order))
     return [_compared(one, settings, counts) for one in read]
 
 
@@ -189,8 +189,9 @@ def compare_classifiers(
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one right label; name one file")
     order = _ordered(files, settings.baseline)
-    label = partial(_labeled, settings=settings, tell=tell, before_torch=before_torch)
-    read = _read("", files, order, counts if counts is not None else LineCounts(), label)
+    answers = _answers("labeling", _labels, settings, tell, before_torch)
+    read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
+    tell(_testing(order))
     return compare_labelings(
         [(one.name, one.lines) for one in read.systems],
         read.references[0],
@@ -209,12 +210,16 @@ def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
     return [first, *(name for name in names if name != first)]
 
 
+def _testing(order: Sequence[str]) -> str:
+    return f"testing {len(order) - 1} of {len(order)} systems against {order[0]}"
+
+
 def _read(
     name: str,
     files: TestSetFiles,
     order: Sequence[str],
     counts: LineCounts,
-    translate: Callable[[str, Sequence[str]], tuple[str, ...]],
+    answers: Callable[[str, Sequence[str]], tuple[str, ...]],
 ) -> TestSet:
     """Reads the texts of a test set; those of models are made."""
     source: Path | None = None if files.source is None else Path(files.source)
@@ -233,47 +238,42 @@ def _read(
             raise UsageError(
                 f"--source: is missing; {files.systems[one]} is a model: name its text"
             )
-        lines = translate(files.systems[one], source_lines or ()) if is_model[one] else next(found)
+        lines = answers(files.systems[one], source_lines or ()) if is_model[one] else next(found)
         systems.append(SystemTexts(name=one, lines=lines))
     return TestSet(
         name=name, references=reference_lines, systems=tuple(systems), source=source_lines
     )
 
 
-def _translated(
-    model: str,
-    sources: Sequence[str],
+def _answers(
+    verb: str,
+    answer: Callable[[str, Sequence[str], Mapping[str, Any]], Iterable[str]],
     settings: CompareSettings,
     tell: Callable[[str], None],
     before_torch: Callable[[], None] | None,
-) -> tuple[str, ...]:
-    tell(f"translating {len(sources):,} lines with {model}")
-    opened = open_translator(
-        model,
-        device=settings.device,
-        threads=settings.threads,
-        tell=tell,
-        before_torch=before_torch,
-    )
-    return tuple(one.text for one in opened.translator.stream(sources))
+) -> Callable[[str, Sequence[str]], tuple[str, ...]]:
+    """Makes what gives a line for each line of a source, by a system that is a model."""
+    how = {
+        "device": settings.device,
+        "threads": settings.threads,
+        "tell": tell,
+        "before_torch": before_torch,
+    }
+
+    def answers(model: str, sources: Sequence[str]) -> tuple[str, ...]:
+        tell(f"{verb} {len(sources):,} lines with {model}")
+        return tuple(answer(model, sources, how))
+
+    return answers
 
 
-def _labeled(
-    model: str,
-    sources: Sequence[str],
-    settings: CompareSettings,
-    tell: Callable[[str], None],
-    before_torch: Callable[[], None] | None,
-) -> tuple[str, ...]:
-    tell(f"labeling {len(sources):,} lines with {model}")
-    opened = open_classifier(
-        model,
-        device=settings.device,
-        threads=settings.threads,
-        tell=tell,
-        before_torch=before_torch,
-    )
-    return tuple(one.label for buffer in classify_lines(opened, sources) for one in buffer)
+def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+    return (one.text for one in open_translator(model, **how).translator.stream(sources))
+
+
+def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+    opened = open_classifier(model, **how)
+    return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
 
 
 def _compared(test_set: TestSet, settings: CompareSettings, counts: LineCounts) -> Comparison:

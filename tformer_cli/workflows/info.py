@@ -110,8 +110,8 @@ class ModelDetails:
             }
         return {
             "schema": SCHEMA,
-            "path": self.named,
-            "directory": str(self.path),
+            "path": str(self.path),
+            "named": self.named,
             "source_language": self.source_language,
             "target_language": self.target_language,
             "languages": list(self.languages),

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.inspection.weighting.weighting import WeightingName
     from tformer_cli.model.config import Pooling
-    from tformer_cli.workflows.classify import LabelledText
+    from tformer_cli.workflows.classify import LabeledText
     from tformer_cli.workflows.embed import EmbeddedText
     from tformer_cli.workflows.fill import FilledText
     from tformer_cli.workflows.inspection.heads import HeadInspector
@@ -75,13 +75,16 @@ def _in_python() -> Iterator[None]:
 
 def _python_words(message: str) -> str:
     """Writes ``--beam-size`` as ``beam_size``, but in commands, which stand in backticks."""
-    parts = message.replace(" (MODEL comes first)", "").split("`")
+    for of_commands in (" (MODEL comes first)", " (--images takes all)"):
+        message = message.replace(of_commands, "")
+    parts = message.split("`")
     parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
     return "`".join(parts)
 
 
 def _argument(option: re.Match[str]) -> str:
-    return ARGUMENTS.get(option[1], option[1].replace("-", "_"))
+    name = ARGUMENTS.get(option[1], option[1].replace("-", "_"))
+    return name if option[2] is None else f'{name}="{option[2]}"'
 
 
 @_in_python()
@@ -104,10 +107,10 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
             raise UsageError(f"{name}: is not a setting of {MODELS[task]}; omit it")
     if task in ("classify", "image"):
         return LoadedModel(open_classifier(path, **named), options)
-    return LoadedModel(_open_encoder(path, named), options)
+    return LoadedModel(open_encoder(path, ENCODERS, **named), options)
 
 
-_OPTION = re.compile(r"(?<!\w)--([a-z][a-z-]*[a-z])")
+_OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
 ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops"})
 """Arguments that are not called as the options are."""
 METHODS: Mapping[TaskKind, str] = MappingProxyType(
@@ -133,11 +136,6 @@ def _given(
 
     check_lines(lines, "images")
     return (name_of_image(image, f"images[{number}]") for number, image in enumerate(lines))
-
-
-def _open_encoder(path: Path, options: Mapping[str, Any]) -> OpenedEncoder:
-    given = {name: value for name, value in options.items() if name != "threads"}
-    return open_encoder(path, ENCODERS, **given)
 
 
 class _Forks:
@@ -294,7 +292,7 @@ class LoadedModel:
         *,
         buffer_lines: int | None = None,
         too_long: TooLong = "truncate",
-    ) -> Iterator[LabelledText]:
+    ) -> Iterator[LabeledText]:
         """Labels texts or images as they come, in order; a blank one gets no label.
 
         Args:
@@ -505,8 +503,10 @@ class LoadedModel:
         if self._task not in ENCODERS:
             raise self._other_task()
         if self._for_embedding is None:
-            options = {name: one for name, one in self._options.items() if one is not None}
-            self._for_embedding = _open_encoder(self.opened.directory.path, options)
+            options: dict[str, Any] = {
+                name: one for name, one in self._options.items() if one is not None
+            }
+            self._for_embedding = open_encoder(self.opened.directory.path, ENCODERS, **options)
         return self._for_embedding
 
     def _opened_for_inspection(self) -> Opened:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from tformer_cli.data.images.named import short_name
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import DataError
 from tformer_cli.workflows.opening.encoder import usual_buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.workflows.classify import OpenedClassifier
     from tformer_cli.workflows.score import ScoreFormat
@@ -39,6 +40,39 @@ class ScoredLabel:
     """True if the text was longer than the model takes; its end was cut off."""
 
 
+def check_labels(
+    opened: OpenedClassifier,
+    pairs: Sequence[tuple[str, str]],
+    first: int = 0,
+    *,
+    takes_blank: bool = True,
+) -> None:
+    """Makes sure that a classifier has the labels of some examples.
+
+    Args:
+        opened: from `open_classifier`.
+        pairs: texts or names of images, with a label each.
+        first: number of the first one, from 0.
+        takes_blank: whether a blank text will do.
+
+    Raises:
+        DataError: naming the line or image that has another label, or none to read.
+    """
+    for number, (text, label) in enumerate(pairs, first + 1):
+        if text.strip() and label not in opened.directory.info.labels:
+            problem = f'"{label}" is none of the labels of {opened.directory.path}'
+        elif not text.strip() and not takes_blank:
+            problem = "has no text"
+        else:
+            continue
+        if opened.reads_images:
+            raise DataError(f"{short_name(text)}: {problem}; correct it, or leave the image out")
+        raise DataError(
+            f"line {number} of texts and labels: {problem}; correct it, or remove the line from "
+            "both"
+        )
+
+
 def score_label_pairs(
     opened: OpenedClassifier, pairs: Iterable[tuple[str, str]]
 ) -> Iterator[ScoredLabel]:
@@ -52,18 +86,13 @@ def score_label_pairs(
         DataError: naming the line whose label is none of the model's, or whose image cannot be
             read.
     """
-    known = opened.directory.info.labels
     remaining, first = iter(pairs), 0
     while buffer := list(islice(remaining, usual_buffer(opened.directory))):
         given = [label.strip() for _, label in buffer]
-        for number, ((text, _), label) in enumerate(zip(buffer, given, strict=True), first + 1):
-            if text.strip() and label not in known:
-                raise DataError(
-                    f'line {number}: "{label}" is none of the labels of {opened.directory.path}; '
-                    "correct it, or remove the line from both"
-                )
-        labelled = opened.label([text for text, _ in buffer], first_index=first)
-        for one, label in zip(labelled, given, strict=True):
+        texts = [text for text, _ in buffer]
+        check_labels(opened, list(zip(texts, given, strict=True)), first)
+        labeled = opened.label(texts, first_index=first)
+        for one, label in zip(labeled, given, strict=True):
             share = dict(one.labels).get(label)
             log_probability = None if share is None else math.log(max(share, _LEAST))
             yield ScoredLabel(

@@ -84,10 +84,10 @@ from tformer_cli.workflows.training.start import (
     start_origin,
 )
 from tformer_cli.workflows.training.task import Progress
+from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Inspected
-from tformer_cli.workflows.training.tasks import task_of
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
 
@@ -407,7 +407,7 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
         prepared.tokenizer,
         prepared.validation,
         trainer.state.step,
-        None if counts is None else TokenFrequencies(counts),
+        None if counts is None else TokenFrequencies(counts, prepared.tokenizer.source.mask_id),
     )
 
 

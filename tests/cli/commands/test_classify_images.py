@@ -127,6 +127,26 @@ def test_a_model_of_texts_takes_no_images(classifier, images, tmp_path):
     assert (done.exit_code, "needs the MODEL" in done.stderr) == (2, True)
 
 
+def test_images_are_scored_on_stdout_alone_and_by_the_model_alone(images, photos, tmp_path):
+    (tmp_path / "h").write_text("ant\n" * 6)
+    for more, message in (
+        (["-o", "-"], "--output: stdout is for the scores"),
+        (["--hypothesis", tmp_path / "h"], "--hypothesis: a MODEL makes its own"),
+    ):
+        done = run("evaluate", images, "--images", photos, "-q", *more)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert message in done.stderr
+
+
+def test_a_label_that_the_model_has_not_is_told_with_its_image(images, tmp_path):
+    (tmp_path / "wasp").mkdir()
+    (tmp_path / "wasp" / "w.png").write_bytes(picture("RGB", SIZE[1::-1])[1])
+    for command in ("evaluate", "score"):
+        done = run(command, images, "--images", tmp_path, "-q")
+        assert done.exit_code == 2
+        assert f'{tmp_path / "wasp" / "w.png"}: "wasp" is none of the labels' in done.stderr
+
+
 def test_other_commands_say_what_the_model_is(images):
     for command in (["translate", images], ["generate", images], ["score", images, "-i", "a"]):
         done = run(*command, "a")

@@ -243,6 +243,7 @@ def test_labels_of_files_and_models_are_compared(labels, classifier):
     [
         (["--metric", "chrf"], "--metric: is of translations; omit it or --labels"),
         (["--lowercase"], "--lowercase: is of translations; omit it or --labels"),
+        (["--examples", "0"], "--examples: is of translations; omit it or --labels"),
         (["--reference", "ref"], "--reference: an example has one right label; name one file"),
         (["--baseline", "c"], "--baseline: c is no system"),
     ],

@@ -28,8 +28,8 @@ def test_a_score_a_line_in_every_format(classifier, files):
     assert done.exit_code == 0, done.stderr
     assert "1 line longer than the model takes; truncated" in done.stderr
     records = records_of(classifier, *files)
-    labelled = output_of("classify", classifier, *files[:2], "-q", "--format", "jsonl", "--top", 0)
-    expected = [json.loads(line) for line in labelled.removesuffix("\n").split("\n")]
+    labeled = output_of("classify", classifier, *files[:2], "-q", "--format", "jsonl", "--top", 0)
+    expected = [json.loads(line) for line in labeled.removesuffix("\n").split("\n")]
     for record, other, label in zip(records, expected, GIVEN, strict=True):
         assert (record["index"], record["text"]) == (other["index"], other["text"])
         assert (record["label"], record["predicted"]) == (label.strip(), other["label"])
@@ -79,7 +79,10 @@ def test_their_mean_is_the_loss_of_evaluate(classifier, tmp_path):
         ({"-i": "texts", "--length-penalty": "1"}, "--length-penalty: MODEL is a classifier; omit"),
         ({"-i": "texts", "--images": "."}, "--images: the input is named already"),
         ({"--images": "."}, "--images: MODEL reads texts; omit it"),
-        ({"-i": "texts", "--target-file": "wrong"}, 'line 3: "bad" is none of the labels of '),
+        (
+            {"-i": "texts", "--target-file": "wrong"},
+            '3 of texts and labels: "bad" is none of the labels of ',
+        ),
         ({"-i": "texts", "--target-file": "short"}, "--target-file: has no line 3"),
     ],
 )

@@ -117,7 +117,7 @@ GRAY = {"image_size": (12, 8, 1), "image_mean": (0.4,), "image_std": (0.2,)}
         (GRAY["image_size"], {"resize": (12, 8)}),
     ],
 )
-def test_an_image_is_prepared_and_labelled_as_here(shape, scaling, tmp_path):
+def test_an_image_is_prepared_and_labeled_as_here(shape, scaling, tmp_path):
     changes = GRAY if shape == GRAY["image_size"] else {"norm_epsilon": 1e-5}
     given = Scaling(size=shape, **scaling)
     ours = own(tmp_path / "ours", scaling=given, **changes)

@@ -50,6 +50,9 @@ def test_an_array_is_a_name(tmp_path):
         name = name_of_image(array, "it")
         assert np.array_equal(read_image(name, SIZE), array.reshape(*shape[:2], -1))
     assert name_of_image(tmp_path, "it") == str(tmp_path)
+    for shape in ((3, 8, 8), (2, 2, 0), (4,), (1, 2, 3, 1)):
+        with pytest.raises(TypeError, match="C at most 4"):
+            name_of_image(np.zeros(shape, np.uint8), "it")
     for name, message in (
         ("data:2x2x1;base64,AAAA", "has 3 bytes, not 4"),
         ("data:2x2x1;base64,?", "is not base64"),

@@ -45,6 +45,15 @@ def test_a_sentence_that_tells_nothing_says_why(ids, reason):
     assert UNKNOWN.reason
 
 
+def test_a_gap_is_no_rare_token():
+    counts = [1000] * FREQUENT + [10] * 100
+    counts[5] = 0  # training texts have no gaps
+    found = TokenFrequencies(counts, mask_id=5)
+    assert found.rare_tokens((5, 7, 8, 550, 9, 10, EOS)).positions == (1, 3)
+    assert not found.rare_tokens((5, 7, 8, 9, 10, 11, EOS)).positions
+    assert not found.rare_tokens((5, 5, 5, 5, 5, 5, EOS)).positions
+
+
 def test_tokens_are_counted():
     assert count_tokens([[1, 2, 2], [], [4]], 6).tolist() == [0, 1, 2, 0, 1, 0]
     assert count_tokens([], 3).tolist() == [0, 0, 0]

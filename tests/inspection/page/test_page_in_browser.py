@@ -350,4 +350,4 @@ def test_the_page_of_a_classifier_has_a_label_and_no_target(classifier, visit):
     visited = visit(render_html([record]), script=script)
     assert visited.console == []
     shown = ["source-text", "source", "target-text"]
-    assert visited.selftest == {"shown": shown, "label": record.labelled}
+    assert visited.selftest == {"shown": shown, "label": record.labeled}

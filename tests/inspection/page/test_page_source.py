@@ -41,7 +41,7 @@ def test_ids_are_unique_and_those_that_the_script_asks_for_are_there():
     assert len(ids) == len(set(ids))
     script = "".join(PAGE.joinpath(name).read_text(encoding="utf-8") for name in SCRIPTS)
     assert set(re.findall(r'byId\("([\w-]+)"\)', script)) <= set(ids)
-    labeled = re.findall(r'aria-(?:labelledby|controls)="([\w-]+)"', frame)
+    labeled = re.findall(r'aria-(?:labeledby|controls)="([\w-]+)"', frame)
     assert set(labeled) - {"tab-heads"} <= set(ids)  # the tab is made by the script
 
 

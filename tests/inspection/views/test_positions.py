@@ -7,6 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.inspection.page.report_page import render_view
 from tformer_cli.inspection.record import ModelSummary
 from tformer_cli.inspection.views.positions import (
@@ -144,6 +145,16 @@ def test_scores_of_rotary_positions_are_measured_by_offset():
     arrays = np.load(io.BytesIO(VIEW.file(record, "npz")))
     assert arrays["decoder.0.score"].shape == (2, 20)
     assert '"scores":' in render_view(VIEW, [record], PositionsOptions())
+
+
+def test_the_begin_of_sentence_is_no_random_token():
+    """It would count at the last offset alone, and heads may like it more than all others."""
+    model = made("rotary").eval()
+    _, before = read_positions(model, SUMMARY, 20).scores
+    with torch.no_grad():
+        model.source_embedding.weight[BOS_ID] *= -50
+    _, after = read_positions(model, SUMMARY, 20).scores
+    assert torch.allclose(before.biases, after.biases, atol=1e-6)
 
 
 def test_a_query_needs_room_on_both_sides():

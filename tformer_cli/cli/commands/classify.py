@@ -65,7 +65,7 @@ class LabelOptions:
     buffer_lines: Annotated[
         int | None,
         option(
-            "Lines read before a buffer is labelled; 1 answers line by line.",
+            "Lines read before a buffer is labeled; 1 answers line by line.",
             panel=LARGE_JOBS,
             shown="1024; 1 from a terminal",
             min=1,

@@ -233,18 +233,23 @@ class ScoreOptions:
         Raises:
             UsageError: naming the option.
         """
+        usual = ScoreOptions()
         given = {
             "--manifest": texts.manifest,
             "--test-set": texts.test_set,
             "--train-text": texts.train_text,
             "--metric": self.metric,
-            "--test": None if self.test == "paired-bootstrap" else self.test,
-            "--tokenize": None if self.tokenize == "13a" else self.tokenize,
+            "--test": self.test != usual.test,
+            "--tokenize": self.tokenize != usual.tokenize,
             "--lowercase": self.lowercase,
+            "--examples": self.examples != usual.examples,
+            "--comet-model": self.comet_model != usual.comet_model,
         }
         for name, value in given.items():
             if value:
                 raise UsageError(f"{name}: is of translations; omit it or --labels")
+        if not texts.reference:
+            raise UsageError("--reference: is missing; name the file of the right labels")
 
     def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
         """Makes the settings of the workflow."""

@@ -128,8 +128,6 @@ class TextOptions:
             raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
         elif self.source is None:
             raise UsageError("--source: is missing; name the text to translate")
-        if str(self.output) == STANDARD_STREAM:
-            raise UsageError("--output: stdout is for the scores; name a file")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,8 +197,12 @@ def evaluate(
     pictures.check(has_texts=texts.source is not None)
     if pictures.images is None:
         texts.check(model)
-    if pictures.images is not None and (model is None or not read_config(model).model.reads_images):
+    elif model is None or read_config(model).task != "image":
         raise UsageError("--images: needs the MODEL of a classifier of images")
+    elif texts.hypothesis is not None:
+        raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
+    if str(texts.output) == STANDARD_STREAM:
+        raise UsageError("--output: stdout is for the scores; name a file")
     if model is not None and read_config(model).task in ("classify", "image"):
         is_other = scores.lowercase or scores.tokenize != "13a"
         given = {"lowercase or --tokenize": is_other or None}

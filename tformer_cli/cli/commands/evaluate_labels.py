@@ -64,7 +64,7 @@ def evaluate_labels(
     read = LineCounts()
     given: list[list[str]] = []
     label = str(references[0]) if references else ""
-    pairs = pictures.labelled(label, "--reference", read)
+    pairs = pictures.labeled(label, "--reference", read)
     if pairs is not None:
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
@@ -94,6 +94,7 @@ def evaluate_labels(
                 texts.baseline_model,
                 device=options.device,
                 precision=options.precision.value,
+                threads=options.threads,
                 before_torch=torch_preparation(options.threads),
             )
             given = [list(workflow.evaluate_classifier(other, sources, right).predicted)]

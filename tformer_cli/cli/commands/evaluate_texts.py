@@ -128,9 +128,6 @@ def evaluate_texts(
     """Shows the scores of a language model, masked or not, and the changes from another one."""
     counts = LineCounts()
     lines = list(texts.lines(counts, quiet=quiet))
-    from tformer_cli.workflows.import_model import resolve_model
-
-    model = resolve_model(model, partial(note, quiet=quiet), "float32")
     for one in (model, *([] if baseline is None else [baseline])):
         kind = read_config(one).task
         if kind not in ("language-model", "masked"):

@@ -77,6 +77,7 @@ def fill(
             ("masked",),
             device=device,
             precision=precision,
+            threads=threads,
             tell=partial(note, quiet=quiet),
             before_torch=torch_preparation(threads),
         )

@@ -107,7 +107,7 @@ def score_labels(
     """
     _refuse({**of_translations, "--adapter": machine[2]}, "MODEL is a classifier; omit it")
     counts = LineCounts()
-    given = _labelled(pairs, pictures, counts, quiet=quiet)
+    given = _labeled(pairs, pictures, counts, quiet=quiet)
     from tformer_cli.workflows.classify import open_classifier
     from tformer_cli.workflows.score_labels import format_label_score, score_label_pairs
 
@@ -129,13 +129,13 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
             raise UsageError(f"{name}: {why}")
 
 
-def _labelled(
+def _labeled(
     pairs: "PairOptions", pictures: "ImageOptions", counts: LineCounts, *, quiet: bool
 ) -> Iterable[tuple[str, str]]:
     """Returns texts or names of images with their labels; a missing file is an error now."""
-    labelled = pictures.labelled(pairs.target_file or "", "--target-file", counts)
-    if labelled is not None:
-        return labelled
+    labeled = pictures.labeled(pairs.target_file or "", "--target-file", counts)
+    if labeled is not None:
+        return labeled
     if pairs.source is None or pairs.target_file is None:
         missing = "--source" if pairs.source is None else "--target-file"
         what = "texts" if pairs.source is None else "labels"

@@ -77,10 +77,12 @@ class ReferenceOptions:
         from tformer_cli.workflows.evaluate import read_texts
 
         pictures.check(has_texts=self.source is not None)
-        label = str(self.reference[0]) if self.reference else ""
-        labelled = pictures.labelled(label, "--reference", counts)
-        if labelled is not None:
-            pairs = list(labelled)
+        if pictures.images is not None and len(self.reference or ()) > 1:
+            raise UsageError("--reference: an image has one right label; name one file")
+        labels = str(self.reference[0]) if self.reference else ""
+        labeled = pictures.labeled(labels, "--reference", counts)
+        if labeled is not None:
+            pairs = list(labeled)
             return [name for name, _ in pairs], [[label for _, label in pairs]]
         if self.source is None:
             raise UsageError("--source: is missing; name the text, or --images of images")

@@ -72,12 +72,12 @@ def inspect_diff(
     if options.maps and chosen != "jsonl":
         raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
     counts = LineCounts()
-    lines, targets = sentences.read(text, counts, quiet=quiet)
-
     from tformer_cli.workflows.inspection.diff import ModelComparer, open_models
 
     prepare_torch(opening["threads"])
     opened, other = open_models(first, second, **opening)
+    names = opened.directory.config.reads_images
+    lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
     comparer = ModelComparer(opened, other, options.heads, options.match)
     note_choices(opened, quiet=quiet)
     lines_done = comparer.read(lines, targets)

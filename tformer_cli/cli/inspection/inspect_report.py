@@ -3,6 +3,7 @@
 import sys
 from typing import Unpack
 
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
@@ -51,7 +52,8 @@ def inspect_report(
     check_ending(output, ["html"])
     sentences.check_searched(options)
     counts = LineCounts()
-    lines, targets = sentences.read(text, counts, quiet=quiet)
+    names = read_config(model).model.reads_images
+    lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
 
     from tformer_cli.inspection.page.report_page import render_report
     from tformer_cli.workflows.inspection.report import TASKS

@@ -5,6 +5,7 @@ from typing import Annotated, Unpack
 
 import typer
 
+from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.inspection.inspect_view import (
     emit_view,
     view_format,
@@ -102,7 +103,8 @@ def inspect_step(
     chosen = view_format(VIEW, output_format, output)
     worksheet.check(output)
     counts = LineCounts()
-    line = _only_line(text, source, counts, quiet=quiet)
+    names = read_config(model).model.reads_images
+    line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
 
     from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
     from tformer_cli.workflows.inspection.views import read_sentences
@@ -123,9 +125,12 @@ def inspect_step(
     warn_of_bytes(counts)
 
 
-def _only_line(text: str | None, source: str | None, counts: LineCounts, *, quiet: bool) -> str:
-    """The one sentence to look at."""
-    lines = input_lines(None if text is None else [text], source, counts, "--source", quiet=quiet)
+def _only_line(
+    text: str | None, source: str | None, counts: LineCounts, *, quiet: bool, takes_names: bool
+) -> str:
+    """The one sentence to look at, or the name of an image."""
+    texts = None if text is None else [text]
+    lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
     first = next(lines, None)
     if first is None or next(lines, None) is not None:
         number = "none" if first is None else "several"

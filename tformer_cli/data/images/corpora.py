@@ -25,7 +25,7 @@ _MNIST = re.compile(r"images([-.])idx\d")
 """In names such as train-images-idx3-ubyte.gz, beside which lies train-labels-idx1-ubyte.gz."""
 
 
-def labelled_images(
+def labeled_images(
     path: Path,
     labels: str,
     field: str,
@@ -71,7 +71,7 @@ def image_names(path: Path, size: tuple[int, ...], field: str = "") -> Iterator[
     Args:
         path: the folder, in which all pictures are taken, also those in folders, or the file.
         size: height, width and channels that tables have the pixels of.
-        field: where a table has labels, see `labelled_images`; a table may have none.
+        field: where a table has labels, see `labeled_images`; a table may have none.
 
     Raises:
         DataError: if there are no images.
@@ -185,6 +185,7 @@ def _of_table(
         field = str(known[0]) if known else ""
     has_label = bool(field) or len(cells) != n_values
     place = _place(field or "last", len(cells), f"{path}: {field_name}")
+    found = False
     for number, line in lines if has_names else chain([first], lines):
         row = _cells(line, separator)
         if len(row) == 1 and not row[0]:
@@ -201,7 +202,10 @@ def _of_table(
         if not is_row(values):
             wrong = next((cell for cell in row if not is_number(cell)), values)
             raise DataError(f'{path}, line {number}: "{wrong[:40]}" is not the value of a pixel')
+        found = True
         yield values, label
+    if not found:
+        raise DataError(f"{path}: has names of columns, but no line of pixels; name another file")
 
 
 def _cells(line: str, separator: str) -> list[str]:

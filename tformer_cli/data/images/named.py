@@ -38,6 +38,7 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 _SHAPE = re.compile(rf"shapes:({'|'.join(shapes.SPLITS)}):(\d{{1,18}})#(\d{{1,18}})")
 _ARRAY = re.compile(r"data:(\d{1,6})x(\d{1,6})x([1-4]);base64,")
 LARGEST_PIXEL = 255
+MOST_CHANNELS = 4
 MOST_SHOWN = 200
 """Characters of a name that messages show whole."""
 
@@ -175,7 +176,7 @@ def name_of_image(image: object, where: str) -> str:
     """Returns the name of an image that a Python program gives.
 
     Args:
-        image: a name, a path, or an array (H, W) or (H, W, C) of bytes.
+        image: a name, a path, or an array (H, W) or (H, W, C) of bytes, C from 1 to 4.
         where: what to call it in messages.
 
     Raises:
@@ -186,14 +187,16 @@ def name_of_image(image: object, where: str) -> str:
     if isinstance(image, PathLike):
         return str(fspath(image))
     pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or not pixels.size:
+    height, width, channels = (*pixels.shape, 1, 1, 1)[:3]
+    is_image = pixels.ndim in (2, 3) and 0 < channels <= MOST_CHANNELS
+    if pixels.dtype != np.uint8 or not is_image or not pixels.size:
         what = type(image).__name__
         if isinstance(image, np.ndarray):
             what = f"an array {image.shape} of {image.dtype}"
         raise TypeError(
-            f"{where}: is {what}; give a name, a path, or an array (H, W) or (H, W, C) of uint8"
+            f"{where}: is {what}; give a name, a path, or an array (H, W) or (H, W, C) of uint8, "
+            f"C at most {MOST_CHANNELS}"
         )
-    height, width, channels = (*pixels.shape, 1)[:3]
     content = base64.b64encode(pixels.tobytes()).decode("ascii")
     return f"{INLINE}{height}x{width}x{channels};base64,{content}"
 

@@ -123,17 +123,18 @@ def compare_labelings(
     given = [(name, [label.strip() for label in labels]) for name, labels in systems]
     baseline = given[0][1]
     n_samples = samples or RESAMPLES
+    draws = [1, *[n_samples] * (len(given) - 1)]  # the baseline does not differ from itself
     return LabelComparison(
         n_examples=len(right),
         systems=tuple(
             LabeledSystem(
                 name=name,
                 measures=tuple(
-                    compare_labels(baseline, labels, right, n_resamples=n_samples, seed=seed)
+                    compare_labels(baseline, labels, right, n_resamples=n_drawn, seed=seed)
                 ),
                 wins=wins_of(_gains(baseline, labels, right)),
             )
-            for name, labels in given
+            for (name, labels), n_drawn in zip(given, draws, strict=True)
         ),
         samples=n_samples,
         seed=seed,

@@ -112,8 +112,9 @@ def capture_batches(
         ValueError: if a side is longer than the model takes.
     """
     by_shape: dict[tuple[int, int], list[int]] = {}
+    n_patches = model.config.n_positions if model.config.reads_images else 0
     for index, (source, target) in enumerate(pairs):
-        shape = padded_length(len(source) + 1), padded_length(len(target) + 1)
+        shape = n_patches or padded_length(len(source) + 1), padded_length(len(target) + 1)
         by_shape.setdefault(shape, []).append(index)
     for (n_source, n_target), indices in sorted(by_shape.items()):
         widest = max(n_source, n_target)

@@ -41,13 +41,17 @@ UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; with --corpus, tokens
 class TokenFrequencies:
     """Frequency of each token in source text."""
 
-    def __init__(self, counts: Sequence[int] | NDArray[np.int64]) -> None:
+    def __init__(
+        self, counts: Sequence[int] | NDArray[np.int64], mask_id: int | None = None
+    ) -> None:
         """Ranks the tokens.
 
         Args:
             counts: (V) how often each token occurs.
+            mask_id: the token that stands for a gap, which is never rare.
         """
         self._counts = np.asarray(counts, dtype=np.int64)
+        self._mask_id = mask_id
         most_frequent = np.argsort(-self._counts, kind="stable")[:FREQUENT]
         self._is_frequent = np.zeros(len(self._counts), dtype=bool)
         self._is_frequent[most_frequent] = True
@@ -61,8 +65,9 @@ class TokenFrequencies:
         tokens = without_eos(source_ids)
         if len(tokens) < FEWEST_TOKENS:
             return RareTokens(reason=f"fewer than {FEWEST_TOKENS} tokens")
-        rarest = sorted(dict.fromkeys(tokens), key=lambda token: self._counts[token])[:RAREST]
-        if self._is_frequent[rarest[0]]:
+        kinds = dict.fromkeys(token for token in tokens if token != self._mask_id)
+        rarest = sorted(kinds, key=lambda token: self._counts[token])[:RAREST]
+        if not rarest or self._is_frequent[rarest[0]]:
             return RareTokens(reason=NO_RARE_SENTENCE)
         return RareTokens(tuple(place for place, token in enumerate(tokens) if token in rarest))
 

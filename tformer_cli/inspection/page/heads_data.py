@@ -93,7 +93,7 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
     return {
         "index": record.index,
         "source": record.source,
-        "target": record.target if record.probability is None else record.labelled,
+        "target": record.target if record.probability is None else record.labeled,
         "isForced": record.is_forced,
         "score": record.score,
         "rank": record.rank,

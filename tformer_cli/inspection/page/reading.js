@@ -1,6 +1,7 @@
 // How to read this: what the selected head does in this very sentence, in words.
 
 const SPECIAL = null; // stands for a token that is part of no word, such as the end of sentence
+const FIRST = -1; // stands for such a token in front of all that an encoder reads: a class token
 
 /** The words of a side as {texts, ofToken}; a page without words takes every token for one. */
 function wordsOf(side) {
@@ -19,7 +20,8 @@ function bare(word) {
 function wordLinks(head) {
   const queries = wordsOf(head.kind === "enc" ? "source" : "target"), keys = wordsOf(head.kind === "dec" ? "target" : "source");
   // The decoder reads the begin of sentence first: its key j is token j - 1.
-  const ofColumn = head.kind === "dec" ? [SPECIAL, ...keys.ofToken.slice(0, -1)] : keys.ofToken;
+  const ofColumn = head.kind === "dec" ? [SPECIAL, ...keys.ofToken.slice(0, -1)] : [...keys.ofToken];
+  if (head.kind !== "dec" && ofColumn.length > 1 && ofColumn[0] === SPECIAL) ofColumn[0] = FIRST;
   const values = weightsOf(head), k = ofColumn.length;
   return queries.texts.map((_, word) => {
     const rows = queries.ofToken.flatMap((of, i) => of === word ? [i] : []), sums = new Map();
@@ -27,18 +29,21 @@ function wordLinks(head) {
       for (let j = 0; j < k; j++) sums.set(ofColumn[j], (sums.get(ofColumn[j]) ?? 0) + numberOf(values[i * k + j]) / rows.length);
     }
     const [key, weight] = [...sums].reduce((best, one) => one[1] > best[1] ? one : best, [SPECIAL, -1]);
-    return { word, key, weight, rows, name: queries.texts[word], keyName: key === SPECIAL ? "" : keys.texts[key] };
+    return { word, key, weight, rows, name: queries.texts[word], keyName: isWord(key) ? keys.texts[key] : "" };
   }).filter(link => link.rows.length);
 }
+
+/** True of a key that is a word, and no special token. */
+const isWord = key => key !== SPECIAL && key !== FIRST;
 
 /** The link that tells most: a clear one between two long words that differ. */
 function tellingLink(head) {
   const links = wordLinks(head);
   const worth = ({ word, key, weight, name, keyName }) => (data.weighting.isShare ? weight : weight / sentence.largest)
-    + (key === SPECIAL ? -1 : 0) + (name.toLowerCase() === keyName.toLowerCase() ? -.5 : 0) + (head.kind !== "cross" && key === word ? -1 : 0) + (Math.min(name.length, keyName.length) > 3 ? 1 : 0);
+    + (isWord(key) ? 0 : -1) + (name.toLowerCase() === keyName.toLowerCase() ? -.5 : 0) + (head.kind !== "cross" && key === word ? -1 : 0) + (Math.min(name.length, keyName.length) > 3 ? 1 : 0);
   const best = links.reduce((most, link) => !most || worth(link) > worth(most) ? link : most, null);
   // A head that mostly rests on a special token is told by that.
-  const resting = links.filter(link => link.key === SPECIAL);
+  const resting = links.filter(link => !isWord(link.key));
   return resting.length > links.length / 2 ? resting.reduce((most, link) => link.weight > most.weight ? link : most) : best;
 }
 
@@ -57,11 +62,13 @@ function showGuide() {
   const subject = data.weighting.isOfLayers ? "the map of layer " : "head ";
   const share = data.weighting.isShare ? ` (${Math.round(100 * link.weight)}% of ${data.weighting.isOfLayers ? "it" : "its attention"})` : "";
   const does = { alpha: "looks at ", norm: "takes most from " }[data.weighting.name] ?? "leads back to ";
-  const most = link.key === SPECIAL ? [make("b", {}, head.kind === "dec" ? "the start of the sentence" : "the end of the sentence"), ", a place to rest"] : [word(link.keyName)];
+  const columns = columnsOf(head), column = head.kind === "dec" || link.key === FIRST ? columns[0] : columns[columns.length - 1];
+  const place = link.key === FIRST ? column : head.kind === "dec" ? "the start of the sentence" : "the end of the sentence";
+  const most = isWord(link.key) ? [word(link.keyName)] : [make("b", {}, place), ", a place to rest"];
   const isSpread = data.weighting.name === "alpha" && (link.weight < .3 || head.role === "broad");
   byId("guide-says").replaceChildren(`When the model ${writes}`, word(link.name), `, ${subject}`, make("b", {}, head.id), " ",
     isSpread ? "spreads its attention and looks most at " : does, ...most, share, ".");
   byId("guide-does").replaceChildren("In the map that is row ", word(link.name), ", column ",
-    link.key === SPECIAL ? make("b", {}, columnsOf(head)[head.kind === "dec" ? 0 : columnsOf(head).length - 1]) : word(link.keyName),
+    isWord(link.key) ? word(link.keyName) : make("b", {}, column),
     ": the stronger the color, the larger the number. Point at any word to see where the head looks; click to keep it.");
 }

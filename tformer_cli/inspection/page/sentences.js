@@ -38,10 +38,10 @@ const fillsGaps = () => data.model?.task === "masked";
 const isPooled = () => isEncoder() && !fillsGaps();
 
 /** True of a classifier. */
-const isLabelled = () => isPooled() && data.model.task !== "embed";
+const isLabeled = () => isPooled() && data.model.task !== "embed";
 
 /** True of a model whose sources are images. */
-const readsImages = () => data.model?.task === "image" || data.sentences.some(one => one.views?.image);
+const readsImages = () => Boolean(data.model?.reads_images);
 
 /** The name of an image; that may be all of its pixels, which nobody reads. */
 const nameOfImage = one => shortened(one.source, 60);
@@ -59,13 +59,13 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, ...sentence.targetPieces.slice(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  const isText = readsText(), isAlone = isEncoder(), hasTarget = !isAlone || isLabelled() || (fillsGaps() && sentence.target);
+  const isText = readsText(), isAlone = isEncoder(), hasTarget = !isAlone || isLabeled() || (fillsGaps() && sentence.target);
   for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = isText;
   for (const id of ["target-name", "target"]) byId(id).hidden = isAlone;
   for (const id of ["target-label", "target-text"]) byId(id).hidden = !hasTarget;
   byId("source-label").textContent = readsImages() ? "Image" : isAlone ? "Text" : "Source";
   byId("source-name").textContent = readsImages() ? "Patches" : isAlone ? "Tokens" : "Source tokens";
-  byId("target-label").textContent = isLabelled() ? "Label" : isAlone ? "Filled" : isText ? "Text" : sentence.isForced ? "Given target" : name;
+  byId("target-label").textContent = isLabeled() ? "Label" : isAlone ? "Filled" : isText ? "Text" : sentence.isForced ? "Given target" : name;
   byId("target-name").textContent = isText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 

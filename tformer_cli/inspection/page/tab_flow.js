@@ -14,7 +14,7 @@ addTab({
       showTabs();
     }));
     const isWhole = isPooled(), hasBar = !readsText() && !isEncoder(), bar = !hasBar ? "" : "The rest of a bar is the prefix, what the decoder has read. ";
-    panel.append(card(isWhole ? `What the ${isLabelled() ? "label" : "vector"} comes from` : `What each ${fillsGaps() ? "gap" : "written token"} is made of`,
+    panel.append(card(isWhole ? `What the ${isLabeled() ? "label" : "vector"} comes from` : `What each ${fillsGaps() ? "gap" : "written token"} is made of`,
       make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
       make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). ${bar}`
         + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`),
@@ -61,7 +61,7 @@ function roomBeside(twelfths) {
 }
 
 function flowMap(one, flow) {
-  const nSource = one.sourcePieces.length, of = nSource ? `${nSource} source tokens and of the prefix` : "the tokens read";
+  const nSource = one.sourcePieces.length, of = nSource && !isEncoder() ? `${nSource} source tokens and of the prefix` : "the tokens read";
   const ramps = [rampOf("cross"), rampOf("dec")];
   const figure = heatMap({
     rows: flow.rows, columns: [...one.sourcePieces, ...one.inputPieces], room: roomBeside(7),
@@ -80,5 +80,5 @@ function flowMap(one, flow) {
 function flowTable(one, flow) {
   const rows = flow.positions.map(({ source = [], prefix = [] }, i) => [bidi(flow.rows[i]), ...[...source, ...prefix].map(share => (100 * share).toFixed(0))]);
   return make("details", {}, make("summary", {}, "Table of these shares, in hundredths"),
-    plainTable(["writes", ...[...one.sourcePieces, ...one.inputPieces].map(bidi)], rows, "Shares of every token, in hundredths"));
+    plainTable([isPooled() ? "" : predictedName(), ...[...one.sourcePieces, ...one.inputPieces].map(bidi)], rows, "Shares of every token, in hundredths"));
 }

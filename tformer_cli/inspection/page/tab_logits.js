@@ -6,7 +6,7 @@ addTab({
   holds: one => Boolean(viewOf(one, "logits")),
   show(panel, one) {
     const { positions } = viewOf(one, "logits");
-    const labels = isLabelled();
+    const labels = isLabeled();
     panel.append(labels ? card("The labels", make("p", { class: "says" },
       "The label that is given, how probable it is and how sure the model is, and the most probable labels."), candidateTable(positions))
       : card(fillsGaps() ? "What would fill the gaps" : "What the decoder would write", make("p", { class: "says" },
@@ -22,7 +22,7 @@ addTab({
 });
 
 /** The name of the column of what is predicted. */
-const predictedName = () => isLabelled() ? "label" : fillsGaps() ? "fills in" : "writes";
+const predictedName = () => isLabeled() ? "label" : fillsGaps() ? "fills in" : "writes";
 
 function candidateTable(positions) {
   const nTop = positions[0].top.length;
@@ -32,7 +32,7 @@ function candidateTable(positions) {
     make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * position.probability).toFixed(1)}px` })),
     make("td", {}, String(position.rank)), make("td", {}, decimal(position.entropy, 2)),
     ...position.top.map(one => candidate(one, one.id === position.id))));
-  return wideTable(names, lines, isLabelled() ? "The most probable labels" : `Candidates ${fillsGaps() ? "for each gap" : "at each decoder position"}`);
+  return wideTable(names, lines, isLabeled() ? "The most probable labels" : `Candidates ${fillsGaps() ? "for each gap" : "at each decoder position"}`);
 }
 
 function lensTable(positions) {
@@ -40,7 +40,7 @@ function lensTable(positions) {
   const lines = positions.map((position, i) => positionRow(i, bidi(position.piece),
     ...position.lens.map(({ top, rank }) => candidate(top, rank === 1)),
     make("td", {}, position.first_layer === null ? "–" : `layer ${position.first_layer}`)));
-  return wideTable(names, lines, isLabelled() ? "The label by each layer" : "What each layer would have written");
+  return wideTable(names, lines, isLabeled() ? "The label by each layer" : "What each layer would have written");
 }
 
 function wideTable(names, lines, caption) {

@@ -144,7 +144,7 @@ def ablate_sentence(
         batch = batch_of_gaps(maps.source_ids, {gap.position: gap.id for gap in record.gaps})
     else:
         target = maps.target_input_ids[model.config.target_bos :]
-        if record.is_labelled:
+        if record.is_labeled:
             target = (labels.index(record.target) + model.first_target,)
         batch = batch_of(model, [(maps.source_tokens, target)])
     n_tokens = int((batch.target_output != PAD_ID).sum())

@@ -113,7 +113,7 @@ class FlowRecord:
         """(T) labels of the tokens whose states are looked at; of a classifier the label."""
         sentence = self.sentence
         if sentence.is_pooled:
-            return (sentence.target if sentence.is_labelled else VECTOR,)
+            return (sentence.target if sentence.is_labeled else VECTOR,)
         return tuple(gap.piece for gap in sentence.gaps) or sentence.target_pieces
 
     @property
@@ -290,7 +290,7 @@ def _name(record: FlowRecord, side: str) -> str:
 
 
 def _words(console: Console, record: FlowRecord, method: Method) -> list[Text]:
-    """A line for each token of a labelled text: its share in the pooled state, with a bar."""
+    """A line for each token of a labeled text: its share in the pooled state, with a bar."""
     is_ascii = is_ascii_only(console)
     shares = record.flows[method].source[0].tolist()
     pieces = [shown(piece, is_ascii=is_ascii) for piece in record.sentence.source_pieces]

@@ -1,10 +1,10 @@
 """Where a model of images looks: each head's row of the pooled state over the image.
 
-The row is that of the class token, or the mean of the rows of all patches, as the model pools (see
-`weighting.pooled`); by head, and by rollout and ALTI through all layers. A head's attention
-distance is the mean distance in pixels between a patch and those that it attends to, weighted by
-attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads that look near
-by, large of those that look everywhere.
+The row is that of the class token, the mean of the patches' rows, or halfway between both, as the
+model pools (see `weighting.pooled`); by head, and by rollout and ALTI through all layers. A head's
+attention distance is the mean distance in pixels between a patch and those that it attends to,
+weighted by attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads that
+look near by, large of those that look everywhere.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
+from tformer_cli.data.images.named import short_name
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Selections, SentenceView, Subject
@@ -204,8 +205,9 @@ class ImageView(SentenceView[ImageRecord]):
     title = "Where the heads look"
     help = """Show where a model of images looks: each head's heat map over the image.
 
-    The row of the class token, or the mean of all patches' rows, is drawn over the image: by head,
-    by attention rollout and by ALTI through all layers. With it goes each head's mean attention
+    The row that the model pools (of the class token, the mean of the patches' rows, or halfway
+    between both) is drawn over the image: by head, by attention rollout and by ALTI through all
+    layers. With it goes each head's mean attention
     distance in pixels. TEXT is the name of an image, as for `tformer classify`. The sheet of
     --format png has the image, rollout and ALTI in its first row, then a row of heads a layer.
 
@@ -280,8 +282,8 @@ class ImageView(SentenceView[ImageRecord]):
         for record in records:
             if record.pixels is None:
                 continue
-            label = record.sentence.labelled if record.sentence.probability is not None else ""
-            heading = ": ".join(filter(None, (record.sentence.source, label)))
+            label = record.sentence.labeled if record.sentence.probability is not None else ""
+            heading = ": ".join(filter(None, (short_name(record.sentence.source), label)))
             text = (
                 f"Orange is where the row of the {record.row} has most, relative to its largest "
                 "share."

@@ -222,7 +222,7 @@ def _position(
 ) -> PositionLogits:
     from tformer_cli.inspection.heads.metrics import entropies
 
-    if sentence.is_labelled:
+    if sentence.is_labeled:
         token, read = labels.index(sentence.target), IMAGE if sentence.is_image else TEXT
     elif sentence.gaps:
         gap = sentence.gaps[place]
@@ -264,7 +264,7 @@ def _rank(token: int, probabilities: Tensor) -> int:
 
 
 def _positions(sentence: HeadsRecord) -> str:
-    if sentence.is_labelled:
+    if sentence.is_labeled:
         return "The only position has read source.pieces and predicts the label"
     if sentence.model.task == "masked":
         return "Positions are those of gaps in source.pieces; each predicts the token of its gap"
@@ -295,12 +295,12 @@ def show_logits(console: Console, record: LogitsRecord) -> None:
     print_lines(console, _position_lines(console, record))
     if record.positions[0].lens:
         console.print()
-        says = "labelled it" if sentence.is_labelled else _verb(sentence)
+        says = "labeled it" if sentence.is_labeled else _verb(sentence)
         stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
         title = f"logit lens: what each {stack} layer would have {says}"
         console.print(Text(title, style="bold"))
         print_lines(console, _lens_lines(console, record))
-        what = f"{_unit(sentence)} that was {'given' if sentence.is_labelled else _verb(sentence)}"
+        what = f"{_unit(sentence)} that was {'given' if sentence.is_labeled else _verb(sentence)}"
         legend = (
             f"number: the probability of that {_unit(sentence)}; bold: the {what}; settled: the "
             "layer from which on it stays the most probable one"
@@ -333,7 +333,7 @@ def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
     columns.append(Column("most probable", [text for text, _ in candidates], at_left=True))
     lines = table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
     sentence = record.sentence
-    given = "label given" if sentence.is_labelled else f"token {_verb(sentence)}"
+    given = "label given" if sentence.is_labeled else f"token {_verb(sentence)}"
     legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
     n_fewest = min(n for _, n in candidates)
     if n_fewest < n_asked:
@@ -349,7 +349,7 @@ def _written(record: LogitsRecord, is_ascii: bool) -> Column:
 
 def _unit(sentence: HeadsRecord) -> str:
     """A name for what is predicted."""
-    return "label" if sentence.is_labelled else "token"
+    return "label" if sentence.is_labeled else "token"
 
 
 def _verb(sentence: HeadsRecord) -> str:

@@ -62,7 +62,10 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
         with torch.inference_mode(), tapped_attentions(model, kinds, recompute=_scores) as tapped:
             forced_pass(model, *ids_read(model, source, target))
         for place, scores in tapped.items():
-            means = _by_offset(scores, last, length, is_causal=place[0] == "dec")
+            is_causal = place[0] == "dec"
+            first = int(is_causal and config.target_bos)  # <s> is no random token
+            seen = scores[:, first:, first:]
+            means = _by_offset(seen, last, length, is_causal=is_causal)
             sums[place] = sums.get(place, torch.zeros_like(means)) + means
     found = []
     for (kind, layer), total in sums.items():

@@ -54,7 +54,8 @@ class Pooled(NamedTuple):
     def says(self, n_states: int) -> str:
         """Says the same in words."""
         mean = f"the mean over the {n_states - self._first} {self.unit}"
-        first = "that of the class token" if self._first else "that of the first token"
+        token = "first patch" if self.config.reads_images else "first token"
+        first = f"that of the {'class token' if self._first else token}"
         if self.config.pooling == "first-and-mean":
             return f"{first}, then {mean}"
         return first if self.config.pooling == "first" else mean
@@ -145,7 +146,7 @@ def _vector(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
     if model.config.unit_length:
         vectors["v"] = functional.normalize(pooled, dim=0)
         formulas.append("v = p / |p|")
-        length = f" Its length, {pooled.norm().item():.4f}, is taken off."
+        length = f" It is divided by its length, {pooled.norm().item():.4f}."
     return Step(
         number=10,
         name="vector",

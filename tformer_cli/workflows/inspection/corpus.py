@@ -36,7 +36,7 @@ def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     while buffer := list(islice(remaining, BUFFER_LINES)):
         counts += count_tokens(tokenizer.encode_batch(buffer), tokenizer.vocab_size)
-    return TokenFrequencies(counts)
+    return TokenFrequencies(counts, tokenizer.mask_id)
 
 
 class CorpusInspector:

@@ -233,9 +233,10 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
     """
     for directory in directories:
         place = run_of_checkpoint(directory.path) or directory.path
-        counts = load_frequencies(place, directory.tokenizer.source.vocab_size)
+        side = directory.tokenizer.source
+        counts = load_frequencies(place, side.vocab_size)
         if counts is not None:
-            return TokenFrequencies(counts)
+            return TokenFrequencies(counts, side.mask_id)
     return None
 
 

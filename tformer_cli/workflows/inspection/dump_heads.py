@@ -32,6 +32,7 @@ from tformer_cli.workflows.inspection.corpus_pairs import (
     BUFFER_LINES,
     check_targets,
     corpus_pairs,
+    encoder_of_texts,
     is_written,
 )
 from tformer_cli.workflows.inspection.inspection_model import inspected_model
@@ -163,13 +164,7 @@ class HeadDumper:
         check_targets(self._model.config, corpus.targets)
         n_lines = n_pairs = n_bytes = 0
         for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
-            tokenizer = self._opened.directory.tokenizer
-            sources, targets = (
-                [len(ids) for ids in side.encode_batch(texts)]
-                for side, texts in zip(
-                    (tokenizer.source, tokenizer.target), zip(*buffer, strict=True), strict=True
-                )
-            )
+            sources, targets = self._counted(*zip(*buffer, strict=True))
             n_lines += len(buffer)
             for pair in zip(sources, targets, strict=True):
                 if self._fits(*pair):
@@ -183,6 +178,18 @@ class HeadDumper:
             n_bytes=n_bytes,
             is_exact=corpus.targets is not None or not self._translates,
         )
+
+    def _counted(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[int], list[int]]:
+        """Numbers of tokens of each pair's sides; of a side that the model does not have 0."""
+        if self._translates:
+            tokenizer = self._opened.directory.tokenizer
+            read = tokenizer.source.encode_batch(sources), tokenizer.target.encode_batch(targets)
+            return list(map(len, read[0])), list(map(len, read[1]))
+        found = list(map(len, encoder_of_texts(self._opened)(sources)))
+        none = [0] * len(found)
+        return (none, found) if self._model.config.is_decoder_only else (found, none)
 
     def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
         """Writes the dump of a corpus, or the rest of it.

@@ -42,7 +42,7 @@ def probe_pairs(
     """Chooses the pairs to look at: the first `N_PAIRS` with text on both sides that fit the model.
 
     A classifier reads the text alone, and language models, masked or not, the target alone; where
-    texts are a stream, they read the first blocks of all of them.
+    a language model's texts are a stream, it reads the first blocks of all of them.
 
     Args:
         pairs: the validation pairs.
@@ -167,7 +167,7 @@ def _probe_line(index: int, pair: SentencePair) -> str:
         "index": index,
         "source": pair.source,
         "target": pair.target,
-        "chosen": f"the first {N_PAIRS} validation pairs with text on both sides that fit",
+        "chosen": f"the first {N_PAIRS} validation examples that are whole and fit",
     }
     return json.dumps(data, ensure_ascii=False) + "\n"
 

@@ -433,6 +433,7 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
         step=directory.info.step,
         n_key_heads=config.n_key_heads if 0 < config.n_key_heads < config.n_heads else 0,
         task=task_kind(config),
+        reads_images=config.reads_images,
     )
 
 
@@ -442,8 +443,9 @@ def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
     Raises:
         ArtifactError: if what it says is damaged.
     """
-    counts = load_frequencies(directory.path, directory.tokenizer.source.vocab_size)
-    return None if counts is None else TokenFrequencies(counts)
+    side = directory.tokenizer.source
+    counts = load_frequencies(directory.path, side.vocab_size)
+    return None if counts is None else TokenFrequencies(counts, side.mask_id)
 
 
 def _stored_heads(directory: ModelDirectory, layout: HeadLayout) -> StoredHeads | None:

@@ -229,8 +229,8 @@ def _searched_model(
             chosen = choose_precision(other, precision, place)
             others.append(in_precision(other, chosen, settings, may_change=True))
         return join_models([directory, *others], settings)
-    is_labelled = directory.config.is_encoder_only  # a classifier, which is never searched
-    if weights is None or (place != "cpu" and not is_labelled) or settings.engine == "continuous":
+    is_labeled = directory.config.is_encoder_only  # a classifier, which is never searched
+    if weights is None or (place != "cpu" and not is_labeled) or settings.engine == "continuous":
         return directory.any_model
     return DirectoryModel(directory, weights, in_integers=precision == "int8")
 

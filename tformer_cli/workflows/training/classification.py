@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
-from tformer_cli.data.doubts import WITHOUT_VALIDATION
 from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.wording import count_of
@@ -101,9 +100,12 @@ class Classification(Task):
         return LabelValidator(pairs, sides, device, precision)
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
-        """Doubts about first lines that name columns, and the lack of a validation corpus."""
-        if not recipe.data.valid:
-            yield WITHOUT_VALIDATION
+        """Also doubts about first lines that name columns."""
+        yield from super().doubts(recipe)
+        yield from self.doubts_of_first_lines(recipe)
+
+    def doubts_of_first_lines(self, recipe: Recipe) -> Iterable[str]:
+        """Yields a sentence for each table whose first line looks like names of columns."""
         for corpus in recipe.data.train:
             first = next(read_corpus(corpus, recipe.data.directory), None) if corpus.tsv else None
             if first is not None and first.target.strip().lower() in COLUMN_NAMES:
@@ -126,14 +128,16 @@ def with_fields(corpus: CorpusConfig) -> CorpusConfig:
 
 def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
     labels: set[str] = set()
-    n_read = 0
+    n_read = n_examples = 0
     advice = (
-        "so they are texts; name the fields: source_field of the text, target_field of the label"
+        "so they are texts; name the fields: source_field of the text, target_field of the label, "
+        "or all labels in task.labels"
     )
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
             if pair.source.strip() and pair.target.strip():
                 labels.add(pair.target.strip())
+                n_examples += 1
             n_read += 1
             if progress is not None and n_read % 1000 == 0:
                 progress("finding labels", n_read)
@@ -141,6 +145,8 @@ def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
                 raise DataError(
                     f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, {advice}"
                 )
-    if len(labels) > max(FEW_LABELS, n_read // 2):
-        raise DataError(f"data.train: has {len(labels)} labels in {n_read:,} examples, {advice}")
+    if len(labels) > max(FEW_LABELS, n_examples // 2):
+        raise DataError(
+            f"data.train: has {len(labels)} labels in {n_examples:,} examples, {advice}"
+        )
     return labels

@@ -13,7 +13,6 @@ from tformer_cli.data.images.named import count_values, is_row, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.workflows.training.classification import Classification
-from tformer_cli.workflows.training.task import Task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,9 +60,9 @@ class ImageClassification(Classification):
         del pair
         return ()
 
-    def doubts(self, recipe: Recipe) -> Iterable[str]:
-        """As of most tasks: tables of images have no first line."""
-        return Task.doubts(self, recipe)
+    def doubts_of_first_lines(self, recipe: Recipe) -> Iterable[str]:  # noqa: ARG002
+        """None: names of columns are known from pixels, and left out."""
+        return ()
 
 
 def image_tokenizer(recipe: Recipe) -> ImageTokenizer:
