@@ -1,6 +1,6 @@
 """Numbers that occur more than once in a stream of any length, and where they occurred first.
 
-A first pass writes the numbers to a file, eight bytes each. They are sorted in parts of two million
+A first pass writes the numbers to a file, eight bytes each. They are sorted in parts of a million
 at most, by their upper bits, and only those that occur again are kept: memory does not grow with
 the stream.
 """
@@ -17,8 +17,8 @@ import numpy.typing as npt
 Keys: TypeAlias = npt.NDArray[np.uint64]
 NEVER = -1
 """In place of a first place: not seen yet."""
-SORTED_AT_ONCE = 1 << 21
-"""Keys that are sorted together, about: 16 MB."""
+SORTED_AT_ONCE = 1 << 20
+"""Keys that are sorted together, about: 8 MB."""
 READ_AT_ONCE = 1 << 17
 """Keys that are read together: 1 MB."""
 
