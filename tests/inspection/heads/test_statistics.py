@@ -1,4 +1,5 @@
 import tracemalloc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -96,10 +97,11 @@ def test_memory_does_not_grow_with_the_sentences():
     held = []
     for index in range(384):
         statistics.add_batch([index], batch_of(maps))
-        if index in (127, 383):
+        if index in (127, 255, 383):
             held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    assert held[1] - held[0] < 10_000  # 256 sentences at less than 40 bytes each
+    # 128 sentences at less than 40 bytes each; other threads of this process may allocate once
+    assert min(after - before for before, after in pairwise(held)) < 5_000
 
 
 def test_nothing_read_is_nothing_summed_up():

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.text import Text
 
-from tformer_cli.data.images.named import short_name
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Selections, SentenceView, Subject
@@ -276,6 +275,7 @@ class ImageView(SentenceView[ImageRecord]):
 
     def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
         """Renders a page of pictures, which needs no script."""
+        from tformer_cli.data.images.named import short_name
         from tformer_cli.inspection.figures.over_image import enlarged, figure, over_image, page
 
         sections: list[tuple[str, str, list[str]]] = []
