@@ -11,6 +11,8 @@ def test_saved_values_are_loaded(tmp_path):
     assert load_frequencies(tmp_path, 3) is None
     save_frequencies(tmp_path, np.array([0, 5, 1 << 40]))
     assert load_frequencies(tmp_path, 3).tolist() == [0, 5, 1 << 40]
+    save_frequencies(tmp_path, np.zeros(3, dtype=np.int64))
+    assert load_frequencies(tmp_path, 3) is None  # nothing was counted
 
 
 @pytest.mark.parametrize(

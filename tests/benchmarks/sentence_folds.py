@@ -1,6 +1,6 @@
 """Accuracy of a fine-tuned encoder on labeled sentences, over ten folds.
 
-python tests/benchmarks/sentence_folds.py MODEL yelp_labeled.txt --json folds.json
+python tests/benchmarks/sentence_folds.py MODEL yelp_labelled.txt --json folds.json
 
 Each fold is a `tformer train restaurant-sentences --from MODEL` on nine tenths of the lines, chosen
 by their number in an order drawn from a seed, and a `tformer classify` of the rest. Nothing is

@@ -22,7 +22,7 @@ from tformer_cli.inspection.ablation.losses import (
     losses_without_each,
     sentence_losses,
 )
-from tformer_cli.inspection.capture.batches import capture_pairs
+from tformer_cli.inspection.capture.batches import capture_batches, capture_pairs
 from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
 from tformer_cli.inspection.capture.observed import observe
 from tformer_cli.inspection.walkthrough.step import Subject
@@ -251,6 +251,20 @@ def test_a_report_has_every_view(digits):
         assert set(sentence.views) == {"step", "logits", "flow", "ablation", "image"}
         assert all(walk.difference < 1e-5 for walk in sentence.views["step"])
     assert set(report.views) == {"positions"}
+
+
+def test_images_are_captured_together(digits):
+    """Their ids are of pixels, and many more than the patches that attend."""
+    path, _ = digits
+    opened = open_for_inspection(path, device="cpu", tasks=("image",))
+    encoded = opened.directory.tokenizer.source.encode_batch([image(n) for n in range(8)])
+    pairs = [(tuple(ids), ()) for ids in encoded]
+    sizes = [len(batch) for batch, _ in capture_batches(opened.directory.any_model, pairs)]
+    assert sizes == [8]
+    (alone,) = inspect_heads(path, [image(5)])
+    together = dict(capture_pairs(opened.directory.any_model, pairs))[5]
+    for rows, found in zip(alone.captured.enc, together.enc, strict=True):
+        assert torch.allclose(rows, found, atol=1e-6)
 
 
 def test_a_dump_holds_the_maps_of_images(digits, tmp_path):

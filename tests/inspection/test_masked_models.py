@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 pytest.importorskip("transformers")
 
+import tformer_cli
 from tests.cli.commands.test_fill import expected_candidates, run
 from tests.conftest import LINES
 from tests.converters import encoders
@@ -36,7 +38,9 @@ from tformer_cli.model.masked import MaskedLanguageModel
 from tformer_cli.workflows.evaluate_masked import evaluate_masked
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
+from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, HeadDumper
 from tformer_cli.workflows.inspection.heads import inspect_heads
+from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
 from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.encoder import open_encoder
@@ -255,6 +259,30 @@ def test_gaps_of_a_corpus_are_gaps(own, tmp_path):
         )
     done = run("inspect-diff", own, own, "-i", tmp_path / "a.txt", "--format", "text", "-q")
     assert done.exit_code == 0, done.stderr
+
+
+def test_the_size_of_a_dump_is_that_of_its_tokens_with_gaps(own, tmp_path):
+    opened = open_for_inspection(own, device="cpu", tasks=("masked",))
+    dumper = HeadDumper(opened)
+    lines = DumpedCorpus(lines=lambda: iter([TEXT, "", LINES[0], TEXT]))
+    estimate = dumper.estimate(lines)
+    list(dumper.write(lines, tmp_path / "dump"))
+    arrays = load_file(tmp_path / "dump" / "part-00000.safetensors")
+    n_bytes = sum(array.nbytes for array in arrays.values())
+    assert estimate.is_exact
+    assert estimate.pairs == len(arrays["index"]) == 3
+    assert n_bytes - estimate.n_bytes == 8 * len(dumper.layout.kinds)
+
+
+def test_the_kernels_get_the_threads_that_were_asked_for(own, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "tformer_cli.fast.native_encoder.compiled_encoder",
+        lambda model, tell=None, n_threads=0: asked.append(n_threads) or "not now",
+    )
+    run("fill", own, TEXT, "--threads", 3, "-q")
+    tformer_cli.load(own, device="cpu", threads=2)
+    assert asked == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
 
 
 def store_decoding(path: Path, decoding: DecodingConfig) -> None:
-    """Stores a model directory's defaults of the search; all else in it stays as it is.
+    """Stores the decoding settings of a model directory; all else in it stays as it is.
 
     Raises:
         ArtifactError: if it is not a model directory, or cannot be written.

@@ -139,7 +139,7 @@ def test_only_what_a_change_concerns_is_done_again(run, texts):
     assert not (out / "int8/shortlist.safetensors").exists()
 
 
-def test_other_defaults_of_the_search_train_no_student_again(make, run, texts):
+def test_other_decoding_settings_train_no_student_again(make, run, texts):
     run("distillation.plain_student=true")
     out = texts / "out"
     weights = (out / "student/model.safetensors").read_bytes()

@@ -28,6 +28,8 @@ PAIRS_AT_ONCE = 256
 """Pairs whose hashes are computed together: their numbers fit a processor's cache."""
 
 Signatures = npt.NDArray[np.uint32]
+_BYTES = 4 * HASHES
+"""Of a pair's signature."""
 
 _NUMBERS = np.random.default_rng(1).integers(1, 1 << 63, (2, HASHES), dtype=np.uint64) * 2 + 1
 _MULTIPLIERS, _SUMMANDS = _NUMBERS
@@ -65,6 +67,7 @@ class NearDuplicates:
         self._bands = KeyFiles(directory, BANDS)
         self._repeated: list[Repeated] = []
         self._n_looked_up = 0
+        self._looked_up: Signatures = np.empty((0, HASHES), dtype=np.uint32)
         self._places = Places()
         self._slots: npt.NDArray[np.int64] = np.empty((0, BANDS), dtype=np.int64)
 
@@ -84,7 +87,7 @@ class NearDuplicates:
         Args:
             places: where each of them is, for answers.
         """
-        found = self._read(self._n_looked_up, len(places))
+        found = self._looked_up = self._read(self._n_looked_up, len(places))
         self._places.extend(places)
         self._n_looked_up += len(places)
         rows = (one.slots(keys) for one, keys in zip(self._repeated, bands(found), strict=True))
@@ -106,8 +109,8 @@ class NearDuplicates:
         if not candidates:
             return None
         numbers = sorted(candidates)
-        own = self._read(self._number(number), 1)
-        similar = np.concatenate([self._read(one, 1) == own for one in numbers]).mean(axis=1)
+        before = np.concatenate([self._read(one, 1) for one in numbers])
+        similar = (before == self._looked_up[number]).mean(axis=1)
         best = int(similar.argmax())
         if similar[best] < LEAST_SIMILARITY:
             return None
@@ -129,8 +132,8 @@ class NearDuplicates:
 
     def _read(self, number: int, n_pairs: int) -> Signatures:
         """Reads the signatures of pairs that follow each other: (pairs, HASHES)."""
-        self._file.seek(number * HASHES * 4)
-        found = np.fromfile(self._file, dtype=np.uint32, count=n_pairs * HASHES)
+        self._file.seek(number * _BYTES)
+        found = np.frombuffer(self._file.read(n_pairs * _BYTES), dtype=np.uint32)
         return found.reshape(-1, HASHES)
 
 

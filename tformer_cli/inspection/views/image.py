@@ -206,9 +206,9 @@ class ImageView(SentenceView[ImageRecord]):
 
     The row that the model pools (of the class token, the mean of the patches' rows, or halfway
     between both) is drawn over the image: by head, by attention rollout and by ALTI through all
-    layers. With it goes each head's mean attention
-    distance in pixels. TEXT is the name of an image, as for `tformer classify`. The sheet of
-    --format png has the image, rollout and ALTI in its first row, then a row of heads a layer.
+    layers. With it goes each head's mean attention distance in pixels. TEXT is the name of an
+    image, as for `tformer classify`. The sheet of --format png has the image, rollout and ALTI in
+    its first row, then a row of heads a layer.
 
     Examples:
         tformer inspect-image runs/shapes shapes:test:1#0 --format html -o heads.html

@@ -97,7 +97,7 @@ def _training_stage(
 def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
     """What decides a training: corpora by their content, wherever they lie.
 
-    Validation has a beam of its own, so that most defaults of the search decide nothing.
+    Validation has a beam size of its own, so that most decoding settings change no weight.
     """
     values = recipe.to_mapping()
     corpora = [
@@ -124,7 +124,7 @@ def _train(setup: Setup, recipe: Recipe, run: Path) -> None:
     from tformer_cli.workflows.train import RECIPE, train
 
     setup.prepare_torch()
-    if (run / RECIPE).is_file():  # the run goes on with its own defaults of the search
+    if (run / RECIPE).is_file():  # a resumed run keeps its decoding settings
         recipe = replace(recipe, decoding=load_recipe(str(run / RECIPE)).decoding)
     with setup.display.training() as (observers, progress):
         train(recipe, run, device=setup.device, observers=observers, progress=progress)

@@ -167,7 +167,7 @@ def _probe_line(index: int, pair: SentencePair) -> str:
         "index": index,
         "source": pair.source,
         "target": pair.target,
-        "chosen": f"the first {N_PAIRS} validation examples that are whole and fit",
+        "chosen": f"the first {N_PAIRS} validation examples that fit the model, blank ones aside",
     }
     return json.dumps(data, ensure_ascii=False) + "\n"
 
