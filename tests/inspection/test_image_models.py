@@ -27,7 +27,7 @@ from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
 from tformer_cli.inspection.capture.observed import observe
 from tformer_cli.inspection.walkthrough.step import Subject
 from tformer_cli.inspection.walkthrough.walkthrough import explain
-from tformer_cli.inspection.weighting.pooled import pooled_row
+from tformer_cli.inspection.weighting.pooled import Pooled
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.inspection.corpus import CorpusInspector
 from tformer_cli.workflows.inspection.heads import inspect_heads
@@ -141,7 +141,7 @@ def test_flow_and_maps_are_of_what_the_model_pools(digits):
 def test_rows_that_change_nothing_of_the_pooled_vector_are_none_of_its():
     settings = config(pooling="first-and-mean")
     rows = torch.eye(7)
-    assert pooled_row(rows, settings).tolist() == pytest.approx([0.5, *[1 / 12] * 6])
+    assert Pooled(settings).row(rows).tolist() == pytest.approx([0.5, *[1 / 12] * 6])
 
 
 def pairs_of(model):

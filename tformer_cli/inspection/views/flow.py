@@ -178,10 +178,10 @@ def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
 def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
     """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
     if config.is_encoder_only:
-        from tformer_cli.inspection.weighting.pooled import pooled_row
+        from tformer_cli.inspection.weighting.pooled import Pooled
 
         rows = maps.enc[-1][0]
-        rows = rows[gaps] if gaps else pooled_row(rows, config)[None]
+        rows = rows[gaps] if gaps else Pooled(config).row(rows)[None]
         return Flow(source=rows, prefix=rows[:, :0], residual=maps.residual)
     prefix = maps.dec[-1][0]
     source = maps.cross[-1][0] if maps.cross else prefix[:, :0]

@@ -107,11 +107,11 @@ def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
     import numpy as np
 
     from tformer_cli.inspection.weighting.maps import weighted_maps
-    from tformer_cli.inspection.weighting.pooled import pooled_name
+    from tformer_cli.inspection.weighting.pooled import Pooled
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config
-    row = pooled_name(config)
+    row = Pooled(config).row_name
     if sentence.maps is None:
         return ImageRecord(sentence=sentence, pixels=None, patch_size=config.patch_size, row=row)
     maps = sentence.maps
@@ -136,9 +136,9 @@ def _looked(
     name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
 ) -> Looked:
     """Takes the row of what the model pools out of weights (S, S)."""
-    from tformer_cli.inspection.weighting.pooled import pooled_row
+    from tformer_cli.inspection.weighting.pooled import Pooled
 
-    row = pooled_row(weights, config)
+    row = Pooled(config).row(weights)
     first = int(config.class_token)
     return Looked(
         name=name,

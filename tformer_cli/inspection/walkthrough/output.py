@@ -10,55 +10,14 @@ from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.capture.observed import Observed
 from tformer_cli.inspection.walkthrough.norms import norm_trace
 from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, check
+from tformer_cli.inspection.weighting.pooled import Pooled
 from tformer_cli.model.classifier import POOLERS, Classifier
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.feed_forward import ACTIVATIONS
 from tformer_cli.model.masked import MaskedLanguageModel
 
 CANDIDATES = 8
 """Words shown with their logits and probabilities."""
-
-
-class Pooled(NamedTuple):
-    """The vector that an encoder alone makes of its last hidden states; see `EncoderOnly.pool`."""
-
-    config: ModelConfig
-    """Settings of the model."""
-
-    @property
-    def _first(self) -> int:
-        """The first state of the mean: the class token of an image is not part of it."""
-        return int(self.config.class_token)
-
-    @property
-    def unit(self) -> str:
-        """What the states are of."""
-        return "patches" if self.config.reads_images else "tokens"
-
-    def of(self, states: Tensor) -> Tensor:
-        """Pools states (S, D)."""
-        mean = states[self._first :].mean(dim=0)
-        if self.config.pooling == "first-and-mean":
-            return torch.cat((states[0], mean))
-        return states[0] if self.config.pooling == "first" else mean
-
-    def formula(self, n_states: int) -> str:
-        """Writes how p is made of so many states."""
-        n_tokens = n_states - self._first
-        mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
-        if self.config.pooling == "first-and-mean":
-            return f"p = [h_0, {mean}]"
-        return "p = h_0" if self.config.pooling == "first" else f"p = {mean}"
-
-    def says(self, n_states: int) -> str:
-        """Says the same in words."""
-        mean = f"the mean over the {n_states - self._first} {self.unit}"
-        token = "first patch" if self.config.reads_images else "first token"
-        first = f"that of the {'class token' if self._first else token}"
-        if self.config.pooling == "first-and-mean":
-            return f"{first}, then {mean}"
-        return first if self.config.pooling == "first" else mean
 
 
 class _Logits(NamedTuple):
