@@ -44,9 +44,10 @@ def test_local_files_of_every_kind_are_read(tmp_path, dataset, ending):
 
 @pytest.mark.parametrize(("ending", "separator"), [("csv", ","), ("tsv", "\t")])
 def test_tables_with_a_header_are_read(tmp_path, ending, separator):
-    lines = [separator.join(row) for row in [("source", "target"), *PAIRS]]
+    pairs = [*PAIRS, ("null", "NA"), ("", "none")]  # texts too, not the lack of a value
+    lines = [separator.join(row) for row in [("source", "target"), *pairs]]
     (tmp_path / f"data.{ending}").write_text("\n".join(lines) + "\n")
-    assert read(tmp_path, f"data.{ending}") == PAIRS
+    assert read(tmp_path, f"data.{ending}") == pairs
 
 
 def test_a_folder_of_files_is_read_by_split(tmp_path, dataset):

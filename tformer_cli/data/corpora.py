@@ -93,6 +93,23 @@ def read_records(
     return map(partial(_text_alone, config.text_field), records) if config.text_field else records
 
 
+def read_rows(config: CorpusConfig, directory: str = "") -> Iterator[CorpusRecord]:
+    """Yields the pairs of a dataset, each with its whole row as a line of JSON.
+
+    Raises:
+        DataError: as `read_corpus`, or if a column has values that JSON does not know.
+    """
+    from tformer_cli.data import hub
+
+    dataset = hub.open_dataset(config, directory)
+    rows = hub.read_rows(dataset, field_names(config), config.dataset)
+    records = (
+        CorpusRecord(number, SentencePair(*sides), (line,))
+        for number, (sides, line) in enumerate(rows, start=1)
+    )
+    return map(partial(_text_alone, config.text_field), records) if config.text_field else records
+
+
 def _text_alone(field: str, record: CorpusRecord) -> CorpusRecord:
     """Puts a text in the place of a pair; formats with fields have it on both sides."""
     text = record.pair.target if field == "target" else record.pair.source

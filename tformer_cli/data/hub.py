@@ -4,6 +4,7 @@ The only module that imports `datasets` for reading.
 """
 
 import base64
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -91,8 +92,35 @@ def read_fields(
     Raises:
         DataError: if a field is missing (listing those there are), or not a string.
     """
-    columns = [_column_of(field, dataset, name) for field in fields]
-    rows = dataset.select_columns(sorted(set(columns)))
+    columns = {_column_of(field, dataset, name) for field in fields}
+    return (sides for sides, _ in _rows(dataset.select_columns(sorted(columns)), fields, name))
+
+
+def read_rows(
+    dataset: datasets.Dataset, fields: tuple[str, str], name: str
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yields two string fields of every row, and the whole row as a line of JSON.
+
+    Raises:
+        DataError: as `read_fields`, or if a column has values that JSON does not know.
+    """
+    for field in fields:
+        _column_of(field, dataset, name)
+    for number, (sides, record) in enumerate(_rows(dataset, fields, name), start=1):
+        try:
+            line = json.dumps(record, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{name}, row {number}: cannot be written as JSON ({error}); remove the column, or "
+                "write its values as text"
+            ) from None
+        yield sides, without_surrogates(line)
+
+
+def _rows(
+    rows: datasets.Dataset, fields: tuple[str, str], name: str
+) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Yields two string fields of every row, and all of its columns."""
     readers = {}
     for column, feature in rows.features.items():
         if isinstance(feature, datasets.Image):  # its file, which is decoded later
@@ -107,7 +135,7 @@ def read_fields(
             record = dict(zip(batch, values, strict=True))
             record.update({name: read(record[name]) for name, read in readers.items()})
             source, target = sides_of(record, fields, f"{name}, row {number}")
-            yield without_surrogates(source), without_surrogates(target)
+            yield (without_surrogates(source), without_surrogates(target)), record
 
 
 def _image_name(value: dict[str, Any] | None) -> str | None:
@@ -149,7 +177,9 @@ def _open_local(path: Path, config: CorpusConfig) -> datasets.Dataset:
     loader = _loader(path)
     if loader is None:
         raise DataError(f"{path}: unknown kind of dataset; give {', '.join(LOADERS)} or a folder")
-    options = {"sep": "\t"} if ".tsv" in path.suffixes else {}
+    options: dict[str, Any] = {}
+    if loader == "csv":  # a blank field, or the word "null", is text
+        options = {"sep": "\t" if ".tsv" in path.suffixes else ",", "keep_default_na": False}
     files = {_split_name(config.split): str(path)}
     return datasets.load_dataset(loader, data_files=files, split=config.split, **options)
 

@@ -566,10 +566,79 @@ def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
         assert (check["meaning"], check["pairs"]) == (f"{meaning} is blank", 1)
         assert done.stderr == ""
     (tmp_path / "a.csv").write_text("text,label\nI like it.,good\n")
-    refused = run("check", "a.csv")
-    assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: a.csv: is a table of another kind; write its columns")
+    for name, told in {
+        "a.csv": 'error: a.csv: has no field "source", only text, label; set',
+        "a.xlsx": "error: a.xlsx: is a spreadsheet; save it as .csv",
+    }.items():
+        refused = run("check", name)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith(told)
     write("plain.txt", ["a text", ""])
     for form in ("json", "html", "text"):
         shown = run("check", "plain.txt", "--format", form, "--only", "empty")
         assert "a text is blank" in shown.stdout
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "arrow"])
+def test_what_is_kept_of_a_table_of_a_dataset_is_its_rows(noisy, tmp_path, ending):
+    names = [f"a{number}" for number in range(N)]
+    rows = {"id": names, "en": [one for one, _ in noisy], "fr": [other for _, other in noisy]}
+    write_table(tmp_path / f"t.{ending}", rows)
+    fields = ["--source-field", "en", "--target-field", "fr"]
+    report = json.loads(run("check", f"t.{ending}", *fields, "--only", CHECKS).stdout)
+    assert (report["pairs"], report["dropped"]) == (N, 4)
+    assert report["commands"] == [f"tformer data clean t.{ending} {' '.join(fields)} -o cleaned"]
+    assert run("clean", f"t.{ending}", *fields, "--only", CHECKS, "-o", "out").exit_code == 0
+    kept = [json.loads(line) for line in read(tmp_path / "out/t.jsonl")]
+    assert kept == [dict(zip(rows, row, strict=True)) for row in whole_rows(rows)]
+    dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
+    assert [one["line"] for one in dropped] == [11, 12, 13, 14]
+    # the rows are read as the lines of JSON that they become
+    again = run("check", "out/t.jsonl", *fields, "--only", CHECKS)
+    assert json.loads(again.stdout)["dropped"] == 0
+    assert run("split", "out/t.jsonl", *fields, "--valid", 5, "--test", 5, "-o", "a").exit_code == 0
+    write_table(tmp_path / f"u.{ending}", {name: kept_column(kept, name) for name in rows})
+    assert run("split", f"u.{ending}", *fields, "--valid", 5, "--test", 5, "-o", "b").exit_code == 0
+    for name in ("train.jsonl", "valid.jsonl", "test.jsonl"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    held_out = ["--held-out", f"u.{ending}", "--only", "held-out"]
+    assert json.loads(run("check", f"u.{ending}", *fields, *held_out).stdout)["dropped"] == N - 4
+
+
+def kept_column(rows, name):
+    return [row[name] for row in rows]
+
+
+def whole_rows(columns):
+    """The rows that are not damaged."""
+    return [
+        row for n, row in enumerate(zip(*columns.values(), strict=True)) if n not in range(10, 14)
+    ]
+
+
+def write_table(path, columns):
+    import datasets
+
+    table = datasets.Dataset.from_dict(columns)
+    if path.suffix == ".parquet":
+        table.to_parquet(path)
+    elif path.suffix == ".csv":
+        table.to_csv(path)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        with (
+            pyarrow.OSFile(str(path), "wb") as file,
+            pyarrow.ipc.new_stream(file, table.data.schema) as stream,
+        ):
+            stream.write_table(table.data.table)
+
+
+def test_a_column_that_json_does_not_know_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = {"source": ["a b", "c d"], "target": ["e f", "g h"], "when": [b"1", b"2"]}
+    write_table(tmp_path / "t.parquet", rows)
+    assert run("check", "t.parquet").exit_code == 0
+    done = run("clean", "t.parquet", "-o", "out")
+    assert done.exit_code == 2
+    assert "t.parquet, row 1: cannot be written as JSON (Object of type bytes" in done.stderr
+    assert not (tmp_path / "out").exists()

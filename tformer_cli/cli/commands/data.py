@@ -50,8 +50,8 @@ CorpusArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE…",
-        help="Two aligned files, one .tsv or .jsonl file, or one file of texts; also .gz, .xz and "
-        ".bz2.",
+        help="Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
+        "texts; also .gz, .xz and .bz2.",
     ),
     PathRole.reads_file,
 ]
@@ -59,8 +59,8 @@ CheckedArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE…",
-        help="Two aligned files, one .tsv or .jsonl file, one file of texts, or a recipe: all that "
-        "it trains on.",
+        help="Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of "
+        "texts, or a recipe: all that it trains on.",
     ),
     PathRole.reads_file,
 ]
@@ -159,7 +159,7 @@ class CheckOptions:
     held_out: Annotated[
         list[str] | None,
         option(
-            "File of test or validation sentences that must not be in it: text, .tsv or .jsonl; "
+            "File of test or validation sentences that must not be in it: text or a table; "
             "repeatable.",
             shown="none",
             metavar="FILE",

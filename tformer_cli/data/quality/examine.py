@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.corpora import CorpusRecord, read_records
+from tformer_cli.data.corpora import CorpusRecord, read_records, read_rows
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.quality.checks import (
     DUPLICATE,
@@ -59,6 +59,8 @@ class Corpora:
     """Tells languages; None: scripts and common words do."""
     scores: ModelScores | None = None
     """Scores of all pairs by models."""
+    keeps_rows: bool = False
+    """Whether the examples of datasets have their rows as lines, as those of text files do."""
     counts: LineCounts = field(default_factory=LineCounts)
     """Of the last pass."""
 
@@ -67,7 +69,10 @@ class Corpora:
         n_read = 0
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
-            records = read_records(config, self.directory, self.counts)
+            if config.dataset and self.keeps_rows:
+                records = read_rows(config, self.directory)
+            else:
+                records = read_records(config, self.directory, self.counts)
             while chunk := list(islice(records, CHUNK)):
                 yield number, chunk
                 n_read += len(chunk)

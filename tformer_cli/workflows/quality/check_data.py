@@ -18,7 +18,7 @@ from tformer_cli.data.quality.examine import (
 )
 from tformer_cli.data.quality.facts import CorpusFacts, Limits
 from tformer_cli.data.quality.kinds import PAIRS
-from tformer_cli.workflows.quality.given import GivenData, options_of_fields
+from tformer_cli.workflows.quality.given import GivenData, files_of, options_of_fields
 
 SCHEMA = "tformer.datacheck/1"
 
@@ -121,7 +121,7 @@ def check_data(
                 found[name].pairs += 1
                 if len(found[name].examples) < n_examples:
                     found[name].examples.append(one)
-    files = [corpus for corpus in data.train if text_files(corpus)]
+    files = [corpus for corpus in data.train if files_of(corpus)]
     return DataReport(
         corpora=[corpus_name(corpus) for corpus in data.train],
         facts=surveyed.facts,
@@ -129,9 +129,12 @@ def check_data(
         dropped=n_dropped,
         not_utf8=corpora.counts.not_utf8,
         found=found,
-        doubts=[doubt for corpus in files for doubt in doubts_about(corpus, data)]
-        if given.kind is PAIRS
-        else [],
+        doubts=[
+            doubt
+            for corpus in files
+            if given.kind is PAIRS and text_files(corpus)
+            for doubt in doubts_about(corpus, data)
+        ],
         commands=list(_commands(files, given, found, n_dropped)),
     )
 
@@ -150,7 +153,7 @@ def _commands(
     command = "dedupe" if set(others) == {DUPLICATE} else "clean"
     for number, corpus in enumerate(files, start=1):
         names = [
-            shlex.quote(f"{directory}/{one}" if directory else one) for one in text_files(corpus)
+            shlex.quote(f"{directory}/{one}" if directory else one) for one in files_of(corpus)
         ]
         fields = [
             f"{option} {shlex.quote(value)}"

@@ -27,7 +27,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.version import __version__
-from tformer_cli.workflows.quality.given import GivenData, options_of_fields, plain_name
+from tformer_cli.workflows.quality.given import GivenData, files_of, options_of_fields, plain_name
 
 SCHEMA = "tformer.dataclean/1"
 REPORT, DROPPED = "report.json", "dropped.jsonl"
@@ -67,7 +67,8 @@ def clean_data(
 ) -> CleanReport:
     """Writes the pairs that no check finds doubtful, whole or not at all.
 
-    Lines are kept as they are, all columns and fields included, in their order. The directory
+    Lines are kept as they are, all columns and fields included, in their order; rows of Parquet,
+    Arrow and CSV become lines of JSON. The directory
     also holds `dropped.jsonl`, an object for each dropped pair with its line and the reasons, and
     `report.json`. Until it is whole it is called `NAME.part`; a killed run resumes there.
 
@@ -104,7 +105,7 @@ def _clean(
     progress: Progress | None,
 ) -> CleanReport:
     """Writes what was not yet written of kept pairs and of reasons why others were dropped."""
-    corpora, n_kept = given.corpora(), 0
+    corpora, n_kept = given.corpora(keeps_rows=True), 0
     counts: Counter[str] = Counter()
     *kept, dropped, _ = files.streams
     n_before = files.done
@@ -138,7 +139,7 @@ def _origin(
     corpus: CorpusConfig, given: GivenData, dropping: frozenset[str], limits: Limits
 ) -> dict[str, str]:
     """All that decides what is kept, by name."""
-    files = [corpus_file(name, given.data.directory) for name in text_files(corpus)]
+    files = [corpus_file(name, given.data.directory) for name in files_of(corpus)]
     held_out = hashlib.sha256(repr(sorted(given.held_out)).encode()).hexdigest()
     scores = b"" if given.scores is None else given.scores.values.tobytes()
     return {
@@ -179,6 +180,8 @@ def corpus_of_files(given: GivenData) -> CorpusConfig:
 
 def output_names(corpus: CorpusConfig) -> list[str]:
     """Names of the files that the pairs of a corpus are written to: those of its own files."""
+    if corpus.dataset:
+        return [f"{Path(plain_name(corpus.dataset)).stem}.jsonl"]
     names = [plain_name(file) for file in text_files(corpus)]
     if len(set(names)) < len(names) or {REPORT, DROPPED} & set(names):
         return [f"{side}.{name}" for side, name in zip(("source", "target"), names, strict=False)]

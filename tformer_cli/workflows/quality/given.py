@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.corpora import SentencePair, read_corpus
+from tformer_cli.data.corpora import SentencePair, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
@@ -20,8 +20,9 @@ from tformer_cli.workflows.training.classification import with_fields
 from tformer_cli.workflows.training.language_modeling import with_text_field
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
-OTHER_TABLES = (".csv", ".parquet", ".arrow", ".xlsx")
-"""Tables whose lines are not texts."""
+OF_DATASETS = (".csv", ".parquet", ".arrow")
+"""Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL."""
+TABLES = (*TSV, *JSONL, *OF_DATASETS)
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
@@ -78,8 +79,8 @@ class GivenData:
         of_text = self.data.source_language
         return ("", of_text) if self.kind is TEXTS else (of_text, "")
 
-    def corpora(self) -> Corpora:
-        """The corpora as they are read."""
+    def corpora(self, *, keeps_rows: bool = False) -> Corpora:
+        """The corpora as they are read; of datasets with whole rows, if they are to be written."""
         return Corpora(
             configs=self.data.train,
             directory=self.data.directory,
@@ -87,6 +88,7 @@ class GivenData:
             kind=self.kind,
             detector=self.detector,
             scores=self.scores,
+            keeps_rows=keeps_rows,
         )
 
     def judged_by(self, *, scores: Sequence[str], worst_share: float, detects: bool) -> "GivenData":
@@ -135,10 +137,10 @@ def given_data(
     """Returns the corpora that are named.
 
     Args:
-        files: two aligned files, one .tsv or .jsonl file, one file of texts, or a recipe: then all
-            corpora that it trains on, and those that it validates on are held out.
+        files: two aligned files, one table, one file of texts, or a recipe: then all corpora that
+            it trains on, and those that it validates on are held out.
         fields: of tables, and languages.
-        held_out: files with sentences that training must not see: text, .tsv or .jsonl.
+        held_out: files with sentences that training must not see: text or tables.
 
     Raises:
         UsageError: if these are other files.
@@ -195,12 +197,9 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
         UsageError: if these are other files.
     """
     ending = ending_of(files[0]) if len(files) == 1 else ""
-    if ending in OTHER_TABLES:
-        raise UsageError(
-            f"{files[0]}: is a table of another kind; write its columns as .tsv or .jsonl, or name "
-            f'a recipe whose corpus is {{ dataset = "{files[0]}" }}'
-        )
-    if ending not in (*TSV, *JSONL):
+    if ending == ".xlsx":
+        raise UsageError(f"{files[0]}: is a spreadsheet; save it as .csv")
+    if ending not in TABLES:
         if len(files) > 2:
             raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
         if fields.names_fields:
@@ -213,7 +212,10 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
             "--text-field, --label-field: are of texts without a source; omit --source-field and "
             "--target-field"
         )
-    table = CorpusConfig(tsv=files[0]) if ending in TSV else CorpusConfig(jsonl=files[0])
+    if ending in OF_DATASETS:
+        table = CorpusConfig(dataset=files[0])
+    else:
+        table = CorpusConfig(tsv=files[0]) if ending in TSV else CorpusConfig(jsonl=files[0])
     if fields.label_field:
         text = fields.text_field or ("" if ending in TSV else "text")
         return replace(table, source_field=text, target_field=fields.label_field), LABELED
@@ -221,6 +223,14 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
         return replace(table, text_field=fields.text_field), TEXTS
     source, target = fields.source_field, fields.target_field
     return replace(table, source_field=source, target_field=target), PAIRS
+
+
+def files_of(corpus: CorpusConfig) -> list[str]:
+    """Names of the files that a corpus can be named by; none of other datasets and the like."""
+    is_whole = corpus.split == "train" and not corpus.dataset_config
+    if corpus.dataset and is_whole and ending_of(corpus.dataset) in OF_DATASETS:
+        return [corpus.dataset]
+    return text_files(corpus)
 
 
 def options_of_fields(corpus: CorpusConfig, kind: CorpusKind) -> list[tuple[str, str]]:
@@ -263,7 +273,7 @@ def _is_recipe(files: Sequence[str]) -> bool:
 
 
 def _keys_of_file(file: str, fields: Fields) -> frozenset[int]:
-    if ending_of(file) in (*TSV, *JSONL):
+    if ending_of(file) in TABLES:
         corpus, kind = corpus_of([file], fields)
         return held_out_keys(_texts(read_corpus(corpus), kind))
     return held_out_keys(read_lines(file))

@@ -52,7 +52,7 @@ def split_data(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> SplitReport:
-    """Writes a corpus as three, whole or not at all; lines are kept as they are, in their order.
+    """Writes a corpus as three, whole or not at all; lines are kept as by `clean_data`.
 
     No two sets have the same source or the same target, apart from case, punctuation and spaces.
 
@@ -71,7 +71,7 @@ def split_data(
     """
     corpus = corpus_of_files(given)
     check_output(output)
-    corpora = given.corpora()
+    corpora = given.corpora(keeps_rows=True)
     keys = array("Q")
     texts = given.kind.texts
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
@@ -104,6 +104,8 @@ def split_data(
 
 def _endings(corpus: CorpusConfig) -> list[str]:
     """Endings of the files: those of the corpus's, else its sides."""
+    if corpus.dataset:
+        return [".jsonl"]
     endings = [ending_of(file) for file in text_files(corpus)]
     if len(endings) == 1:
         return [endings[0] or ".txt"]
