@@ -60,11 +60,18 @@ def random_model(number):
 
 @cache
 @torch.inference_mode()
-def log_probabilities_of(number, source, prefix):
-    """Those of all next tokens, by a pass over the whole prefix."""
+def encoded(number, source):
     tokens = torch.tensor([[*source, EOS_ID]])
     mask = torch.ones_like(tokens, dtype=torch.bool)
-    logits = random_model(number)(tokens, mask, torch.tensor([[BOS_ID, *prefix]]))
+    return random_model(number).encode(tokens, mask), mask
+
+
+@cache
+@torch.inference_mode()
+def log_probabilities_of(number, source, prefix):
+    """Those of all next tokens, by a pass over the whole prefix."""
+    memory, mask = encoded(number, source)
+    logits = random_model(number).decode(torch.tensor([[BOS_ID, *prefix]]), memory, mask)
     return logits[0, -1].double().log_softmax(-1).tolist()
 
 
@@ -113,16 +120,21 @@ def rules_of(sentence, config):
     return allowed
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS[:4], {"beam_size": 3, "max_length": 6}], ids=repr)
-@pytest.mark.parametrize("number", range(len(MODELS)))
-@pytest.mark.parametrize(
-    "rules", [{}, {"no_repeat_ngram": 1}, {"no_repeat_ngram": 2, "min_length": 3}], ids=repr
-)
+RULES = [{}, {"no_repeat_ngram": 1}, {"no_repeat_ngram": 2, "min_length": 3}]
+RULED = [
+    pytest.param((row + column) % len(MODELS), settings, rules, id=f"{settings}-{rules}")
+    for row, settings in enumerate([*SETTINGS[:4], {"beam_size": 3, "max_length": 6}])
+    for column, rules in enumerate(RULES)
+]
+"""All settings with all rules; each model meets each of both."""
+
+
+@pytest.mark.parametrize(("number", "settings", "rules"), RULED)
 def test_prefixes_and_bans_are_searched_for_as_by_the_plain_search(
     kernels, number, settings, rules
 ):
     model, config = random_model(number), DecodingConfig(**settings, **rules)
-    draw = random.Random(number)
+    draw = random.Random(3 + number)
 
     def some(n, first=EOS_ID + 1):
         return tuple(draw.randrange(first, VOCABULARY) for _ in range(n))
@@ -132,9 +144,10 @@ def test_prefixes_and_bans_are_searched_for_as_by_the_plain_search(
     prefixes = [(), some(1), some(2), some(8), (7, EOS_ID, 5), (9, 1, 4)]
     # the last ones leave a hypothesis no way but to end, the end excluded or not
     every = tuple((token,) for token in range(EOS_ID, VOCABULARY))
+    sources = [some(n) for n in range(1, 6)]
     bans = [(some(1), some(1), some(2), some(3)), (some(2), (5, EOS_ID), ()), every[1:], every]
     sentences = [
-        Sentence(tokens=some(1 + i % 5), prefix=prefix, excluded=tuple(filter(None, ban)))
+        Sentence(tokens=sources[i % 5], prefix=prefix, excluded=tuple(filter(None, ban)))
         for i, (prefix, ban) in enumerate((prefix, ban) for prefix in prefixes for ban in bans)
     ]
     plain_results = [

@@ -7,19 +7,50 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.workflows.training.test_language_model import make  # noqa: F401 - a fixture
-from tests.workflows.training.test_segments import run, segments  # noqa: F401 - fixtures
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.heads.metrics import memory_shares, metrics_of
+from tformer_cli.recipe import make_recipe
+from tformer_cli.workflows.train import train
 
 TEXT = "abcabcabc bcabca cabcabcabcab abcab"
 
 
-def test_maps_of_several_segments_are_the_models_own(run):  # noqa: F811 - the fixture
-    path, _ = run
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A language model that reads segments of 9 tokens and remembers the 12 before them."""
+    folder = tmp_path_factory.mktemp("segments")
+    (folder / "text.txt").write_text(f"{TEXT}\n" * 8)
+    values = {
+        "decoding": {},
+        "task": {"kind": "language-model"},
+        "data": {
+            "train": [{"text": "text.txt"}],
+            "valid": [{"text": "text.txt"}],
+            "directory": str(folder),
+            "max_length": 8,
+            "text": "stream",
+        },
+        "tokenizer": {"algorithm": "char", "vocab_size": 50},
+        "model": {
+            "d_model": 16,
+            "n_heads": 2,
+            "d_ff": 32,
+            "n_decoder_layers": 1,
+            "positions": "segments",
+            "memory": 12,
+            "max_positions": 9,
+            "norm": "pre",
+        },
+        "training": {"max_steps": 4, "tokens_per_batch": 24, "average": "none"},
+    }
+    train(make_recipe(values, "here"), folder / "run")
+    return folder / "run"
+
+
+def test_maps_of_several_segments_are_the_models_own(path):
     directory = load_model_directory(path, tasks=("language-model",))
     ids = directory.tokenizer.target.encode(TEXT)
     maps = capture_maps(directory.model, (), ids)
@@ -53,8 +84,7 @@ def test_shares_of_known_maps():
 
 
 @pytest.mark.parametrize("form", ["text", "jsonl", "html", "npz"])
-def test_they_are_shown(run, tmp_path, form):  # noqa: F811 - the fixture
-    path, _ = run
+def test_they_are_shown(path, tmp_path, form):
     file = tmp_path / f"heads.{form}"
     arguments = ["inspect-heads", path, TEXT, "--format", form, "-o", file, "-q"]
     done = CliRunner().invoke(app, [str(part) for part in arguments])

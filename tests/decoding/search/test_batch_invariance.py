@@ -14,13 +14,16 @@ from tformer_cli.model.operations import StandardProducts
 from tformer_cli.model.transformer import Transformer
 
 
-def translations(model, sentences, config, batch_tokens):
+def translations(model, sentences, config, batch_tokens, known=None):
+    """Finds them batch by batch; a batch that is known already is not searched again."""
     search = greedy_search if config.beam_size == 1 else beam_search
-    found = {}
+    found, known = {}, {} if known is None else known
     lengths = [len(sentence) + 1 for sentence in sentences]
-    for indices in plan_source_batches(lengths, batch_tokens, 10**6):
-        batch = source_batch([sentences[i] for i in indices], 1024, "cpu")
-        found.update(zip(indices, search(model, *batch, config), strict=True))
+    for indices in map(tuple, plan_source_batches(lengths, batch_tokens, 10**6)):
+        if indices not in known:
+            batch = source_batch([sentences[i] for i in indices], 1024, "cpu")
+            known[indices] = search(model, *batch, config)
+        found.update(zip(indices, known[indices], strict=True))
     return [found[i] for i in range(len(sentences))]
 
 
@@ -60,14 +63,15 @@ def test_a_line_alone_equals_the_line_in_a_batch(
     )
     model = Transformer(config, 300).eval()
     # with its end one fills 16 padded positions, the next passes them; several share a length
-    sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 3, 3, 15, 16, 200)]
+    sentences = [torch.randint(4, 300, (n,)).tolist() for n in (1, 3, 3, 15, 16, 30)]
     # past the 16 tokens that the cache first has room for
-    settings = DecodingConfig(beam_size=beam_size, max_length=18)
+    settings, known = DecodingConfig(beam_size=beam_size, max_length=18), {}
     torch.set_num_threads(n_threads)
     try:
-        alone = translations(model, sentences, settings, batch_tokens=1)
+        alone = translations(model, sentences, settings, 1, known)
         for batch_tokens in (50, 20_000):
-            assert translations(model, sentences, settings, batch_tokens) == alone
+            assert translations(model, sentences, settings, batch_tokens, known) == alone
+        assert sorted(map(len, known)) == [1] * 6 + [2, 3, 4]
     finally:
         torch.set_num_threads(1)
 

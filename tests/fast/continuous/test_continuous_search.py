@@ -109,7 +109,7 @@ def test_it_finds_what_beam_search_finds(with_bfloat16_shapes, settings):
 def test_so_it_does_with_other_models(with_bfloat16_shapes, changes):
     model = make_model(seed=5, **changes)
     config = DecodingConfig(beam_size=3, n_best=2, batch_tokens=64)
-    check(with_bfloat16_shapes(model), model, make_sources(12), config)
+    check(with_bfloat16_shapes(model), model, make_sources(8), config)
 
 
 def test_a_beam_wider_than_the_vocabulary(with_bfloat16_shapes):

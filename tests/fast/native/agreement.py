@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -205,7 +206,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
 
 def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """Compares the gradients of a step without dropout."""
-    expected, found = _gradients(model, number), _gradients(_trained(library, model), number)
+    expected, found = _torch_gradients(number), _gradients(_trained(library, model), number)
     for name, gradient in expected.items():
         error, largest = _largest(found[name] - gradient), _largest(gradient)
         if not error <= GRADIENT_TOLERANCE * largest + 1e-6:
@@ -215,14 +216,15 @@ def _check_training(library: ctypes.CDLL, model: Transformer, number: int) -> No
 def _check_other_numbers_and_threads(library: ctypes.CDLL, model: Transformer, number: int) -> None:
     """In bfloat16 gradients are not much farther off than torch's, and on two threads the same."""
     trained = _trained(library, model)
-    exact, one = _gradients(model, number), _gradients(trained, number)
+    exact, one = _torch_gradients(number), _gradients(trained, number)
     torch.set_num_threads(2)
     two = _gradients(trained, number)
     torch.set_num_threads(1)
     if any(not torch.equal(two[name], gradient) for name, gradient in one.items()):
         raise Mismatch("two threads compute different gradients from one")
+    by_torch = _torch_gradients(number, torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
-        by_torch, by_kernels = (_gradients(each, number) for each in (model, trained))
+        by_kernels = _gradients(trained, number)
     errors = [
         sum((some[name] - gradient).square().sum().item() for name, gradient in exact.items())
         ** 0.5
@@ -241,6 +243,14 @@ def _trained(library: ctypes.CDLL, model: Transformer) -> Transformer:
 
 def _largest(values: torch.Tensor) -> float:
     return values.abs().max().item() if values.numel() else 0.0
+
+
+@functools.cache
+def _torch_gradients(number: int, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
+    """Computes by torch the gradients of a model of `check_library`, once for all libraries."""
+    model = random_model(configs()[number], seed=number)
+    with torch.autocast("cpu", dtype, enabled=dtype is not None):
+        return _gradients(model, number)
 
 
 def _gradients(model: Transformer, seed: int) -> dict[str, torch.Tensor]:

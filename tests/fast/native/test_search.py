@@ -214,9 +214,15 @@ BANNED = ((8,), (11,), (20, 6), (6,), (4, 9, 30), (13,))
 RULES = Rules(prefixes=PREFIXES, banned=BANNED, least_lengths=(5, 4, 4, 3, 2), no_repeat_ngram=2)
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("is_quantized", [False, True])
-@pytest.mark.parametrize("is_listed", [False, True])
+# Each shape with candidates and without, each in one of the two kinds of numbers
+@pytest.mark.parametrize(
+    ("shape", "is_quantized", "is_listed"),
+    [
+        pytest.param(shape, is_quantized, (number + is_quantized) % 2 == 1, id=f"{name}-{kind}")
+        for number, (name, shape) in enumerate(SHAPES.items())
+        for is_quantized, kind in enumerate(("floats", "integers"))
+    ],
+)
 def test_rules_are_obeyed_as_by_torch(kernels, shape, is_quantized, is_listed):
     model = make_model(vocab_size=90, **shape)
     if is_quantized:

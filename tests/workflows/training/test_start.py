@@ -204,10 +204,10 @@ def test_the_models_weights_are_not_read_again_when_a_run_resumes(
 
 
 AVERAGES = {
-    "last": {},
     "ema": {"training__average": "ema"},
     "muon": {"training__optimizer": "muon"},
 }
+"""Of each optimizer, and of each kind of average, one."""
 
 
 @pytest.mark.parametrize("changes", AVERAGES.values(), ids=AVERAGES)
