@@ -13,6 +13,7 @@ from tformer_cli.data.lines import (
     lines_of,
     open_bytes,
     read_lines,
+    shard_range,
     without_surrogates,
 )
 from tformer_cli.errors import DataError
@@ -21,6 +22,13 @@ from tformer_cli.errors import DataError
 def test_only_the_newline_ends_a_line_and_a_final_cr_goes():
     data = "a\u2028b\x0cc\x00d\r\ne\rf\n\nlast".encode()
     assert list(lines_of(io.BytesIO(data))) == ["a\u2028b\x0cc\x00d", "e\rf", "", "last"]
+
+
+@pytest.mark.parametrize("n_lines", [0, 1, 7, 10])
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_shards_are_all_lines_in_order(n_lines, count):
+    parts = [shard_range(n_lines, index, count) for index in range(count)]
+    assert [line for part in parts for line in part] == list(range(n_lines))
 
 
 def test_bytes_that_are_not_utf8_are_replaced_and_counted():

@@ -51,6 +51,9 @@ def test_jsonl_lists_no_hypotheses_unasked():
         ('{"text": "a"}', r'in.jsonl, line 2: has no text under "source"'),
         ('{"source": 3}', r'in.jsonl, line 2: has no text under "source"'),
         ("[" * 100_000, r"in.jsonl, line 2: is not JSON"),
+        ('{"source": "a", "t": [1e400]}', r"line 2: .* \(1e400 is not a finite number\); correct"),
+        ('{"source": "a", "t": NaN}', r"line 2: .* \(NaN is not a finite number\); correct"),
+        ('{"source": "a", "t": {"x": 1, "x": 2}}', r'line 2: .* has the key "x" twice\); correct'),
     ],
 )
 def test_a_line_that_is_no_record_is_named(line, message):

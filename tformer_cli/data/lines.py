@@ -141,6 +141,11 @@ def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[s
             stream.close()
 
 
+def shard_range(n_lines: int, index: int, count: int) -> range:
+    """The lines of part `index` of `count`: contiguous, so that the joined outputs are in order."""
+    return range(n_lines * index // count, n_lines * (index + 1) // count)
+
+
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
     """Says of a file that it cannot be read.

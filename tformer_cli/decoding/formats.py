@@ -24,11 +24,11 @@ what is usual differs from model to model.
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tformer_cli.data.fields import value_at
 from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
@@ -99,10 +99,8 @@ def format_lines(
     ]
 
 
-def read_records(
-    lines: Iterable[str], name: str, first_index: int = 0, field: str = "source"
-) -> Iterator[dict[str, Any]]:
-    """Reads JSONL input: an object a line with the text in one of its fields.
+def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Iterator[dict[str, Any]]:
+    """Reads JSONL input: an object a line with the text under "source".
 
     A blank line is a blank source, so that lines still correspond.
 
@@ -110,36 +108,57 @@ def read_records(
         lines: the lines.
         name: the file's name, for messages.
         first_index: number of the first of these lines in the file, from 0.
-        field: name of that field; dots descend.
 
     Raises:
         DataError: naming the line that is not such an object.
     """
     for number, line in enumerate(lines, first_index + 1):
-        if not line.strip():
-            yield {field: ""}
-            continue
-        try:
-            record = json.loads(line.removeprefix("\ufeff"))
-        except (ValueError, RecursionError) as error:
-            reason = str(error).splitlines()[0]
-            raise DataError(
-                f"{name}, line {number}: is not JSON ({reason}); write one object per line"
-            ) from None
-        if not isinstance(record, dict):
-            raise DataError(
-                f"{name}, line {number}: is not a JSON object; write one object per line"
-            )
-        if not _has_text(record, field):
-            raise DataError(f'{name}, line {number}: has no text under "{field}"; add that key')
+        where = f"{name}, line {number}"
+        record = read_record(line, where) if line.strip() else {"source": ""}
+        if not isinstance(record.get("source"), str):
+            raise DataError(f'{where}: has no text under "source"; add that key')
         yield record
 
 
-def _has_text(record: dict[str, Any], field: str) -> bool:
+def read_record(line: str, where: str) -> dict[str, Any]:
+    """Reads a line of JSONL, an object that can be written again with nothing lost.
+
+    Args:
+        line: the line.
+        where: file and line, for messages.
+
+    Raises:
+        DataError: if it is no such object.
+    """
     try:
-        return isinstance(value_at(record, field), str)
-    except KeyError:
-        return False
+        record = _DECODER.decode(line.removeprefix("\ufeff"))
+    except (json.JSONDecodeError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{where}: is not JSON ({reason}); write one object per line") from None
+    except ValueError as error:
+        raise DataError(f"{where}: cannot be kept as it is ({error}); correct the line") from None
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: is not a JSON object; write one object per line")
+    return record
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):  # it would be written as Infinity or NaN, which are not JSON
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f'an object has the key "{twice}" twice')
+    return record
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
 
 
 def _alignment_text(alignment: Alignment) -> str:

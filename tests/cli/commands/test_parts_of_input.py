@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.parts_of_input import parse_shard, shard_range
+from tformer_cli.cli.commands.parts_of_input import parse_shard
 from tformer_cli.errors import UsageError
 
 LINES = [f"A dog and {'a man ' * (i % 4)}sleeps." for i in range(10)]
@@ -22,13 +22,6 @@ def source(tmp_path):
     file = tmp_path / "in.txt"
     file.write_text("\n".join(LINES) + "\n")
     return file
-
-
-@pytest.mark.parametrize("n_lines", [0, 1, 7, 10])
-@pytest.mark.parametrize("count", [1, 3, 12])
-def test_shards_are_all_lines_in_order(n_lines, count):
-    parts = [shard_range(n_lines, index, count) for index in range(count)]
-    assert [line for part in parts for line in part] == list(range(n_lines))
 
 
 @pytest.mark.parametrize("text", ["", "3", "3/3", "-1/2", "1/0", "a/b"])

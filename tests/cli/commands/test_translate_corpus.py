@@ -50,6 +50,17 @@ def test_two_processes_write_what_translate_writes(model, text, expected, tmp_pa
     assert (again.exit_code, again.stdout, again.stderr) == (0, f"{output}\n", "")
 
 
+def test_parts_are_those_of_translate(model, text, expected, tmp_path):
+    for index in range(2):
+        output = tmp_path / f"out.{index}"
+        options = ("--shard", f"{index}/2", "--workers", 1, "--quiet", "--device", "cpu")
+        done = run(model, text, "-o", output, "--lines-per-shard", 30, *options)
+        assert done.exit_code == 0, done.stderr
+    parts = [joined(tmp_path / f"out.{index}") for index in range(2)]
+    assert [part.count(b"\n") for part in parts] == [50, 50]
+    assert b"".join(parts) == expected
+
+
 def children(process):
     return [
         int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
@@ -144,6 +155,8 @@ def test_errors_are_one_line(model, text, tmp_path):
         ((model, text, "-o", tmp_path / "out", "--beam-size", 2, "--n-best", 2), "--n-best"),
         ((model, text, "-o", tmp_path / "out", "--length-penalty", -1), "--length-penalty"),
         ((model, text, "-o", tmp_path / "out", "--target-field", ""), "--target-field"),
+        ((model, text, "-o", tmp_path / "out", "--score-field", "s"), "text have no fields"),
+        ((model, text, "-o", tmp_path / "out", "--shard", "2/2"), '"2/2" is not I/N'),
         ((model, text, "-o", "-"), "a directory cannot go to stdout"),
     ):
         done = run(*arguments, "--quiet", "--workers", 1)

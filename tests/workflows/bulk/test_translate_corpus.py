@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tformer_cli.data.lines import shard_range
 from tformer_cli.decoding.demands import Term
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.workflows.bulk.engines import Event
@@ -62,7 +63,7 @@ class InThisProcess:
 
 
 def run(model, sources, output, workers=None, *, lines_per_shard=4, bulk=None, **options):
-    given = {"kind", "fields", "split"} & options.keys()
+    given = {"kind", "fields", "split", "part"} & options.keys()
     corpus = GivenCorpus(
         sources=[str(one) for one in sources],
         lines_per_shard=lines_per_shard,
@@ -162,6 +163,11 @@ def test_an_interrupted_corpus_is_continued_and_ends_with_the_same_bytes(model, 
 
 
 def test_another_model_option_or_source_is_refused_by_name(model, language_copy, text, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"source": "A man"}\n')
+    run(model, [path], tmp_path / "records")
+    with pytest.raises(ArtifactError, match="a different score_field, target_field; remove"):
+        run(model, [path], tmp_path / "records", fields=Fields(translation="t", score="s"))
     run(model, [text], tmp_path / "out")
     before = files(tmp_path / "out")
     for what, again in {
@@ -172,9 +178,7 @@ def test_another_model_option_or_source_is_refused_by_name(model, language_copy,
         "glossary": lambda out: run(
             model, [text], out, bulk={"glossary": [Term("dog", "Hund", is_banned=False)]}
         ),
-        "score_field, target_field": lambda out: run(
-            model, [text], out, fields=Fields(translation="t", score="s")
-        ),
+        "shard": lambda out: run(model, [text], out, part=(0, 2)),
     }.items():
         with pytest.raises(ArtifactError, match=rf"was started with a different {what}; remove"):
             again(tmp_path / "out")
@@ -209,6 +213,15 @@ def test_records_keep_their_fields(model, expected, tmp_path):
         assert record.pop("text_fr") == translation
         assert record == given
     assert (found[-1]["text.en"], found[-1]["text_fr"]) == ("", "")  # of a blank line
+
+
+def test_a_null_of_records_has_the_translation_null(model, tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"t": {"en": null}, "required": ["dog"]}\n{"t": {"en": "A man"}}\n')
+    run(model, [path], tmp_path / "out", fields=Fields(source="t.en", score="s"))
+    null, other = map(json.loads, joined(tmp_path / "out").splitlines())
+    assert null == {"t": {"en": None}, "required": ["dog"], "translation": None, "s": None}
+    assert isinstance(other["translation"], str)
 
 
 def test_records_say_what_their_translations_must_hold(model, tmp_path):
@@ -300,7 +313,13 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     good = b'{"source": "a"}\n'
     assert refused("a.jsonl", good + b"{\n").startswith("a.jsonl, line 2: is not JSON")
     assert refused("b.jsonl", good + b'{"text": 1}') == (
-        'b.jsonl, line 2: has no text under "source"; add that key'
+        'b.jsonl, line 2: has no field "source", only text; choose another by --source-field'
+    )
+    assert refused("b.jsonl", good + b'{"source": 1}') == (
+        'b.jsonl, line 2: "source" is a number, not a string; correct the data'
+    )
+    assert "line 2: cannot be kept as it is (1e400" in refused(
+        "b.jsonl", good + b'{"source": "a", "x": 1e400}'
     )
     assert refused("c.jsonl", b'{"source": "a", "translation": "b"}') == (
         'c.jsonl, line 1: has a field "translation" already; choose another name with '
@@ -310,6 +329,11 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
     assert refused("e.tsv", b"a\tb\nc\n", fields=Fields(source="2")).startswith(
         "e.tsv, line 2: has 1 column, but column 2 is asked for"
     )
+    for ragged, found in ((b"c", "1 column"), (b"c\td\te", "3 columns")):
+        assert refused("e.tsv", b"a\tb\n" + ragged + b"\n") == (
+            f"e.tsv, line 2: has {found}, but the lines before it have 2; correct the line; "
+            "columns are split at tabs"
+        )
     assert refused("f.tsv", b"a\n", fields=Fields(source="x")) == (
         '--source-field: must be a column of TSV from 1, but is "x"'
     )
@@ -326,6 +350,24 @@ def test_bad_sources_are_refused_before_anything_is_written(model, text, tmp_pat
         run(model, [text, tmp_path / "e.tsv"], tmp_path / "out")
     with pytest.raises(UsageError, match="--beam-size"):
         run(model, [text], tmp_path / "out", beam_size=0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "told"),
+    [
+        ("text", {"source": "2"}, "--source-field: files of text have no fields; omit it"),
+        ("text", {"translation": "fr"}, "--target-field: files of text have no fields; omit it"),
+        ("text", {"score": "s"}, "--score-field: files of text have no fields; omit it"),
+        ("tsv", {"translation": "2"}, "--target-field: columns of TSV have no names, and"),
+        ("jsonl", {"translation": "a.fr"}, '--target-field: "a.fr" would lie in another field'),
+        ("parquet", {"translation": "a.fr"}, '--target-field: "a.fr" would lie in another field'),
+        ("dataset", {"score": "a.s"}, '--score-field: "a.s" would lie in another field'),
+    ],
+)
+def test_fields_without_effect_are_refused(model, text, tmp_path, kind, fields, told):
+    with pytest.raises(UsageError, match=f"^{told}"):
+        run(model, [text], tmp_path / "out", kind=kind, fields=Fields(**fields))
     assert not (tmp_path / "out").exists()
 
 
@@ -389,10 +431,69 @@ def test_a_preview_writes_nothing(model, text, tmp_path):
     assert files(tmp_path / "out") == before
 
 
-def test_no_lines_are_no_shards(model, tmp_path):
-    (tmp_path / "empty.txt").touch()
-    report = run(model, [tmp_path / "empty.txt"], tmp_path / "out")
-    assert (report.plan.rows, list(files(tmp_path / "out"))) == (0, ["manifest.json"])
+@pytest.mark.parametrize("name", ["empty.txt", "empty.tsv", "empty.jsonl"])
+def test_no_lines_are_an_empty_shard(model, tmp_path, name):
+    (tmp_path / name).touch()
+    report = run(model, [tmp_path / name], tmp_path / "out")
+    part = f"part-00000{Path(name).suffix}"
+    assert (report.plan.rows, sorted(files(tmp_path / "out"))) == (0, ["manifest.json", part])
+    assert joined(tmp_path / "out") == b""
+
+
+@pytest.mark.parametrize(("kind", "n_rows"), [("parquet", 0), ("parquet", 1), ("dataset", 1)])
+def test_a_table_or_part_without_rows_keeps_its_columns(model, tmp_path, kind, n_rows):
+    features = datasets.Features({"source": datasets.Value("string"), "n": datasets.Value("int8")})
+    rows = {"source": LINES[:n_rows], "n": [1] * n_rows}
+    datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "in.parquet")
+    fields = Fields(score="s")
+    run(model, [tmp_path / "in.parquet"], tmp_path / "out", kind=kind, fields=fields, part=(0, 2))
+    found = pq.read_table(tmp_path / "out" / "part-00000.parquet")
+    assert found.num_rows == 0
+    assert found.schema.names == ["source", "n", "translation", "s"]
+    assert datasets.Features.from_arrow_schema(found.schema) == {
+        **features, "translation": datasets.Value("string"), "s": datasets.Value("float64")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "gzip"])
+def test_parquet_stays_compressed_as_it_was(model, tmp_path, codec):
+    pq.write_table(pa.table({"source": LINES[:2]}), tmp_path / "in.parquet", compression=codec)
+    run(model, [tmp_path / "in.parquet"], tmp_path / "out")
+    expected, found = (
+        [group.column(place).compression for place in range(group.num_columns)]
+        for group in (
+            pq.read_metadata(path).row_group(0)
+            for path in (tmp_path / "in.parquet", tmp_path / "out" / "part-00000.parquet")
+        )
+    )
+    assert found == expected * 2
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 30])
+def test_joined_parts_are_the_whole(model, text, tmp_path, count):
+    packed = tmp_path / "packed.txt.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    options = {"sampling": True, "seed": 7}  # goes by the number of the line
+    run(model, [text, packed], tmp_path / "whole", **options)
+    parts = [tmp_path / f"out.{index}" for index in range(count)]
+    for index, part in enumerate(parts):
+        report = run(model, [text, packed], part, part=(index, count), **options)
+        manifest = json.loads((part / "manifest.json").read_text())
+        assert manifest["lines"] == report.plan.rows == len(shard_range(24, index, count))
+        assert manifest["origin"]["shard"] == f"{index}/{count}"
+    assert b"".join(map(joined, parts)) == joined(tmp_path / "whole")
+    with pytest.raises(ArtifactError, match="a different shard; remove"):
+        run(model, [text, packed], parts[0], part=(0, 99), **options)
+
+
+def test_parts_of_tables_are_rows(model, tmp_path):
+    table = pa.table({"source": LINES, "n": range(len(LINES))})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=3)
+    found = []
+    for index in range(3):
+        run(model, [tmp_path / "in.parquet"], tmp_path / f"{index}", part=(index, 3))
+        found += [pq.read_table(part) for part in sorted((tmp_path / f"{index}").glob("part-*"))]
+    assert pa.concat_tables(found).select(["source", "n"]).equals(table)
 
 
 def test_kinds_follow_from_names(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note
 from tformer_cli.cli.text_io import STANDARD_STREAM, check_not_compressed, results
-from tformer_cli.data.lines import read_lines
+from tformer_cli.data.lines import read_lines, shard_range
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -29,11 +29,6 @@ def parse_shard(text: str) -> tuple[int, int]:
     if match is None or int(match[1]) >= int(match[2]):
         raise UsageError(f'--shard: "{text}" is not I/N with I from 0 to N - 1; write 0/4')
     return int(match[1]), int(match[2])
-
-
-def shard_range(n_lines: int, index: int, count: int) -> range:
-    """The lines of a shard: contiguous, so that the joined outputs are in order."""
-    return range(n_lines * index // count, n_lines * (index + 1) // count)
 
 
 def chosen_lines(

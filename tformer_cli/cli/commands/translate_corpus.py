@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import typer
 
+from tformer_cli.cli.commands.parts_of_input import parse_shard
 from tformer_cli.cli.commands.translate_options import ConstraintOptions, EnsembleOptions
 from tformer_cli.cli.console import note, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
@@ -59,7 +60,11 @@ class CorpusOptions:
                metavar="COLUMN"),
     ] = ""  # fmt: skip
     target_field: Annotated[
-        str, option("Field or column that the translation gets.", metavar="FIELD")
+        str,
+        option(
+            "Field or column that the translation gets; in TSV it is added at the end.",
+            metavar="FIELD",
+        ),
     ] = "translation"
     score_field: Annotated[
         str,
@@ -90,12 +95,22 @@ class CorpusOptions:
             min=1,
         ),
     ] = 10240
+    shard: Annotated[
+        str | None,
+        option(
+            "Translate only part I of N of the lines, I from 0, into a DIR of its own. `cat` joins "
+            "the outputs.",
+            panel=LARGE_JOBS,
+            shown="all",
+            metavar="I/N",
+        ),
+    ] = None
 
     def given(self, sources: list[str]) -> "GivenCorpus":
         """The same for the workflow.
 
         Raises:
-            UsageError: if two columns have one name.
+            UsageError: if two columns have one name, or the part has another form.
         """
         from tformer_cli.workflows.bulk.plan import GivenCorpus
         from tformer_cli.workflows.bulk.shards import Fields
@@ -112,6 +127,7 @@ class CorpusOptions:
             dataset_config=self.dataset_config,
             split=self.split,
             lines_per_shard=self.lines_per_shard,
+            part=None if self.shard is None else parse_shard(self.shard),
         )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.data.corpora import corpus_file
-from tformer_cli.data.fields import value_at
+from tformer_cli.data.fields import missing_field, names_in, text_of, value_at
 from tformer_cli.data.lines import (
     BLOCK_BYTES,
     OPENERS,
@@ -26,7 +26,7 @@ from tformer_cli.data.lines import (
 )
 from tformer_cli.data.not_text import check_text
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, demands_of
-from tformer_cli.decoding.formats import TSV_ENDS, read_records
+from tformer_cli.decoding.formats import TSV_ENDS, read_record
 from tformer_cli.decoding.translator import Translation
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import written_aside
@@ -39,7 +39,8 @@ from tformer_cli.workflows.bulk.shards import CorpusKind, Fields, Source, Task, 
 class Row:
     """A line to translate."""
 
-    text: str
+    text: str | None
+    """None: a null of JSONL, which has no translation."""
     demands: Demands = NO_DEMANDS
     kept: Any = None
     """What the translation is added to: the line of TSV, the record of JSONL."""
@@ -128,7 +129,8 @@ def read_rows(task: Task, counts: LineCounts) -> Iterator[Row]:
     read_row = _row_reader(source.kind, task.fields, source.name)
     with readable(source.name), Path(source.path).open("rb") as stream:
         stream.seek(shard.start)
-        for number, line in enumerate(islice(stream, shard.rows), shard.first):
+        lines = islice(stream, shard.skipped, shard.skipped + shard.rows)
+        for number, line in enumerate(lines, shard.first):
             yield read_row(_decoded(line, number, counts), number)
 
 
@@ -140,9 +142,9 @@ def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields
     if kind == "tsv":
         cells = [row.kept, best.text.translate(TSV_ENDS)]
         return "\t".join(cells + [f"{best.score:.6f}"] * bool(fields.score))
-    ours: dict[str, Any] = {fields.translation: best.text}
+    ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}
     if fields.score:
-        ours[fields.score] = best.score
+        ours[fields.score] = None if row.text is None else best.score
     return json.dumps({**row.kept, **ours}, ensure_ascii=False)
 
 
@@ -159,26 +161,40 @@ def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, i
         return lambda line, number: _record(line, number, field, fields, name)
     if not (field.isascii() and field.isdigit() and int(field)):
         raise DataError(f'--source-field: must be a column of TSV from 1, but is "{field}"')
-    return lambda line, number: _cells(line, number, int(field), name)
+    column, n_columns = int(field), 0
+
+    def read_cells(line: str, number: int) -> Row:
+        nonlocal n_columns
+        cells = line.split("\t")
+        n_columns = n_columns or len(cells)
+        if len(cells) < column:
+            fault = f"column {field} is asked for"
+        elif len(cells) != n_columns:  # its translation would be in another column
+            fault = f"the lines before it have {n_columns}; correct the line"
+        else:
+            return Row(text=cells[column - 1], kept=line)
+        found = count_of(len(cells), "column")
+        raise DataError(
+            f"{name}, line {number + 1}: has {found}, but {fault}; columns are split at tabs"
+        )
+
+    return read_cells
 
 
 def _record(line: str, number: int, field: str, fields: Fields, name: str) -> Row:
-    (record,) = read_records([line], name, number, field)
+    where = f"{name}, line {number + 1}"
+    record = read_record(line, where) if line.strip() else {field: ""}
     for ours, option in ((fields.translation, "--target-field"), (fields.score, "--score-field")):
         if ours in record:
             raise DataError(
-                f'{name}, line {number + 1}: has a field "{ours}" already; choose another name '
-                f"with {option}"
+                f'{where}: has a field "{ours}" already; choose another name with {option}'
             )
     demands = demands_of(record, f"{name}:{number + 1}")
-    return Row(text=str(value_at(record, field)), demands=demands, kept=record)
-
-
-def _cells(line: str, number: int, column: int, name: str) -> Row:
-    cells = line.split("\t")
-    if len(cells) < column:
-        raise DataError(
-            f"{name}, line {number + 1}: has {count_of(len(cells), 'column')}, but column {column} "
-            "is asked for; columns are split at tabs"
-        )
-    return Row(text=cells[column - 1], kept=line)
+    try:
+        is_null = value_at(record, field) is None
+    except KeyError:
+        advice = "choose another by --source-field"
+        raise missing_field(field, list(names_in(record)), where, advice) from None
+    if is_null:
+        return Row(text=None, kept=record)
+    return Row(text=text_of(record, field, where), demands=demands, kept=record)

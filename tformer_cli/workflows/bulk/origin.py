@@ -50,6 +50,8 @@ def origin_of(
             origin[name] = hash_tree(path, "*") if path.is_dir() else hash_file(path)
     if options.get("ensemble"):
         origin["ensemble"] = " ".join(_hash_model(Path(one), "") for one in options["ensemble"])
+    if given.part is not None:
+        origin["shard"] = "{}/{}".format(*given.part)
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
     return {
         **origin,

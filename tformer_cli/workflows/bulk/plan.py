@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.config import CorpusConfig
+from tformer_cli.data.lines import shard_range
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.bulk.line_files import scan_lines
 from tformer_cli.workflows.bulk.shards import (
@@ -22,7 +23,7 @@ from tformer_cli.workflows.bulk.shards import (
 from tformer_cli.workflows.quality.given import JSONL, TSV, ending_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 READ_AS_DATASETS = (".csv", ".arrow")
 """Endings of files that only `datasets` reads."""
@@ -41,6 +42,8 @@ class GivenCorpus:
     split: str = "train"
     """Configuration and split of datasets."""
     lines_per_shard: int = SHARD_LINES
+    part: tuple[int, int] | None = None
+    """Part, from 0, of how many parts of all rows; None: the whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,53 +55,67 @@ class CorpusPlan:
 
     @property
     def rows(self) -> int:
-        """Rows of all sources."""
-        return sum(source.rows for source in self.sources)
+        """Rows that are translated."""
+        return sum(shard.rows for shard in self.shards)
 
 
 def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None) -> CorpusPlan:
     """Reads sources once and divides them into shards, none of which has rows of two sources.
 
+    Without rows there is one empty shard, so that there is a file, and tables keep their columns.
+
     Raises:
         UsageError: if they are of several kinds.
         DataError: if one cannot be read.
     """
-    kinds = {given.kind or kind_of(name) for name in given.sources}
-    if len(kinds) > 1:
-        raise UsageError(
-            f"SOURCE…: are of different kinds ({', '.join(sorted(kinds))}); translate each kind "
-            "into a directory of its own"
-        )
-    (kind,) = kinds
+    kind = _kind(given)
     sources: list[Source] = []
-    rows: list[tuple[int, int, int, int]] = []
+    starts: list[list[int]] = []
     tell = scanned or (lambda _: None)
-    for number, name in enumerate(given.sources):
+    for name in given.sources:
         before = sum(source.rows for source in sources)
-        source, starts = _scan(name, kind, given, partial(_add, tell, before))
+        source, found = _scan(name, kind, given, partial(_add, tell, before))
         sources.append(source)
-        for place, first in enumerate(range(0, source.rows, given.lines_per_shard)):
-            n_rows = min(given.lines_per_shard, source.rows - first)
-            rows.append((number, first, n_rows, starts[place] if starts else 0))
-    digits = max(5, len(str(len(rows) - 1)))
-    shards = [
-        Shard(
-            file=f"part-{number:0{digits}d}.{ENDINGS[kind]}",
-            source=source_number,
-            first=first,
-            rows=n_rows,
-            start=start,
-        )
-        for number, (source_number, first, n_rows, start) in enumerate(rows)
+        starts.append(found)
+    n_rows = sum(source.rows for source in sources)
+    chosen = shard_range(n_rows, *(given.part or (0, 1)))
+    shards = list(_shards(sources, starts, chosen, given.lines_per_shard))
+    shards = shards or [Shard(file="", source=0, first=0, rows=0)]
+    digits = max(5, len(str(len(shards) - 1)))
+    named = [
+        replace(shard, file=f"part-{number:0{digits}d}.{ENDINGS[kind]}")
+        for number, shard in enumerate(shards)
     ]
-    return CorpusPlan(sources=sources, shards=shards)
+    return CorpusPlan(sources=sources, shards=named)
+
+
+def _shards(
+    sources: Sequence[Source], starts: Sequence[Sequence[int]], chosen: range, n_lines: int
+) -> Iterator[Shard]:
+    """Yields the shards of the chosen rows, without names; `chosen` counts over all sources."""
+    before = 0
+    for number, source in enumerate(sources):
+        for place, first in enumerate(range(0, source.rows, n_lines)):
+            begin = max(first, chosen.start - before)
+            end = min(first + n_lines, source.rows, chosen.stop - before)
+            if begin < end:
+                start = starts[number][place] if starts[number] else 0
+                yield Shard(
+                    file="",
+                    source=number,
+                    first=begin,
+                    rows=end - begin,
+                    start=start,
+                    skipped=begin - first,
+                )
+        before += source.rows
 
 
 def check_sources(given: GivenCorpus, output: Path) -> None:
     """Checks that sources can be read twice, and will not change while shards are written.
 
     Raises:
-        UsageError: if not.
+        UsageError: if not, or if an option of fields would have no effect.
     """
     places = {place.resolve() for place in (output, *output.absolute().parents)}
     for name in given.sources:
@@ -106,6 +123,41 @@ def check_sources(given: GivenCorpus, output: Path) -> None:
             raise UsageError("SOURCE…: stdin cannot be read twice; use `tformer translate` for it")
         if Path(name).is_dir() and Path(name).resolve() in places:
             raise UsageError(f"--output: {output} lies in {name}, which is read; name another")
+    _check_fields(_kind(given), given.fields)
+
+
+def _check_fields(kind: CorpusKind, fields: Fields) -> None:
+    default = Fields()
+    given = {
+        "--source-field": fields.source,
+        "--target-field": fields.translation if fields.translation != default.translation else "",
+        "--score-field": fields.score,
+    }
+    for option, name in given.items():
+        if name and kind == "text":
+            raise UsageError(f"{option}: files of text have no fields; omit it")
+        if name and kind == "tsv" and option == "--target-field":
+            raise UsageError(
+                f"{option}: columns of TSV have no names, and the translation is added at their "
+                "end; omit it"
+            )
+        if "." in name and kind != "tsv" and option != "--source-field":
+            raise UsageError(
+                f'{option}: "{name}" would lie in another field, where no translation is put; '
+                "choose a name without dots"
+            )
+
+
+def _kind(given: GivenCorpus) -> CorpusKind:
+    """The kind of all sources."""
+    kinds = {given.kind or kind_of(name) for name in given.sources}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"SOURCE…: are of different kinds ({', '.join(sorted(kinds))}); translate each kind "
+            "into a directory of its own"
+        )
+    (kind,) = kinds
+    return kind
 
 
 def kind_of(name: str) -> CorpusKind:

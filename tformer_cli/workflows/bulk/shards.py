@@ -95,7 +95,8 @@ class Shard:
     """Number of the first row in the source, from 0."""
     rows: int
     start: int = 0
-    """Byte at which they begin, in a file of lines."""
+    """Byte in a file of lines at which they begin, behind `skipped` lines more."""
+    skipped: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,10 +102,15 @@ def read_tables(task: Task) -> Iterator[pa.Table]:
     shard, source = task.shard, task.source
     if source.kind == "dataset":
         dataset = _opened(source).select(range(shard.first, shard.first + shard.rows))
+        if not shard.rows:
+            yield dataset.features.arrow_schema.empty_table()
         yield from dataset.with_format("arrow").iter(batch_size=BUFFER_LINES)
         return
     path = Path(source.path)
     with _parquet(path, source.name) as file:
+        if not shard.rows:
+            yield file.schema_arrow.empty_table()
+            return
         left, skipped = shard.rows, shard.first
         groups: list[int] = []
         for number in range(file.num_row_groups):
@@ -155,9 +160,15 @@ def with_translations(
     return added.replace_schema_metadata(metadata)
 
 
-def write_tables(path: Path, tables: Sequence[pa.Table]) -> None:
-    """Writes tables of one schema into one Parquet file."""
-    pq.write_table(pa.concat_tables(tables), path)
+def write_tables(path: Path, tables: Sequence[pa.Table], source: Source) -> None:
+    """Writes tables of one schema into one Parquet file, compressed as the source is."""
+    codec = "SNAPPY"
+    if source.kind == "parquet":
+        with _parquet(Path(source.path), source.name) as file:
+            if file.metadata.num_row_groups:
+                codec = file.metadata.row_group(0).column(0).compression
+    codec = "NONE" if codec == "UNCOMPRESSED" else codec
+    pq.write_table(pa.concat_tables(tables), path, compression=codec)
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
     first = task.shard.first
     with path.open("wb") as file:
         while buffer := list(islice(rows, BUFFER_LINES)):
-            texts, demands = [row.text for row in buffer], [row.demands for row in buffer]
+            texts, demands = [row.text or "" for row in buffer], [row.demands for row in buffer]
             translated = buffers.translate(texts, first, demands)
             for row, translation in zip(buffer, translated, strict=True):
                 line = without_surrogates(written(row, translation, kind, task.fields))
@@ -219,4 +219,4 @@ def _translate_tables(task: Task, path: Path, buffers: _Buffers) -> None:
         scores = [None if one is None else one.score for one in best]
         done.append(tables.with_translations(table, translations, scores, task.fields))
         first += len(texts)
-    tables.write_tables(path, done)
+    tables.write_tables(path, done, task.source)
