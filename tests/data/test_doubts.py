@@ -95,6 +95,14 @@ def test_swapped_sides_are_noticed(tmp_path):
     assert of(tmp_path, f"{FRENCH}\t{ENGLISH}\n" * 10, source_language="", target_language="") == []
 
 
+def test_a_side_in_another_language_is_noticed(tmp_path):
+    (doubt,) = of(tmp_path, GOOD * 50, target_language="de")
+    assert doubt == (
+        "a.tsv: another language in 100% of the first 50 pairs (language); "
+        "`tformer data check` shows them"
+    )
+
+
 def test_aligned_files_and_jsonl_are_looked_into_too(tmp_path):
     (tmp_path / "a.en").write_text(f"{FRENCH}\n" * 10, encoding="utf-8")
     (tmp_path / "a.fr").write_text(f"{ENGLISH}\n" * 10, encoding="utf-8")

@@ -1,7 +1,7 @@
 """Every kind of corpus as a stream of sentence pairs; texts are pairs with a blank source."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, zip_longest
@@ -26,6 +26,9 @@ class SentencePair(NamedTuple):
     target: str
 
 
+BLANK = SentencePair("", "")
+
+
 class CorpusRecord(NamedTuple):
     """One aligned example with its place."""
 
@@ -34,6 +37,8 @@ class CorpusRecord(NamedTuple):
     pair: SentencePair
     lines: tuple[str, ...] = ()
     """The line in each text file of the corpus; none of datasets and the like."""
+    fault: str = ""
+    """Why the line of a table is no example, with its place; both sides are then blank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,29 +90,51 @@ def read_corpus(
 
 
 def read_records(
-    config: CorpusConfig, directory: str = "", counts: LineCounts | None = None
+    config: CorpusConfig,
+    directory: str = "",
+    counts: LineCounts | None = None,
+    *,
+    whole_rows: bool = False,
+    with_faults: bool = False,
 ) -> Iterator[CorpusRecord]:
-    """Yields the pairs of a corpus with their lines; see `read_corpus`."""
-    counts = counts if counts is not None else LineCounts()
-    records = format_of(config).read(config, directory, counts)
-    return map(partial(_text_alone, config.text_field), records) if config.text_field else records
+    """Yields the pairs of a corpus with their lines; see `read_corpus`.
 
-
-def read_rows(config: CorpusConfig, directory: str = "") -> Iterator[CorpusRecord]:
-    """Yields the pairs of a dataset, each with its whole row as a line of JSON.
+    Args:
+        config: which corpus.
+        directory: where relative paths start.
+        counts: counts the lines.
+        whole_rows: whether pairs of a dataset have their rows as lines of JSON.
+        with_faults: whether lines of tables that are no examples are given, too, not an error.
 
     Raises:
-        DataError: as `read_corpus`, or if a column has values that JSON does not know.
+        DataError: as `read_corpus`, or if a column of whole rows has values that JSON does not
+            know.
     """
-    from tformer_cli.data import hub
-
-    dataset = hub.open_dataset(config, directory)
-    rows = hub.read_rows(dataset, field_names(config), config.dataset)
-    records = (
-        CorpusRecord(number, SentencePair(*sides), (line,))
-        for number, (sides, line) in enumerate(rows, start=1)
-    )
+    counts = counts if counts is not None else LineCounts()
+    if config.dataset and whole_rows:
+        records = _of_dataset(config, directory, whole=True)
+    else:
+        records = format_of(config).read(config, directory, counts)
+    if not with_faults:
+        records = map(_without_fault, records)
     return map(partial(_text_alone, config.text_field), records) if config.text_field else records
+
+
+def _without_fault(record: CorpusRecord) -> CorpusRecord:
+    if record.fault:
+        raise DataError(record.fault)
+    return record
+
+
+def _of_object(
+    number: int, record: object, fields: tuple[str, str], where: str, lines: tuple[str, ...]
+) -> CorpusRecord:
+    """The example in a record that `where` names."""
+    try:
+        sides = sides_of(record, fields, where)
+    except DataError as error:
+        return CorpusRecord(number, BLANK, lines, str(error))
+    return CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), lines)
 
 
 def _text_alone(field: str, record: CorpusRecord) -> CorpusRecord:
@@ -141,6 +168,8 @@ def corpus_file(name: str, directory: str) -> Path:
         DataError: if it is missing or not an ordinary file: corpora are read several times.
     """
     path = Path(directory) / Path(name).expanduser()
+    if name == "-" and not path.exists():
+        raise DataError("-: corpora are read more than once, which stdin cannot be; name a file")
     if path.is_dir():
         raise DataError(f"{path}: is a directory; name a file")
     if not path.exists():
@@ -193,11 +222,13 @@ def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[Corp
     for number, line in enumerate(read_lines(path, counts), start=1):
         cells = line.split("\t")
         if len(cells) < max(source, target):
-            raise DataError(
+            fault = (
                 f"{path}, line {number}: has {count_of(len(cells), 'column')}, but column "
                 f"{max(source, target)} is asked for; columns are split at tabs"
                 + (f', so give a CSV file as {{ dataset = "{config.tsv}" }}' if "," in line else "")
             )
+            yield CorpusRecord(number, BLANK, (line,), fault)
+            continue
         pair = SentencePair(cells[source - 1], cells[target - 1])
         yield CorpusRecord(number, pair, (line,))
 
@@ -223,11 +254,13 @@ def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[C
         try:
             record = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: is not JSON ({error}); write one object per line") from None
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: is not a JSON object; write one object per line")
-        sides = sides_of(record, fields, where)
-        yield CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), (line,))
+            fault = f"{where}: is not JSON ({error}); write one object per line"
+        else:
+            if isinstance(record, dict):
+                yield _of_object(number, record, fields, where, (line,))
+                continue
+            fault = f"{where}: is not a JSON object; write one object per line"
+        yield CorpusRecord(number, BLANK, (line,), fault)
 
 
 def _built_in(
@@ -300,13 +333,21 @@ def _dataset(
     directory: str,
     counts: LineCounts,  # noqa: ARG001 - its builders read text
 ) -> Iterator[CorpusRecord]:
-    # Importing `datasets` takes a second that other corpora need not spend.
-    from tformer_cli.data.hub import open_dataset, read_fields
+    return _of_dataset(config, directory)
 
-    dataset = open_dataset(config, directory)
-    fields: Iterable[tuple[str, str]] = read_fields(dataset, field_names(config), config.dataset)
-    for number, pair in enumerate(fields, start=1):
-        yield CorpusRecord(number, SentencePair(*pair))
+
+def _of_dataset(
+    config: CorpusConfig, directory: str, *, whole: bool = False
+) -> Iterator[CorpusRecord]:
+    # Importing `datasets` takes a second that other corpora need not spend.
+    from tformer_cli.data import hub
+
+    dataset, fields = hub.open_dataset(config, directory), field_names(config)
+    rows = hub.read_rows(dataset, fields, config.dataset, whole=whole)
+    for number, row in enumerate(rows, start=1):
+        where = f"{config.dataset}, row {number}"
+        lines = (hub.json_line(row, where),) if whole else ()
+        yield _of_object(number, row, fields, where, lines)
 
 
 def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus, text_files
+from tformer_cli.data.corpora import SentencePair, corpus_name, read_records, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of
 from tformer_cli.data.quality.content import is_same_text
@@ -16,7 +16,7 @@ MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
 MANY = 0.1
 """Share of the pairs in which a check must find something to be worth a doubt."""
-OF_LANGUAGES = {"identical", "copied", "swapped", "script", "language"}
+OF_SIDES = {"identical", "copied", "swapped", "script"}
 """Checks of pairs whose doubts here are about a corpus as a whole."""
 FEWEST_PAIRS = 8
 """Pairs that a corpus must have for shares of them to mean something."""
@@ -54,7 +54,8 @@ def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
     Raises:
         DataError: if it cannot be read.
     """
-    pairs = list(islice(read_corpus(corpus, data.directory), MOST_PAIRS))
+    records = islice(read_records(corpus, data.directory, with_faults=True), MOST_PAIRS)
+    pairs = [record.pair for record in records if not record.fault]
     for doubt in _of_pairs(pairs, corpus, data):
         yield f"{corpus_name(corpus)}: {doubt}"
 
@@ -103,8 +104,13 @@ def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Itera
     if len(pairs) < FEWEST_PAIRS:
         return
     facts = estimate_facts(pairs, languages, Limits())
-    wanted = DROPPING - OF_LANGUAGES
-    found = Counter(name for pair in pairs for name, _ in findings_of(pair, facts, wanted))
+    wanted = DROPPING - OF_SIDES
+    of_copies = wanted - {"language"}  # one of their sides is in the other's
+    found = Counter(
+        name
+        for pair in pairs
+        for name, _ in findings_of(pair, facts, of_copies if is_same_text(*pair) else wanted)
+    )
     for name, n_pairs in found.items():
         if n_pairs > MANY * len(pairs):
             yield (

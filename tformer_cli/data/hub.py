@@ -5,16 +5,19 @@ The only module that imports `datasets` for reading.
 
 import base64
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import date, time
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.fields import missing_field, sides_of
+from tformer_cli.data.fields import missing_field
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import DataError
 
@@ -84,43 +87,16 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
         ) from None
 
 
-def read_fields(
-    dataset: datasets.Dataset, fields: tuple[str, str], name: str
-) -> Iterator[tuple[str, str]]:
-    """Yields two string fields of every row.
+def read_rows(
+    dataset: datasets.Dataset, fields: tuple[str, str], name: str, *, whole: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows, with the columns of two fields or `whole`.
 
     Raises:
-        DataError: if a field is missing (listing those there are), or not a string.
+        DataError: if there is no column of a field; it lists those there are.
     """
     columns = {_column_of(field, dataset, name) for field in fields}
-    return (sides for sides, _ in _rows(dataset.select_columns(sorted(columns)), fields, name))
-
-
-def read_rows(
-    dataset: datasets.Dataset, fields: tuple[str, str], name: str
-) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yields two string fields of every row, and the whole row as a line of JSON.
-
-    Raises:
-        DataError: as `read_fields`, or if a column has values that JSON does not know.
-    """
-    for field in fields:
-        _column_of(field, dataset, name)
-    for number, (sides, record) in enumerate(_rows(dataset, fields, name), start=1):
-        try:
-            line = json.dumps(record, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise DataError(
-                f"{name}, row {number}: cannot be written as JSON ({error}); remove the column, or "
-                "write its values as text"
-            ) from None
-        yield sides, without_surrogates(line)
-
-
-def _rows(
-    rows: datasets.Dataset, fields: tuple[str, str], name: str
-) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """Yields two string fields of every row, and all of its columns."""
+    rows = dataset if whole else dataset.select_columns(sorted(columns))
     readers = {}
     for column, feature in rows.features.items():
         if isinstance(feature, datasets.Image):  # its file, which is decoded later
@@ -128,14 +104,45 @@ def _rows(
             readers[column] = _image_name
         elif isinstance(feature, datasets.ClassLabel):
             readers[column] = partial(_label_name, feature.names)
-    number = 0
     for batch in rows.iter(batch_size=BATCH_ROWS):
         for values in zip(*batch.values(), strict=True):
-            number += 1
             record = dict(zip(batch, values, strict=True))
-            record.update({name: read(record[name]) for name, read in readers.items()})
-            source, target = sides_of(record, fields, f"{name}, row {number}")
-            yield (without_surrogates(source), without_surrogates(target)), record
+            record.update({column: read(record[column]) for column, read in readers.items()})
+            yield record
+
+
+def json_line(record: dict[str, Any], where: str) -> str:
+    """Writes a row as JSON: dates by ISO 8601, decimal numbers as text, NaN as null.
+
+    Raises:
+        DataError: if a column has other values that JSON does not know; `where` names the row.
+    """
+    try:
+        line = json.dumps(_without_nan(record), ensure_ascii=False, default=_as_text)
+    except TypeError as error:
+        raise DataError(
+            f"{where}: cannot be written as JSON ({error}); remove the column, or write its values "
+            "as text"
+        ) from None
+    return without_surrogates(line)
+
+
+def _without_nan(value: Any) -> Any:  # noqa: ANN401 - whatever a row holds
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_without_nan(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _without_nan(one) for name, one in value.items()}
+    return value
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no kind of JSON")
 
 
 def _image_name(value: dict[str, Any] | None) -> str | None:

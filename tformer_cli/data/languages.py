@@ -6,6 +6,7 @@ Nothing is learned, and no guess is made where that does not suffice.
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 
@@ -121,6 +122,31 @@ def telling_words(language: str, other: str) -> frozenset[str]:
     return _words(language) - _words(other)
 
 
+def words_of_another(
+    words: Sequence[str], own: str, excused: frozenset[str] = frozenset()
+) -> tuple[str, int, int]:
+    """Counts the commonest words of another language than a text's own.
+
+    Args:
+        words: of the text.
+        own: code of the language that it should be in.
+        excused: words that are no sign of another language, but of its own.
+
+    Returns:
+        The language with most such words, "" if there are none; how many different ones of it the
+        text has; and how many words that only its own language has.
+    """
+    codes = {word: _LANGUAGES_OF[word] for word in set(words) if word in _LANGUAGES_OF}
+    theirs = {word: some for word, some in codes.items() if own not in some}
+    others = Counter(code for word in theirs.keys() - excused for code in theirs[word])
+    other, n_words = max(others.items(), key=lambda one: one[1], default=("", 0))
+    ours = telling_words(own, other)
+    n_own = sum(
+        word in ours or (word in excused and other not in codes.get(word, ())) for word in words
+    )
+    return other, n_words, n_own
+
+
 @lru_cache(maxsize=16)  # several checks ask for them
 def words_of(line: str) -> tuple[str, ...]:
     """The words of a line in lower case, without anything but letters."""
@@ -135,3 +161,15 @@ def script_of(letter: str) -> str:
 
 def _words(language: str) -> frozenset[str]:
     return frozenset(FUNCTION_WORDS.get(language, "").split())
+
+
+def _languages_of_words() -> dict[str, Sequence[str]]:
+    table: dict[str, list[str]] = {}
+    for code, words in FUNCTION_WORDS.items():
+        for word in dict.fromkeys(words.split()):
+            table.setdefault(word, []).append(code)
+    return {word: tuple(codes) for word, codes in table.items()}
+
+
+_LANGUAGES_OF = _languages_of_words()
+"""Languages that have each word among their commonest."""

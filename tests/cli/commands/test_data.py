@@ -1,5 +1,6 @@
 import gzip
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -72,7 +73,9 @@ def test_check_counts_shows_and_names_the_command_that_mends(noisy, tmp_path):
             "why": "as line 1",
         }
     ]
-    assert report["commands"] == ["tformer data clean a.en a.fr -o cleaned"]
+    assert report["commands"] == [
+        "tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned"
+    ]
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.en", "a.fr"]
 
 
@@ -84,7 +87,10 @@ def test_check_shows_a_table_that_no_line_can_spoil(noisy, tmp_path):
     assert "  line 12: source has <p>" in lines
     assert any("<U+0007>" in line for line in lines)
     assert "\x07" not in result.stdout
-    assert lines[-2:] == ["to mend it", "  tformer data clean a.en a.fr -o cleaned"]
+    assert lines[-2:] == [
+        "to mend it",
+        "  tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned",
+    ]
 
 
 class Page(HTMLParser):
@@ -232,6 +238,75 @@ def test_split_shares_no_sentence_and_loses_none(tmp_path, monkeypatch):
     assert (tmp_path / "out/test.en").read_bytes() != first["test.en"]
 
 
+def with_variants(n_pairs):
+    """Pairs of made-up words, and after them each with another word at the end."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abdeilmnorstu", k=6)) for _ in range(500)]
+    pairs = [tuple(" ".join(rng.choices(words, k=7)) for _ in range(2)) for _ in range(n_pairs)]
+    return pairs + [(f"{source} today", f"{target} ici") for source, target in pairs]
+
+
+def test_split_keeps_what_is_nearly_the_same_together_where_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = with_variants(500)
+    write("a.en", [source for source, _ in pairs])
+    write("a.fr", [target for _, target in pairs])
+    n_apart = {}
+    for near in ([], ["--near"]):
+        result = run("split", "a.en", "a.fr", "-o", "out", "--valid", 0, "--test", 200, *near)
+        assert result.exit_code == 0, result.stderr
+        train, test = (read(tmp_path / f"out/{name}.en") for name in ("train", "test"))
+        assert sorted(train + test) == sorted(read(tmp_path / "a.en"))
+        n_apart[bool(near)] = len(
+            {one.removesuffix(" today") for one in test}
+            & {one.removesuffix(" today") for one in train}
+        )
+    assert n_apart == {False: n_apart[False], True: 0}
+    assert n_apart[False] > 100
+    options = ["--near", "--held-out", "out/test.en", "--held-out", "out/test.fr"]
+    result = run("check", "out/train.en", "out/train.fr", *options, "--format", "json", "-q")
+    found = {one["check"]: one["pairs"] for one in json.loads(result.stdout)["checks"]}
+    assert found["held-out"] == 0
+
+
+def test_texts_that_are_nearly_the_same_stay_together(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("a.txt", [source for source, _ in with_variants(200)])
+    result = run("split", "a.txt", "-o", "out", "--valid", 0, "--test", 200, "--near")
+    assert result.exit_code == 0, result.stderr
+    train, test = (read(tmp_path / f"out/{name}.txt") for name in ("train", "test"))
+    assert {f"{one} today" for one in train}.isdisjoint(test)
+    assert {f"{one} today" for one in test}.isdisjoint(train)
+    refused = run("split", "a.txt", "-o", "new", "--valid", 0, "--test", 99, "--near")
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith("; hold out fewer, or omit --near\n")
+
+
+def test_what_is_nearly_the_same_as_held_out_is_found_where_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = with_variants(3)
+    write("a.tsv", [f"{source}\t{target}" for source, target in [*pairs[3:], ("cat", "chat")]])
+    write("test.txt", [pairs[0][1], "", "another sentence", pairs[2][0], pairs[2][0]])
+    command = ["a.tsv", "--held-out", "test.txt", "-o", "out", "-q"]
+    assert run("dedupe", *command).exit_code == 0
+    assert len(read(tmp_path / "out/a.tsv")) == 4
+    for name in ("dedupe", "clean"):
+        assert run(name, *command, "--near").exit_code == 0
+        dropped = map(json.loads, read(tmp_path / "out/dropped.jsonl"))
+        reasons = {one["line"]: one["checks"]["held-out"] for one in dropped}
+        assert reasons.keys() == {1, 3}
+        assert re.fullmatch(r"target is [89]\d% like a held-out sentence", reasons[1])
+        assert re.fullmatch(r"source is [89]\d% like a held-out sentence", reasons[3])
+    (tmp_path / "mine.toml").write_text(
+        '[data]\ntrain = [{ tsv = "a.tsv" }]\nvalid = [{ tsv = "valid.tsv" }]\n'
+        "[training]\nmax_steps = 1\n"
+    )
+    write("valid.tsv", [f"{pairs[1][0]}\tother"])
+    result = run("check", "mine.toml", "--near", "--only", "held-out", "--format", "json", "-q")
+    (found, _) = json.loads(result.stdout)["checks"]
+    assert [one["line"] for one in found["examples"]] == [2]
+
+
 def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
     write("b.tsv", [f"{noisy[2][0]}\t{noisy[2][1]}", "The end.\tLa fin."])
     write("valid.tsv", [f"{noisy[20][0]}\tAutre chose"])
@@ -252,9 +327,14 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         ("b.tsv", 1, "as line 3 of corpus 1"),
     ]
     assert report["commands"] == [
-        "tformer data clean a.en a.fr -o cleaned-1",
-        "tformer data clean b.tsv -o cleaned-2",
+        "tformer data dedupe a.en a.fr --held-out valid.tsv -o cleaned-1",
+        "tformer data dedupe b.tsv --held-out valid.tsv -o cleaned-2",
     ]
+    report = json.loads(run("check", "mine.toml", "--format", "json").stdout)
+    assert report["commands"][1] == (
+        "tformer data clean b.tsv --held-out valid.tsv --source-language en --target-language fr "
+        "-o cleaned-2"
+    )
     (tmp_path / "built-in.toml").write_text(
         '[data]\ntrain = [{ built_in = "train", pairs = 50 }]\n[training]\nmax_steps = 1\n'
     )
@@ -482,10 +562,11 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     report, found = checked(*given)
     assert found == OF_REVIEWS
     assert (report["kind"], report["languages"], report["dropped"]) == ("labeled", ["en", ""], 5)
-    assert report["checks"][0]["examples"][0] == {
+    assert report["checks"][1]["examples"][0] == {
         "corpus": "r.tsv", "line": 4, "text": "", "label": "good", "why": "text blank"
     }  # fmt: skip
-    assert report["commands"] == ["tformer data clean r.tsv --label-field 2 -o cleaned"]
+    rest = "--label-field 2 --held-out held.tsv --source-language en"
+    assert report["commands"] == [f"tformer data clean r.tsv {rest} -o cleaned"]
     assert run("clean", *given, "-o", "c").exit_code == 0
     assert read(tmp_path / "c/r.tsv") == [REVIEWS[0], REVIEWS[2]]
     dropped = [json.loads(line) for line in read(tmp_path / "c/dropped.jsonl")]
@@ -517,7 +598,8 @@ def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     fields = ["t.jsonl", "--text-field", "text", "--source-language", "en"]
     report, found = checked(*fields, "--held-out", "held.txt")
     assert found == expected
-    assert report["commands"] == ["tformer data clean t.jsonl --text-field text -o cleaned"]
+    rest = "--text-field text --held-out held.txt --source-language en -o cleaned"
+    assert report["commands"] == [f"tformer data clean t.jsonl {rest}"]
     assert run("dedupe", "t.en", "-o", "d").exit_code == 0
     assert read(tmp_path / "d/t.en") == [texts[n] for n in (0, 3, 4, 5, 6)]
     assert run("split", "t.en", "-o", "s", "--valid", 1, "--test", 1).exit_code == 0
@@ -558,6 +640,8 @@ def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
     assert told.stderr == (
         "a.tsv: column 1 is the source and column 2 the target; --source-field and --target-field "
         "name others, --text-field and --label-field those of labeled texts\n"
+        "language: not checked of the source and target; give --source-language and "
+        "--target-language\n"
     )
     labeled = ["--label-field", "1", "--text-field", "2"]
     for options, meaning in (([], "a side"), (labeled, "a text or label")):
@@ -587,7 +671,8 @@ def test_what_is_kept_of_a_table_of_a_dataset_is_its_rows(noisy, tmp_path, endin
     fields = ["--source-field", "en", "--target-field", "fr"]
     report = json.loads(run("check", f"t.{ending}", *fields, "--only", CHECKS).stdout)
     assert (report["pairs"], report["dropped"]) == (N, 4)
-    assert report["commands"] == [f"tformer data clean t.{ending} {' '.join(fields)} -o cleaned"]
+    rest = f"{' '.join(fields)} --only empty,invisible,markup,duplicate -o cleaned"
+    assert report["commands"] == [f"tformer data clean t.{ending} {rest}"]
     assert run("clean", f"t.{ending}", *fields, "--only", CHECKS, "-o", "out").exit_code == 0
     kept = [json.loads(line) for line in read(tmp_path / "out/t.jsonl")]
     assert kept == [dict(zip(rows, row, strict=True)) for row in whole_rows(rows)]
@@ -640,5 +725,123 @@ def test_a_column_that_json_does_not_know_is_named(tmp_path, monkeypatch):
     assert run("check", "t.parquet").exit_code == 0
     done = run("clean", "t.parquet", "-o", "out")
     assert done.exit_code == 2
-    assert "t.parquet, row 1: cannot be written as JSON (Object of type bytes" in done.stderr
+    assert "t.parquet, row 1: cannot be written as JSON (bytes is no kind of JSON" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_command_that_mends_drops_what_was_found(noisy, tmp_path):
+    """Every option goes into it, and its result is what `check` foretold."""
+    write("held.en", [noisy[20][0]])
+    write("scores", ["-0.5"] * 19 + ["-3.0"] + ["-0.5"] * (N - 20))
+    given = ["a.en", "a.fr", "--held-out", "held.en", "--near", "--scores", "scores"]
+    given += ["--worst-share", "0.02", "--max-characters", "70", "--without", "invisible,numbers"]
+    report = json.loads(run("check", *given, "--target-language", "fr").stdout)
+    (command,) = report["commands"]
+    assert command == (
+        "tformer data clean a.en a.fr --held-out held.en --near --scores scores --worst-share 0.02 "
+        "--max-characters 70 --target-language fr --without invisible,numbers -o cleaned"
+    )
+    assert run(*command.split()[2:]).exit_code == 0
+    cleaned = json.loads((tmp_path / "cleaned/report.json").read_text())
+    assert (cleaned["pairs"], cleaned["dropped"]) == (N, report["dropped"])
+    found = {one["check"]: one["pairs"] for one in report["checks"] if one["drops"]}
+    assert cleaned["checks"] == found
+    assert found["score"] == 1
+    assert found["held-out"] > 0
+
+
+def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pairs = made(N)
+    lines = [json.dumps({"id": n, "source": a, "target": b}) for n, (a, b) in enumerate(pairs)]
+    lines[4], lines[7] = '{"id": 4, "source": null, "target": "x"}', "{"
+    write("t.jsonl", lines)
+    cells = [f"{a}\t{b}\t{n}" for n, (a, b) in enumerate(pairs)]
+    cells[4] = cells[7] = "one column"
+    write("t.tsv", cells)
+    rows = [json.loads(line) if len(line) > 1 else {"id": 7, "source": "x"} for line in lines]
+    write_table(tmp_path / "t.parquet", {k: [row.get(k) for row in rows] for k in rows[0]})
+    for name, why in {
+        "t.jsonl": '"source" is null, not a string; correct the data',
+        "t.tsv": "has 1 column, but column 2 is asked for; columns are split at tabs",
+        "t.parquet": '"source" is null, not a string; correct the data',
+    }.items():
+        report = json.loads(run("check", name, "-q").stdout)
+        assert report["checks"][0]["check"] == "malformed"
+        assert [one["line"] for one in report["checks"][0]["examples"]] == [5, 8]
+        assert report["checks"][0]["examples"][0]["why"] == why
+        assert run("clean", name, "-o", f"o-{name}").exit_code == 0
+        kept = read(tmp_path / f"o-{name}" / name.replace("parquet", "jsonl"))
+        assert len(kept) <= N - 2
+        first = json.loads(read(tmp_path / f"o-{name}/dropped.jsonl")[0])
+        assert (first["line"], first["checks"]) == (5, {"malformed": why})
+        assert first["row"] == {"t.tsv": cells[4]}.get(name, lines[4])  # nothing of it is lost
+        refused = run("clean", name, "--without", "malformed", "-o", "none")
+        assert refused.exit_code == 2
+        assert f"error: {name}, {'row' if 'parquet' in name else 'line'} 5: {why}" in refused.stderr
+    wrong = run("check", "t.jsonl", "--source-field", "en")
+    assert 'error: t.jsonl, line 1: has no field "en", only id, source, target; set' in wrong.stderr
+
+
+def test_scores_of_other_pairs_or_of_one_direction_twice_are_refused(noisy, tmp_path):
+    def scored(pairs):
+        return [json.dumps({"source": a, "target": b, "token_log_probabilities": [-0.5, -1.5]})
+                for a, b in pairs]  # fmt: skip
+
+    write("to", scored(noisy))
+    write("back", scored([pair[::-1] for pair in noisy]))
+    write("other", scored(reversed(noisy)))
+    write("bare", ["-1.0"] * N)
+    check = ["check", "a.en", "a.fr", "--only", "empty"]
+    assert run(*check, "--scores", "to", "--scores", "back").stderr == ""
+    for files, told in {
+        ("other",): "error: other, line 1: has the score of another pair than the corpus; score",
+        ("to", "to"): "error: to, to: have scores of the same direction; name one, or score the",
+        ("bare",): "warning: bare: has mere numbers, taken as mean log-probabilities of tokens; ",
+    }.items():
+        done = run(*check, *chain.from_iterable(("--scores", file) for file in files))
+        assert done.stderr.startswith(told)
+
+
+def test_sides_that_no_one_sees_are_blank(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unseen = ["\u200b", "\u00ad\u2060", "\u3164", "\u00a0\u200b", "\ufeff", " \t"]
+    write("a.en", ["a dog", *unseen])
+    write("a.fr", ["un chien"] * 7)
+    report = json.loads(run("check", "a.en", "a.fr", "--only", "empty").stdout)
+    assert report["checks"][0]["pairs"] == len(unseen)
+
+
+def test_what_another_command_wrote_is_not_replaced(noisy, tmp_path):
+    assert run("split", "a.en", "a.fr", "--valid", 2, "--test", 2, "-o", "out").exit_code == 0
+    before = {file: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    for command in ("clean", "dedupe"):
+        refused = run(command, "a.en", "a.fr", "-o", "out")
+        assert refused.exit_code == 2
+        assert "error: --output: out holds other files; name a new directory" in refused.stderr
+    assert {file: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+
+
+def test_dates_and_numbers_without_a_value_are_written_as_json(tmp_path, monkeypatch):
+    from datetime import date
+
+    monkeypatch.chdir(tmp_path)
+    rows = {"source": ["a b"], "target": ["e f"], "when": [date(2026, 1, 2)], "x": [float("nan")]}
+    write_table(tmp_path / "t.parquet", rows)
+    assert run("clean", "t.parquet", "--only", "empty", "-o", "out").exit_code == 0
+    assert read(tmp_path / "out/t.jsonl") == [
+        '{"source": "a b", "target": "e f", "when": "2026-01-02", "x": null}'
+    ]
+
+
+def test_a_saved_dataset_is_checked_and_stdin_is_not(noisy, tmp_path):
+    import datasets
+
+    saved = datasets.Dataset.from_dict({"source": ["a b", ""], "target": ["e f", "g"]})
+    saved.save_to_disk(tmp_path / "saved")
+    assert json.loads(run("check", "saved", "--only", "empty").stdout)["dropped"] == 1
+    assert run("clean", "saved", "--only", "empty", "-o", "out").exit_code == 0
+    assert read(tmp_path / "out/saved.jsonl") == ['{"source": "a b", "target": "e f"}']
+    refused = run("check", "-")
+    told = "error: -: corpora are read more than once, which stdin cannot be; name a file\n"
+    assert (refused.exit_code, refused.stderr) == (2, told)

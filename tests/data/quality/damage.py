@@ -14,8 +14,9 @@ from random import Random
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.quality.checks import CHECKS, DROPPING
 from tformer_cli.data.quality.detector import Detector
-from tformer_cli.data.quality.examine import Corpora, held_out_keys, judge, survey
+from tformer_cli.data.quality.examine import Corpora, judge, survey
 from tformer_cli.data.quality.facts import Limits
+from tformer_cli.data.quality.held_out import HeldOut
 
 Pair = tuple[str, str]
 CYRILLIC = "Двое детей играют в парке возле старого дома"
@@ -273,11 +274,11 @@ def measure(
     source, target = map(str, damaged.files)
     config = CorpusConfig(source=source, target=target)
     corpora = Corpora(configs=[config], languages=damaged.languages, detector=detector)
-    keys = held_out_keys(side for pair in damaged.held_out for side in pair)
+    held_out_sides = HeldOut(side for pair in damaged.held_out for side in pair)
     n_damaged, n_found, flagged, right = Counter(), Counter(), Counter(), Counter()
     n_false = 0
     with survey(corpora, wanted, Limits()) as surveyed:
-        for one in judge(corpora, surveyed, wanted, DROPPING, keys):
+        for one in judge(corpora, surveyed, wanted, DROPPING, held_out_sides):
             kind = damaged.kinds[one.record.number - 1]
             flagged.update(one.found.keys())
             if kind:

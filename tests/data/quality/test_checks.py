@@ -144,5 +144,5 @@ def test_names_of_checks_are_known_and_the_nearest_is_named():
     with pytest.raises(UsageError) as error:
         known_checks(["number"], "--only")
     assert str(error.value) == '--only: there is no check "number"; did you mean numbers?'
-    with pytest.raises(UsageError, match='no check "xyz"; checks are empty, encoding, '):
+    with pytest.raises(UsageError, match='no check "xyz"; checks are malformed, empty, encoding, '):
         known_checks(["xyz"], "--without")

@@ -5,6 +5,7 @@ import pytest
 
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.quality.facts import Limits, Sample, deviation, estimate_facts
+from tformer_cli.data.quality.wrong_language import wrong_language
 
 
 def pairs_of(ratio, spread, n=4000):
@@ -43,6 +44,27 @@ def test_scripts_are_those_of_the_languages_else_of_the_letters():
         frozenset(["GREEK"]),
         guessed[1],
     )
+
+
+GERMAN = ("Der Mann ist mit dem Hund auf der Straße.", "Eine Frau on Tour ist nicht im Haus.")
+FRENCH = ("Un homme est dans la rue avec le chien.", "Une femme ne joue pas sur la plage.")
+
+
+@pytest.mark.parametrize("n_french", [3, 50, 95, 100])
+def test_words_of_lines_in_another_language_are_not_common(n_french):
+    lines = [FRENCH[n % 2] if n < n_french else GERMAN[n % 2] for n in range(100)]
+    facts = estimate_facts([SentencePair("x", line) for line in lines], ("", "de"), Limits())
+    found = facts.common_words[1]
+    assert found.isdisjoint(["homme", "chien", "une", "la"])
+    if n_french <= 50:
+        assert {"hund", "tour", "on"} <= found  # that in which the other words are German
+    wrong = [bool(wrong_language(SentencePair("x", line), facts)) for line in lines]
+    assert wrong == [n < n_french for n in range(100)]
+
+
+def test_common_words_of_a_language_without_a_list_are_those_of_all_lines():
+    pairs = [SentencePair("Kalimera, Anna", "x")] * 40
+    assert "kalimera" in estimate_facts(pairs, ("el", ""), Limits()).common_words[0]
 
 
 def test_a_sample_has_its_size_and_every_pair_the_same_chance():

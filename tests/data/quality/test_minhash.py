@@ -16,9 +16,11 @@ from tformer_cli.data.quality.minhash import (
     HASHES,
     PAIRS_AT_ONCE,
     Places,
+    SimilarTexts,
     bands,
     near_duplicates,
     signatures,
+    signatures_of_texts,
 )
 
 PAIRS = [SentencePair(*pair) for pair in make_pairs()]
@@ -85,6 +87,28 @@ def test_the_earlier_pair_that_was_kept_is_found():
         place, found = near.before(2)
         assert place == 30
         assert found == pytest.approx(similarity(first, like), abs=0.2)
+
+
+def test_texts_in_memory_are_found_by_similarity():
+    held = ["The old man is in the house by the sea.", "Nobody knows what happened to them."]
+    asked = ["The old man is in the house by the sea today!", held[1].upper(), "A cat sleeps.", ""]
+    found = SimilarTexts(signatures_of_texts(held)).similarities(asked)
+    # 26 of the 31 sequences are the same; HASHES estimate that within three standard deviations
+    assert found[0] == pytest.approx(26 / 31, abs=3 * (26 / 31 * 5 / 31 / HASHES) ** 0.5)
+    assert found[1:].tolist() == [1.0, 0.0, 0.0]
+    few = SimilarTexts(signatures_of_texts(held[:1])).similarities(asked)
+    assert few.tolist() == [found[0], 0.0, 0.0, 0.0]
+    assert SimilarTexts(signatures_of_texts([])).similarities(held).tolist() == [0.0, 0.0]
+
+
+def test_all_earlier_pairs_that_are_similar_are_told():
+    texts = ["The old man is in the house by the sea."] * 2 + ["A cat sleeps."]
+    with near_duplicates() as near:
+        near.add_signatures(signatures_of_texts([*texts, texts[0]]))
+        near.finish()
+        near.look_up(range(4))
+        near.see(0)
+        assert [near.like(n) for n in (1, 2, 3)] == [{0: 1.0}, {}, {0: 1.0}]
 
 
 def test_the_place_of_each_pair_is_known_by_its_number():

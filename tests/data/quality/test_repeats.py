@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 
 from tformer_cli.data.quality import repeats
 from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
+from tformer_cli.data.quality.minhash import near_duplicates, signatures_of_texts
 from tformer_cli.data.quality.repeats import NEVER, key_files
-from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign, components
+from tformer_cli.data.quality.splitting import (
+    TEST,
+    TRAIN,
+    VALID,
+    assign,
+    components,
+    labels_of_similar,
+)
 
 KEYS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30)
 
@@ -81,6 +89,20 @@ def test_components_are_those_of_trying_all(pairs):
 def test_a_long_chain_is_one_component():
     pairs = [(n // 2, (n + 1) // 2) for n in range(3000)]
     assert set(components(matrix(pairs)).tolist()) == {0}
+
+
+def test_what_is_nearly_the_same_on_any_side_has_one_label():
+    house, sea = "The old man is in the house by the sea", "Nobody knows what happened to them all"
+    sides = [
+        ["a cat", house, f"{house} now", sea, "a bird in a tree"],
+        ["one", "two", sea, "four", f"{sea} now"],
+    ]
+    with near_duplicates() as one, near_duplicates() as other:
+        for near, texts in zip((one, other), sides, strict=True):
+            near.add_signatures(signatures_of_texts(texts))
+        labels = labels_of_similar([one, other], 5).tolist()
+    assert labels[1] == labels[2] == labels[4]
+    assert len(set(labels)) == 3
 
 
 def test_sets_have_their_sizes_share_nothing_and_follow_from_text_and_seed():

@@ -79,8 +79,8 @@ DirectoryOption = Annotated[
 NearOption = Annotated[
     bool,
     option(
-        "Also find what is nearly the same as an earlier pair or text, by MinHash; takes longer, "
-        "and 0.4 KB of the disk for each.",
+        "Also find what is nearly the same as an earlier pair or text, or as a held-out sentence, "
+        "by MinHash; takes longer, and 0.4 KB of the disk for each.",
         "--near",
     ),
 ]
@@ -120,8 +120,18 @@ class FieldOptions:
         str, option("Target language.", shown="the file's ending", metavar="CODE")
     ] = ""
 
+    def languages(self) -> list[tuple[str, str]]:
+        """The options of languages that were given, each with its value."""
+        options = ("--source-language", self.source_language)
+        return [one for one in (options, ("--target-language", self.target_language)) if one[1]]
+
     def given(
-        self, files: Sequence[str], held_out: Sequence[str] | None = None, *, quiet: bool
+        self,
+        files: Sequence[str],
+        held_out: Sequence[str] | None = None,
+        *,
+        near: bool = False,
+        quiet: bool,
     ) -> "GivenData":
         """Returns the corpora that files or a recipe name; says which columns a table is read by.
 
@@ -132,7 +142,7 @@ class FieldOptions:
         from tformer_cli.workflows.quality.given import Fields, given_data
 
         fields = Fields(**vars(self))
-        given = given_data(files, fields, held_out or ())
+        given = given_data(files, fields, held_out or (), near=near)
         is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
         if is_table and not fields.names_fields:
             note(
@@ -236,6 +246,16 @@ class CheckOptions:
             detects=self.detect_languages,
         )
 
+    def written(self) -> list[tuple[str, str]]:
+        """The options that were given, apart from the names of checks, each with its value."""
+        found, usual = [], CheckOptions()
+        for name, value in vars(self).items():
+            if name not in ("only", "without") and value != getattr(usual, name):
+                values = value if isinstance(value, list) else [value]
+                option = f"--{name.replace('_', '-')}"
+                found += [(option, "" if one is True else str(one)) for one in values]
+        return found
+
     def asked(self) -> frozenset[str]:
         """The checks that are named to be made."""
         from tformer_cli.data.quality.checks import known_checks
@@ -283,21 +303,25 @@ def check(
         tformer data check my-recipe.toml --examples 20 -o report.html
         tformer data check reviews.tsv --label-field 2 --source-language en
     """
-    from tformer_cli.data.quality.checks import DEFAULT
+    from tformer_cli.data.quality.checks import DEFAULT, NEAR_DUPLICATE
     from tformer_cli.workflows.quality.check_data import check_data
 
     wanted, limits = checks.chosen(DEFAULT), checks.limits()
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
     with results(output) as stream:
-        given = checks.judging(fields.given(files, checks.held_out, quiet=quiet))
+        near = NEAR_DUPLICATE in wanted
+        given = checks.judging(fields.given(files, checks.held_out, near=near, quiet=quiet))
+        possible = given.possible(wanted, checks.asked())
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
                 given,
-                wanted=given.possible(wanted, checks.asked()),
+                wanted=possible,
                 limits=limits,
                 n_examples=examples,
+                options=[*checks.written(), *fields.languages()],
                 progress=progress.update,
             )
+        _note_unjudged(given, possible, quiet=quiet)
         if chosen is ReportFormat.json:
             import json
 
@@ -395,6 +419,14 @@ def split(
     output: DirectoryOption,
     valid: Annotated[int, option("Pairs to hold out for validation.", min=0)] = 2000,
     test: Annotated[int, option("Pairs to hold out for testing.", min=0)] = 2000,
+    near: Annotated[
+        bool,
+        option(
+            "Also keep together pairs with nearly the same source or target, by MinHash; takes "
+            "longer, and 0.8 KB of the disk for each.",
+            "--near",
+        ),
+    ] = False,
     seed: Annotated[int, option("Random seed; another one makes other sets.", min=0)] = 1,
     fields: FieldOptions,
     quiet: QuietOption = False,
@@ -406,14 +438,20 @@ def split(
 
     Examples:
         tformer data split all.en all.de -o corpus --valid 1000 --test 1000
-        tformer data split pairs.tsv -o corpus --seed 2
+        tformer data split pairs.tsv -o corpus --near --seed 2
     """
     from tformer_cli.workflows.quality.split_data import split_data
 
     given = fields.given(files, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
         report = split_data(
-            given, output, n_valid=valid, n_test=test, seed=seed, progress=progress.update
+            given,
+            output,
+            n_valid=valid,
+            n_test=test,
+            near=near,
+            seed=seed,
+            progress=progress.update,
         )
     _warn_of_bytes(report.not_utf8)
     note(
@@ -434,26 +472,48 @@ def _clean(
     by: str = "pair",
 ) -> None:
     """Writes the kept pairs, and says on stderr how many each check dropped."""
+    from tformer_cli.data.quality.checks import NEAR_DUPLICATE
     from tformer_cli.workflows.quality.clean_data import clean_data
 
-    given = checks.judging(fields.given(files, checks.held_out, quiet=quiet))
+    near = NEAR_DUPLICATE in dropping
+    given = checks.judging(fields.given(files, checks.held_out, near=near, quiet=quiet))
     if by != "pair" and len(given.kind.texts) == 1:
         raise UsageError(
             f"--by {by}: is of pairs, but these are {given.kind.noun}s; what has another label "
             "is dropped by `tformer data clean --only other-label`"
         )
+    dropping = given.possible(dropping, checks.asked())
     with line_progress(None, "cleaning", quiet=quiet) as progress:
         report = clean_data(
             given,
             output,
-            dropping=given.possible(dropping, checks.asked()),
+            dropping=dropping,
             limits=checks.limits(),
             progress=progress.update,
             on_resume=lambda n: note(f"{n:,} {given.kind.noun}s done; resuming", quiet=quiet),
         )
+    _note_unjudged(given, dropping, quiet=quiet)
     _warn_of_bytes(report.not_utf8)
     _note_dropped(report, given.kind.noun, quiet=quiet)
     write_line(str(output))
+
+
+def _note_unjudged(given: "GivenData", wanted: frozenset[str], *, quiet: bool) -> None:
+    """Says which sides are not judged by languages, and which scores are mere numbers."""
+    sides = given.unjudged() if "language" in wanted else {}
+    options = {"target": "--target-language"}
+    if unknown := [side for side, code in sides.items() if not code]:
+        what = " and ".join(options.get(side, "--source-language") for side in unknown)
+        note(f"language: not checked of the {' and '.join(unknown)}; give {what}", quiet=quiet)
+    for side, code in sides.items():
+        if code:
+            what = f'language: not checked of the {side}: no common words of "{code}" are known'
+            note(f"{what}; add --detect-languages", quiet=quiet)
+    for file in given.scores.bare if given.scores is not None else ():
+        warn(
+            f"{file}: has mere numbers, taken as mean log-probabilities of tokens; `tformer score` "
+            "writes sums unless --format is jsonl"
+        )
 
 
 def _warn_of_bytes(n_lines: int) -> None:

@@ -16,7 +16,7 @@ from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 
-EMPTY, HELD_OUT, DUPLICATE = "empty", "held-out", "duplicate"
+MALFORMED, EMPTY, HELD_OUT, DUPLICATE = "malformed", "empty", "held-out", "duplicate"
 NEAR_DUPLICATE, OTHER_LABEL, SCORE = "near-duplicate", "other-label", "score"
 REPEATED_SOURCE, REPEATED_TARGET = "repeated-source", "repeated-target"
 
@@ -55,6 +55,7 @@ class Check:
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
+        MALFORMED: Check(meaning="a line of a table is no example"),
         EMPTY: Check(meaning="{side} is blank", of_pair=lengths.empty),
         "encoding": Check(meaning="characters were lost", of_side=encoding.undecodable),
         "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=encoding.mojibake),

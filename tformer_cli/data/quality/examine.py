@@ -3,7 +3,7 @@
 Memory does not grow with the corpora, apart from sixteen bytes for each pair that has an equal.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.corpora import CorpusRecord, read_records, read_rows
+from tformer_cli.data.corpora import CorpusRecord, read_records
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.data.quality.checks import (
     DUPLICATE,
     EMPTY,
     HELD_OUT,
+    MALFORMED,
     NEAR_DUPLICATE,
     OTHER_LABEL,
     REPEATED_SOURCE,
@@ -28,11 +29,13 @@ from tformer_cli.data.quality.checks import (
 )
 from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
-from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
+from tformer_cli.data.quality.held_out import HeldOut
+from tformer_cli.data.quality.keys import keys_of_pair
 from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
 from tformer_cli.data.quality.minhash import NearDuplicates, near_duplicates
 from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
+from tformer_cli.errors import DataError
 
 CHUNK = 4096
 """Pairs that are read together."""
@@ -64,16 +67,30 @@ class Corpora:
     counts: LineCounts = field(default_factory=LineCounts)
     """Of the last pass."""
 
-    def chunks(self, progress: Progress | None = None) -> Iterator[tuple[int, list[CorpusRecord]]]:
-        """Yields examples of all corpora, some thousands together, with the corpus's number."""
+    def chunks(
+        self, progress: Progress | None = None, *, with_faults: bool = False
+    ) -> Iterator[tuple[int, list[CorpusRecord]]]:
+        """Yields examples of all corpora, some thousands together, with the corpus's number.
+
+        Raises:
+            DataError: if a corpus cannot be read; `with_faults`, if it has no example in the first
+                thousands of lines.
+        """
         n_read = 0
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
-            if config.dataset and self.keeps_rows:
-                records = read_rows(config, self.directory)
-            else:
-                records = read_records(config, self.directory, self.counts)
+            records = read_records(
+                config,
+                self.directory,
+                self.counts,
+                whole_rows=self.keeps_rows,
+                with_faults=with_faults,
+            )
+            is_first = True
             while chunk := list(islice(records, CHUNK)):
+                if is_first and all(record.fault for record in chunk):
+                    raise DataError(chunk[0].fault)  # the options are wrong, not so many lines
+                is_first = False
                 yield number, chunk
                 n_read += len(chunk)
                 if progress is not None:
@@ -147,10 +164,13 @@ def survey(
     with ExitStack() as stack:
         files = stack.enter_context(key_files(len(REPEATS)))
         near = stack.enter_context(near_duplicates()) if NEAR_DUPLICATE in wanted else None
-        for _, chunk in corpora.chunks(progress):
+        for _, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
+            if n_pairs == 0 and corpora.scores is not None:
+                corpora.scores.check_pairs([record.pair for record in chunk])
             n_pairs += len(chunk)
             for record in chunk:
-                sample.add(record.pair)
+                if not record.fault:
+                    sample.add(record.pair)
             if not wanted.isdisjoint({*REPEATS, OTHER_LABEL}):
                 files.add(_keys(chunk))
             if near is not None:
@@ -171,7 +191,7 @@ def judge(
     surveyed: Survey,
     wanted: frozenset[str],
     dropping: frozenset[str],
-    held_out: frozenset[int] = frozenset(),
+    held_out: HeldOut | None = None,
     progress: Progress | None = None,
     earlier: Earlier | None = None,
 ) -> Iterator[Judged]:
@@ -185,14 +205,16 @@ def judge(
         surveyed: what the survey has found.
         wanted: checks to make.
         dropping: those for which an example is dropped.
-        held_out: keys of sentences that no example may have.
+        held_out: sentences that no example may have.
         progress: called with the number of pairs judged.
         earlier: what was found in the first of them, which is not looked for again.
 
     Raises:
         DataError: if a corpus cannot be read.
     """
-    needs_keys = bool(held_out) or not wanted.isdisjoint({*REPEATS, OTHER_LABEL, NEAR_DUPLICATE})
+    held_out = held_out or HeldOut()
+    compared = {*REPEATS, OTHER_LABEL, NEAR_DUPLICATE}
+    needs_keys = bool(held_out.keys) or not wanted.isdisjoint(compared)
     several = len(corpora.configs) > 1
     kind = corpora.kind
     of_texts = [1 + place for place in kind.texts]
@@ -200,12 +222,14 @@ def judge(
     repeats = (DUPLICATE, OTHER_LABEL, "") if kind is LABELED else REPEATS
     named = wanted.intersection(repeats) & checks_for(kind)
     n_judged = 0
-    for number, chunk in corpora.chunks(progress):
+    for number, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
         places = [number << CORPUS_BITS | record.number for record in chunk]
         if surveyed.near is not None:
             surveyed.near.look_up(places)
         keys = _keys(chunk) if needs_keys else None
         slots = None if keys is None else _slots(surveyed.repeated, keys)
+        texts = ([record.pair[place] for record in chunk] for place in kind.texts)
+        like = [*map(held_out.nearly, texts)] if HELD_OUT in wanted else []
         for row, record in enumerate(chunk):
             if earlier is not None and n_judged + row < earlier.n_pairs:
                 found = earlier.of(record.number)
@@ -213,12 +237,19 @@ def judge(
                     _see(surveyed, slots[row], row, places[row])
                 yield Judged(number, record, found)
                 continue
+            if record.fault:
+                why = record.fault.partition(f" {record.number}: ")[2]
+                yield Judged(number, record, {MALFORMED: why or record.fault})
+                continue
             found = dict(findings_of(record.pair, surveyed.facts, wanted))
             if SCORE in wanted and EMPTY not in found and corpora.scores is not None:
                 found |= corpora.scores.find(n_judged + row)
             if keys is not None and slots is not None and EMPTY not in found:
-                if HELD_OUT in wanted and not held_out.isdisjoint(keys[of_texts, row].tolist()):
-                    found[HELD_OUT] = f"a held-out file has the {names}"
+                if HELD_OUT in wanted:
+                    if not held_out.keys.isdisjoint(keys[of_texts, row].tolist()):
+                        found[HELD_OUT] = f"a held-out file has the {names}"
+                    elif why := _nearly_held_out([one[row] for one in like], kind):
+                        found[HELD_OUT] = why
                 if dropping.isdisjoint(found):
                     found |= _before(slots[row], surveyed.repeated, repeats, named, several)
                     if surveyed.near is not None and dropping.isdisjoint(found):
@@ -232,11 +263,6 @@ def judge(
 def progress_after(n_pairs: int, progress: Progress | None) -> Progress | None:
     """Progress of a pass that follows one over some pairs."""
     return None if progress is None else lambda n_read: progress(n_pairs + n_read)
-
-
-def held_out_keys(lines: Iterable[str]) -> frozenset[int]:
-    """Keys of sentences, blank ones aside."""
-    return frozenset(key_of(normalized(line)) for line in lines if line.strip())
 
 
 def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
@@ -275,6 +301,12 @@ def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
         return {}
     place, similarity = before
     return {NEAR_DUPLICATE: f"{similarity:.0%} like {_named(place, several=several)}"}
+
+
+def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
+    """Says which text of an example is most like a held-out one, if one is."""
+    place, most = max(zip(kind.texts, similarities, strict=True), key=lambda one: one[1])
+    return f"{kind.sides[place]} is {most:.0%} like a held-out sentence" if most else ""
 
 
 def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:

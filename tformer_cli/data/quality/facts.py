@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from statistics import median
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.languages import main_code, script_of, scripts_of, telling_words, words_of
+from tformer_cli.data.languages import (
+    FUNCTION_WORDS,
+    main_code,
+    script_of,
+    scripts_of,
+    telling_words,
+    words_of,
+    words_of_another,
+)
 from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.kinds import PAIRS, CorpusKind
 
@@ -116,7 +124,7 @@ def estimate_facts(
     ]
     ratio, spread = _lengths(filled) if kind is PAIRS else (1.0, 0.0)
     codes = main_code(languages[0]), main_code(languages[1])
-    common = [_common_words([pair[side] for pair in filled]) for side in (0, 1)]
+    common = [_common_words([pair[side] for pair in filled], codes[side]) for side in (0, 1)]
     # Where many pairs are swapped or copied, words of one side are common on the other
     others = [telling_words(codes[1 - side], codes[side]) for side in (0, 1)]
     return CorpusFacts(
@@ -158,8 +166,17 @@ def _common_scripts(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(n for n, count in counts.items() if count >= SCRIPT_SHARE * counts.total())
 
 
-def _common_words(lines: Sequence[str]) -> frozenset[str]:
+def _common_words(lines: Sequence[str], language: str) -> frozenset[str]:
+    """Words of many lines, counted where function words do not tell another language.
+
+    Lines in another language, if there are many, would make its words the corpus's own.
+    """
     if len(lines) < FEWEST_PAIRS:
         return frozenset()
-    counts = Counter(word for line in lines for word in set(words_of(line)))
+    counts: Counter[str] = Counter()
+    for line in lines:
+        words = words_of(line)
+        _, n_others, n_own = words_of_another(words, language)
+        if n_own > n_others or language not in FUNCTION_WORDS:
+            counts.update(set(words))
     return frozenset(word for word, n in counts.items() if n >= WORD_SHARE * len(lines))

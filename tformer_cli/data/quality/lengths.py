@@ -6,12 +6,17 @@ from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.quality.facts import CorpusFacts, deviation
 
 LONG_WORD = re.compile(r"\S{50,}")
+VISIBLE = re.compile(
+    "[^\\s\u00ad\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0]"
+)
+"""A character that is seen: no space, no mark, filler or joint without a form of its own."""
 ADDRESS = re.compile(r"://|www\.|@")
 
 
 def empty(pair: SentencePair, facts: CorpusFacts) -> str:
     """Finds blank sides."""
-    blank = [name for name, side in facts.kind.named(pair).items() if not side.strip()]
+    blank = [name for name, side in facts.kind.named(pair).items() if not VISIBLE.search(side)]
     return f"{' and '.join(blank)} blank" if blank else ""
 
 

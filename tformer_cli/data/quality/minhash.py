@@ -37,15 +37,19 @@ _POWERS = np.array([pow(0x9E3779B97F4A7C15, n, 1 << 64) for n in range(GRAM)], d
 
 
 def signatures(pairs: Sequence[SentencePair]) -> Signatures:
-    """Computes the least hashes of pairs.
+    """Computes the least hashes of pairs, as `signatures_of_texts` those of texts."""
+    return _signatures([BETWEEN_SIDES.join(map(normalized, pair)) for pair in pairs])
+
+
+def signatures_of_texts(texts: Sequence[str]) -> Signatures:
+    """Computes the least hashes of texts.
 
     Hash functions are a·x + b modulo 2^64, of which the upper half counts (Dietzfelbinger 1996).
 
     Returns:
-        Of each pair the least value of each function: (pairs, HASHES).
+        Of each text the least value of each function: (texts, HASHES).
     """
-    parts = [_few(pairs[n : n + PAIRS_AT_ONCE]) for n in range(0, len(pairs), PAIRS_AT_ONCE)]
-    return np.concatenate(parts) if parts else np.empty((0, HASHES), dtype=np.uint32)
+    return _signatures([*map(normalized, texts)])
 
 
 def bands(found: Signatures) -> Keys:
@@ -73,7 +77,10 @@ class NearDuplicates:
 
     def add(self, pairs: Sequence[SentencePair]) -> None:
         """Takes account of pairs in the first pass."""
-        found = signatures(pairs)
+        self.add_signatures(signatures(pairs))
+
+    def add_signatures(self, found: Signatures) -> None:
+        """Takes account of what has these signatures in the first pass: (pairs, HASHES)."""
         self._file.write(found.tobytes())
         self._bands.add(bands(found))
 
@@ -102,19 +109,35 @@ class NearDuplicates:
         Returns:
             Where that pair is, and the similarity; None if none is similar enough.
         """
+        similar = self.like(number)
+        if not similar:
+            return None
+        best = max(similar, key=lambda one: similar[one])
+        return self._places.of(best), similar[best]
+
+    def like(self, number: int) -> dict[int, float]:
+        """Finds the earlier pairs that are similar enough, of those that a band was first seen in.
+
+        Args:
+            number: place of the pair among those looked up.
+
+        Returns:
+            The number of each among all pairs, and the similarity.
+        """
         slots = self._slots[number]
         candidates = {
             self._repeated[band].first(slots[band]) for band in np.flatnonzero(slots >= 0)
         } - {NEVER}
         if not candidates:
-            return None
+            return {}
         numbers = sorted(candidates)
         before = np.concatenate([self._read(one, 1) for one in numbers])
-        similar = (before == self._looked_up[number]).mean(axis=1)
-        best = int(similar.argmax())
-        if similar[best] < LEAST_SIMILARITY:
-            return None
-        return self._places.of(numbers[best]), float(similar[best])
+        similar = (before == self._looked_up[number]).mean(axis=1).tolist()
+        return {
+            one: share
+            for one, share in zip(numbers, similar, strict=True)
+            if share >= LEAST_SIMILARITY
+        }
 
     def see(self, number: int) -> None:
         """Notes a pair that is kept, for those that follow."""
@@ -135,6 +158,31 @@ class NearDuplicates:
         self._file.seek(number * _BYTES)
         found = np.frombuffer(self._file.read(n_pairs * _BYTES), dtype=np.uint32)
         return found.reshape(-1, HASHES)
+
+
+class SimilarTexts:
+    """An index in memory of some texts, 0.4 KB for each, that others are compared with."""
+
+    def __init__(self, found: Signatures) -> None:
+        """Takes the signatures of the texts: (texts, HASHES)."""
+        keys = bands(found)
+        self._signatures = found
+        self._orders = keys.argsort(axis=1).astype(np.int32)
+        self._keys = np.take_along_axis(keys, self._orders, axis=1)
+
+    def similarities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Estimates how similar texts are to the most similar of the index that shares a band.
+
+        Returns:
+            The similarity of each text; 0 if it is below `LEAST_SIMILARITY`: (texts,).
+        """
+        found, best = signatures_of_texts(texts), np.zeros(len(texts))
+        for keys, order, ours in zip(self._keys, self._orders, bands(found), strict=True):
+            starts, ends = np.searchsorted(keys, ours), np.searchsorted(keys, ours, side="right")
+            for place in np.flatnonzero(starts < ends):
+                theirs = self._signatures[order[starts[place] : ends[place]]]
+                best[place] = max(best[place], (theirs == found[place]).mean(axis=1).max())
+        return np.where(best >= LEAST_SIMILARITY, best, 0.0)
 
 
 class Places:
@@ -171,8 +219,13 @@ def near_duplicates() -> Iterator[NearDuplicates]:
             near.close()
 
 
-def _few(pairs: Sequence[SentencePair]) -> Signatures:
-    texts = [BETWEEN_SIDES.join(map(normalized, pair)).ljust(GRAM) for pair in pairs]
+def _signatures(texts: Sequence[str]) -> Signatures:
+    parts = [_few(texts[n : n + PAIRS_AT_ONCE]) for n in range(0, len(texts), PAIRS_AT_ONCE)]
+    return np.concatenate(parts) if parts else np.empty((0, HASHES), dtype=np.uint32)
+
+
+def _few(texts: Sequence[str]) -> Signatures:
+    texts = [text.ljust(GRAM) for text in texts]
     lengths = np.array([len(text) for text in texts])
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
     codes = codes.astype(np.uint64) + np.uint64(1)

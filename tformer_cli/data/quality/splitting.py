@@ -1,8 +1,9 @@
 """Sets for training, validation and testing that share no sentence.
 
 Pairs with the same source or the same target, apart from case, punctuation and spaces, belong
-together, and so do those that are linked through others. All pairs that belong together go to one
-set. Which set it is follows from the text and the seed: a larger corpus keeps most of its parts.
+together, and so do those that are linked through others; if asked for, those that are nearly the
+same on one side, too. All pairs that belong together go to one set. Which set it is follows from
+the text and the seed: a larger corpus keeps most of its parts.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tformer_cli.data.quality.minhash import PAIRS_AT_ONCE, NearDuplicates
 from tformer_cli.data.quality.repeats import Keys
 from tformer_cli.errors import DataError
 from tformer_cli.wording import count_of
@@ -24,7 +26,7 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
     """Decides the set of each pair.
 
     Args:
-        keys: of sources and targets: (2, pairs).
+        keys: of sources and targets, and others that link pairs: (2 or more, pairs).
         n_valid: pairs to hold out for validation.
         n_test: pairs to hold out for testing.
         seed: another one makes other sets.
@@ -50,7 +52,7 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
                 asked = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
                 raise DataError(
                     "--valid, --test: there are too few pairs whose sentences are in no other pair "
-                    f"to hold out {asked}; hold out fewer"
+                    f"to hold out {asked}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
                 )
             group = order[place]
             place += 1
@@ -65,7 +67,7 @@ def components(keys: Keys) -> Labels:
     """Labels pairs that belong together by the first of them.
 
     Args:
-        keys: of sources and targets: (2, pairs).
+        keys: of sources and targets, and others that link pairs: (2 or more, pairs).
 
     Returns:
         The place of the first pair that each pair is linked to: (pairs,).
@@ -89,6 +91,35 @@ def components(keys: Keys) -> Labels:
             break
     labels[places] = places[found]
     return labels
+
+
+def labels_of_similar(sides: Sequence[NearDuplicates], n_pairs: int) -> Labels:
+    """Labels pairs that are nearly the same on one side, directly or through others.
+
+    Args:
+        sides: the signatures of all pairs on each side, before `finish`.
+        n_pairs: how many there are.
+
+    Returns:
+        A number that pairs have in common if they are: (pairs,).
+    """
+    parents = np.arange(n_pairs, dtype=np.int64)
+
+    def first_of(place: int) -> int:
+        while parents[place] != place:
+            parents[place] = place = parents[parents[place]]
+        return place
+
+    for side in sides:
+        side.finish()
+        for start in range(0, n_pairs, PAIRS_AT_ONCE):
+            places = range(start, min(start + PAIRS_AT_ONCE, n_pairs))
+            side.look_up(places)
+            for row, place in enumerate(places):
+                for other in side.like(row):
+                    parents[first_of(place)] = first_of(other)
+                side.see(row)
+    return np.array([first_of(place) for place in range(n_pairs)], dtype=np.int64)
 
 
 def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:

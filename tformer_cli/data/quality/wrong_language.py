@@ -1,11 +1,16 @@
 """Checks of languages, by scripts and by the commonest words; a detector may judge instead."""
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.languages import FUNCTION_WORDS, script_of, telling_words, words_of
+from tformer_cli.data.languages import (
+    FUNCTION_WORDS,
+    script_of,
+    telling_words,
+    words_of,
+    words_of_another,
+)
 from tformer_cli.data.quality.facts import CorpusFacts
 
 FEWEST_LETTERS, SCRIPT_SHARE = 4, 0.25
@@ -64,16 +69,8 @@ def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
             continue
         if own not in FUNCTION_WORDS:
             continue
-        words = words_of(pair[place])
-        codes = {word: _TABLE[word] for word in set(words) if word in _TABLE}
-        theirs = {word: some for word, some in codes.items() if own not in some}
-        others = Counter(code for word in theirs.keys() - known for code in theirs[word])
-        other, n_words = max(others.items(), key=lambda one: one[1], default=(own, 0))
-        if n_words < FEWEST_WORDS:
-            continue
-        ours = known | telling_words(own, other)
-        n_own = sum(word in ours and other not in codes.get(word, ()) for word in words)
-        if n_words > 2 * n_own:
+        other, n_words, n_own = words_of_another(words_of(pair[place]), own, known)
+        if n_words >= FEWEST_WORDS and n_words > 2 * n_own:
             name = facts.kind.sides[place]
             return f"{name} has {n_words} common words of {other}, {n_own} of {own}"
     return ""
@@ -94,15 +91,3 @@ def _share(text: str, scripts: frozenset[str]) -> float:
     return (
         sum(script_of(letter) in scripts for letter in letters) / len(letters) if letters else 1.0
     )
-
-
-def _languages_of_words() -> dict[str, Sequence[str]]:
-    table: dict[str, list[str]] = {}
-    for code, words in FUNCTION_WORDS.items():
-        for word in dict.fromkeys(words.split()):
-            table.setdefault(word, []).append(code)
-    return {word: tuple(codes) for word, codes in table.items()}
-
-
-_TABLE = _languages_of_words()
-"""Languages that have each word among their commonest."""

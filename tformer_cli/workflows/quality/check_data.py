@@ -1,14 +1,22 @@
 """A report of what is doubtful in corpora, and commands that mend it."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import corpus_name, text_files
 from tformer_cli.data.doubts import doubts_about
-from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING, DUPLICATE
+from tformer_cli.data.quality.checks import (
+    CHECKS,
+    DEFAULT,
+    DROPPING,
+    DUPLICATE,
+    HELD_OUT,
+    NEAR_DUPLICATE,
+    checks_for,
+)
 from tformer_cli.data.quality.examine import (
     Judged,
     Progress,
@@ -17,7 +25,7 @@ from tformer_cli.data.quality.examine import (
     survey,
 )
 from tformer_cli.data.quality.facts import CorpusFacts, Limits
-from tformer_cli.data.quality.kinds import PAIRS
+from tformer_cli.data.quality.kinds import PAIRS, CorpusKind
 from tformer_cli.workflows.quality.given import GivenData, files_of, options_of_fields
 
 SCHEMA = "tformer.datacheck/1"
@@ -94,6 +102,7 @@ def check_data(
     wanted: frozenset[str] = DEFAULT,
     limits: Limits | None = None,
     n_examples: int = 3,
+    options: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
 ) -> DataReport:
     """Reads corpora twice and reports what is doubtful in them.
@@ -103,6 +112,7 @@ def check_data(
         wanted: checks to make.
         limits: of lengths.
         n_examples: pairs to show of each check.
+        options: of `tformer data clean`, each with its value, that judge as here; a flag has none.
         progress: called with the number of pairs read, of both passes.
 
     Raises:
@@ -121,7 +131,7 @@ def check_data(
                 found[name].pairs += 1
                 if len(found[name].examples) < n_examples:
                     found[name].examples.append(one)
-    files = [corpus for corpus in data.train if files_of(corpus)]
+    files = [corpus for corpus in data.train if files_of(corpus, data.directory)]
     return DataReport(
         corpora=[corpus_name(corpus) for corpus in data.train],
         facts=surveyed.facts,
@@ -135,7 +145,7 @@ def check_data(
             if given.kind is PAIRS and text_files(corpus)
             for doubt in doubts_about(corpus, data)
         ],
-        commands=list(_commands(files, given, found, n_dropped)),
+        commands=list(_commands(files, given, found, options)) if n_dropped else [],
     )
 
 
@@ -143,22 +153,45 @@ def _commands(
     files: Sequence[CorpusConfig],
     given: GivenData,
     found: dict[str, CheckCount],
-    n_dropped: int,
+    options: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
     """Writes the commands that drop what was found."""
-    if not n_dropped:
-        return
-    directory = given.data.directory
-    others = (name for name, count in found.items() if count.pairs and name in DROPPING)
-    command = "dedupe" if set(others) == {DUPLICATE} else "clean"
+    dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
+    if given.is_recipe:
+        options = [*options, *_options_of_recipe(given, found)]
+    if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
+        command = "dedupe"
+        options = [one for one in options if one[0] in ("--near", "--held-out")]
+    else:
+        command = "clean"
+        options = [*options, *_checks_of_clean(given.kind, found)]
+    written = [shlex.join(filter(None, one)) for one in options]
     for number, corpus in enumerate(files, start=1):
-        names = [
-            shlex.quote(f"{directory}/{one}" if directory else one) for one in files_of(corpus)
-        ]
-        fields = [
-            f"{option} {shlex.quote(value)}"
-            for option, value in options_of_fields(corpus, given.kind)
-            if value
-        ]
+        names = [shlex.quote(given.path_of(one)) for one in files_of(corpus, given.data.directory)]
+        fields = [shlex.join(one) for one in options_of_fields(corpus, given.kind) if one[1]]
         output = "cleaned" if len(files) == 1 else f"cleaned-{number}"
-        yield " ".join(["tformer data", command, *names, *fields, "-o", output])
+        yield " ".join(["tformer data", command, *names, *fields, *written, "-o", output])
+
+
+def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+    """What a recipe says besides its files: sentences that it validates on, and languages."""
+    if HELD_OUT in wanted:
+        for corpus in given.data.valid:
+            yield from (
+                ("--held-out", given.path_of(one)) for one in files_of(corpus, given.data.directory)
+            )
+    if given.data.source_language:
+        yield "--source-language", given.data.source_language
+    if given.data.target_language and given.kind is PAIRS:
+        yield "--target-language", given.data.target_language
+
+
+def _checks_of_clean(kind: CorpusKind, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The option that makes `clean` drop for the wanted checks, where they are not its own."""
+    usual = [name for name in CHECKS if name in DEFAULT & DROPPING & checks_for(kind)]
+    chosen = [name for name in usual if name in wanted]
+    others = [name for name in usual if name not in wanted]
+    if len(others) > len(chosen):
+        yield "--only", ",".join(chosen)
+    elif others:
+        yield "--without", ",".join(others)

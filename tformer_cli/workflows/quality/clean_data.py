@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TextIO
 
 from tformer_cli.artifacts.resumable import ResumableFiles, resumable_directory
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.corpora import corpus_file, text_files
+from tformer_cli.data.corpora import format_of, text_files
 from tformer_cli.data.quality.checks import CHECKS, DEFAULT, DROPPING
 from tformer_cli.data.quality.examine import (
     Earlier,
@@ -22,12 +22,10 @@ from tformer_cli.data.quality.examine import (
     survey,
 )
 from tformer_cli.data.quality.facts import Limits
-from tformer_cli.data.quality.kinds import CorpusKind
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.version import __version__
-from tformer_cli.workflows.quality.given import GivenData, files_of, options_of_fields, plain_name
+from tformer_cli.workflows.quality.given import GivenData, options_of_fields, plain_name
 
 SCHEMA = "tformer.dataclean/1"
 REPORT, DROPPED = "report.json", "dropped.jsonl"
@@ -86,7 +84,7 @@ def clean_data(
         ArtifactError: if the directory cannot be written, or its beginning is of other inputs.
     """
     corpus = corpus_of_files(given)
-    check_output(output)
+    check_output(output, SCHEMA)
     names = output_names(corpus)
     origin = _origin(corpus, given, dropping, limits or Limits())
     with resumable_directory(output, [*names, DROPPED, REPORT], origin) as files:
@@ -119,7 +117,7 @@ def _clean(
             if number <= n_before:
                 continue
             if one.found:
-                dropped.write(_dropped_line(one, given.kind))
+                dropped.write(_dropped_line(one, given))
             else:
                 for stream, line in zip(kept, one.record.lines, strict=True):
                     stream.write(line.encode() + b"\n")
@@ -139,11 +137,10 @@ def _origin(
     corpus: CorpusConfig, given: GivenData, dropping: frozenset[str], limits: Limits
 ) -> dict[str, str]:
     """All that decides what is kept, by name."""
-    files = [corpus_file(name, given.data.directory) for name in files_of(corpus)]
-    held_out = hashlib.sha256(repr(sorted(given.held_out)).encode()).hexdigest()
+    held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
     scores = b"" if given.scores is None else given.scores.values.tobytes()
     return {
-        "corpus": " ".join(map(hash_file, files)),
+        "corpus": " ".join(format_of(corpus).content(corpus, given.data.directory)),
         "fields": str(options_of_fields(corpus, given.kind)),
         "languages": f"{given.languages} {given.detector is not None}",
         "held-out": held_out,
@@ -188,18 +185,17 @@ def output_names(corpus: CorpusConfig) -> list[str]:
     return names
 
 
-def check_output(output: Path) -> None:
+def check_output(output: Path, schema: str) -> None:
     """Checks that a directory holds nothing that would be lost.
 
     Raises:
-        UsageError: if it holds files which this program did not write.
+        UsageError: if it holds files which the command with this schema did not write.
     """
     if not output.is_dir() or not any(output.iterdir()):
         return
     try:
         report = json.loads(read_regular(output / REPORT, MIB))
-        is_ours = str(report["schema"]).startswith("tformer.data")
-        is_ours = is_ours and {one.name for one in output.iterdir()} <= {
+        is_ours = report["schema"] == schema and {one.name for one in output.iterdir()} <= {
             *report["files"], REPORT, DROPPED
         }  # fmt: skip
     except (OSError, ValueError, RecursionError, KeyError, TypeError):
@@ -222,7 +218,10 @@ def report_text(summary: dict[str, Any]) -> bytes:
     return json.dumps(summary, ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def _dropped_line(one: Judged, kind: CorpusKind) -> bytes:
-    pair = kind.named(one.record.pair)
+def _dropped_line(one: Judged, given: GivenData) -> bytes:
+    pair = given.kind.named(one.record.pair)
     record = {"line": one.record.number, "checks": one.found, **pair}
+    corpus = given.data.train[0]
+    if not (corpus.source or corpus.text):  # a table may have more than the texts
+        (record["row"],) = one.record.lines
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,7 +12,8 @@ from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
 from tformer_cli.data.quality.detector import Detector
-from tformer_cli.data.quality.examine import Corpora, held_out_keys
+from tformer_cli.data.quality.examine import Corpora
+from tformer_cli.data.quality.held_out import HeldOut
 from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS, CorpusKind
 from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.errors import UsageError
@@ -62,8 +64,7 @@ class GivenData:
     data: DataConfig
     kind: CorpusKind = PAIRS
     """What the sides of examples hold."""
-    held_out: frozenset[int] = field(default=frozenset())
-    """Keys of sentences."""
+    held_out: HeldOut = field(default_factory=HeldOut)
     is_recipe: bool = False
     """True if a recipe names them."""
     detector: Detector | None = None
@@ -78,6 +79,21 @@ class GivenData:
             return self.data.source_language, self.data.target_language
         of_text = self.data.source_language
         return ("", of_text) if self.kind is TEXTS else (of_text, "")
+
+    def path_of(self, file: str) -> str:
+        """A file of a corpus as it is reached from here."""
+        return f"{self.data.directory}/{file}" if self.data.directory else file
+
+    def unjudged(self) -> dict[str, str]:
+        """The sides whose language no common words tell, each with its code, if it is known."""
+        languages, sides = self.languages, self.kind.sides
+        if self.detector is not None:
+            return {}
+        return {
+            sides[place]: languages[place]
+            for place in self.kind.texts
+            if main_code(languages[place]) not in FUNCTION_WORDS
+        }
 
     def corpora(self, *, keeps_rows: bool = False) -> Corpora:
         """The corpora as they are read; of datasets with whole rows, if they are to be written."""
@@ -132,7 +148,11 @@ class GivenData:
 
 
 def given_data(
-    files: Sequence[str], fields: Fields | None = None, held_out: Sequence[str] = ()
+    files: Sequence[str],
+    fields: Fields | None = None,
+    held_out: Sequence[str] = (),
+    *,
+    near: bool = False,
 ) -> GivenData:
     """Returns the corpora that are named.
 
@@ -141,6 +161,7 @@ def given_data(
             it trains on, and those that it validates on are held out.
         fields: of tables, and languages.
         held_out: files with sentences that training must not see: text or tables.
+        near: whether what is nearly the same as one of them will be looked for.
 
     Raises:
         UsageError: if these are other files.
@@ -148,18 +169,18 @@ def given_data(
         DataError: if a file that is held out cannot be read.
     """
     fields = fields or Fields()
-    keys: frozenset[int] = frozenset().union(*(_keys_of_file(file, fields) for file in held_out))
+    texts = chain.from_iterable(_texts_of_file(file, fields) for file in held_out)
     if not _is_recipe(files):
         corpus, kind = corpus_of(files, fields)
         source, target = languages_of(corpus, fields)
         data = DataConfig(train=(corpus,), source_language=source, target_language=target)
-        return GivenData(data=data, kind=kind, held_out=keys)
+        return GivenData(data=data, kind=kind, held_out=HeldOut(texts, near=near))
     if fields.names_fields:
         raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
     kind, data = _data_of(load_recipe(files[0]), files[0])
-    for corpus in data.valid:
-        keys |= held_out_keys(_texts(read_corpus(corpus, data.directory), kind))
-    return GivenData(data=data, kind=kind, held_out=keys, is_recipe=True)
+    of_valid = (_texts(read_corpus(corpus, data.directory), kind) for corpus in data.valid)
+    texts = chain(texts, chain.from_iterable(of_valid))
+    return GivenData(data=data, kind=kind, held_out=HeldOut(texts, near=near), is_recipe=True)
 
 
 def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
@@ -197,9 +218,10 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
         UsageError: if these are other files.
     """
     ending = ending_of(files[0]) if len(files) == 1 else ""
+    is_dataset = ending in OF_DATASETS or (len(files) == 1 and Path(files[0]).is_dir())
     if ending == ".xlsx":
         raise UsageError(f"{files[0]}: is a spreadsheet; save it as .csv")
-    if ending not in TABLES:
+    if ending not in TABLES and not is_dataset:
         if len(files) > 2:
             raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
         if fields.names_fields:
@@ -212,7 +234,7 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
             "--text-field, --label-field: are of texts without a source; omit --source-field and "
             "--target-field"
         )
-    if ending in OF_DATASETS:
+    if is_dataset:
         table = CorpusConfig(dataset=files[0])
     else:
         table = CorpusConfig(tsv=files[0]) if ending in TSV else CorpusConfig(jsonl=files[0])
@@ -225,10 +247,13 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
     return replace(table, source_field=source, target_field=target), PAIRS
 
 
-def files_of(corpus: CorpusConfig) -> list[str]:
-    """Names of the files that a corpus can be named by; none of other datasets and the like."""
+def files_of(corpus: CorpusConfig, directory: str = "") -> list[str]:
+    """Names of the files that a corpus can be named by; none of datasets on the hub and the like.
+
+    The splits of a dataset have no name of their own, apart from the first, "train".
+    """
     is_whole = corpus.split == "train" and not corpus.dataset_config
-    if corpus.dataset and is_whole and ending_of(corpus.dataset) in OF_DATASETS:
+    if corpus.dataset and is_whole and Path(directory, corpus.dataset).exists():
         return [corpus.dataset]
     return text_files(corpus)
 
@@ -272,8 +297,8 @@ def _is_recipe(files: Sequence[str]) -> bool:
     return len(files) == 1 and (ending_of(files[0]) == ".toml" or files[0] in recipe_names())
 
 
-def _keys_of_file(file: str, fields: Fields) -> frozenset[int]:
+def _texts_of_file(file: str, fields: Fields) -> Iterator[str]:
     if ending_of(file) in TABLES:
         corpus, kind = corpus_of([file], fields)
-        return held_out_keys(_texts(read_corpus(corpus), kind))
-    return held_out_keys(read_lines(file))
+        return _texts(read_corpus(corpus), kind)
+    return read_lines(file)

@@ -2,6 +2,7 @@
 
 from array import array
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import text_files
 from tformer_cli.data.quality.examine import Progress, progress_after
 from tformer_cli.data.quality.keys import keys_of_pair
-from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign
+from tformer_cli.data.quality.minhash import near_duplicates, signatures_of_texts
+from tformer_cli.data.quality.splitting import TEST, TRAIN, VALID, assign, labels_of_similar
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.workflows.quality.clean_data import (
     REPORT,
@@ -49,18 +51,21 @@ def split_data(
     *,
     n_valid: int,
     n_test: int,
+    near: bool = False,
     seed: int = 1,
     progress: Progress | None = None,
 ) -> SplitReport:
     """Writes a corpus as three, whole or not at all; lines are kept as by `clean_data`.
 
-    No two sets have the same source or the same target, apart from case, punctuation and spaces.
+    No two sets have the same source or the same target, apart from case, punctuation and spaces;
+    with `near`, nor nearly the same one.
 
     Args:
         given: a corpus of text files.
         output: directory to write; it must not exist, be empty or be an earlier output.
         n_valid: pairs to hold out for validation.
         n_test: pairs to hold out for testing.
+        near: whether pairs that are nearly the same on one side belong together.
         seed: another one makes other sets.
         progress: called with the number of pairs read, of both passes.
 
@@ -70,16 +75,24 @@ def split_data(
         ArtifactError: if the directory cannot be written.
     """
     corpus = corpus_of_files(given)
-    check_output(output)
+    check_output(output, SCHEMA)
     corpora = given.corpora(keeps_rows=True)
     keys = array("Q")
     texts = given.kind.texts
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
-    for _, chunk in corpora.chunks(progress):
-        for record in chunk:
-            of_sides = keys_of_pair(*record.pair)[1:]
-            keys.extend(of_sides[place] for place in both)
-    sets = assign(np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T, n_valid, n_test, seed)
+    with ExitStack() as stack:
+        similar = [stack.enter_context(near_duplicates()) for _ in texts if near]
+        for _, chunk in corpora.chunks(progress):
+            for record in chunk:
+                of_sides = keys_of_pair(*record.pair)[1:]
+                keys.extend(of_sides[place] for place in both)
+            for place, one in zip(texts, similar, strict=False):
+                one.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
+        of_pairs = np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T
+        if near:
+            labels = labels_of_similar(similar, len(of_pairs[0]))
+            of_pairs = np.concatenate([of_pairs, labels[np.newaxis].astype(np.uint64)])
+        sets = assign(of_pairs, n_valid, n_test, seed)
     names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
     files = [name for some in names.values() for name in some]
     with directory_aside(output) as aside:
