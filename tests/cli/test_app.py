@@ -15,6 +15,7 @@ from tformer_cli.cli.app import COMMANDS as NAMES
 from tformer_cli.cli.app import app, make_app, wanted_command
 from tformer_cli.cli.checked_command import CheckedCommand
 from tformer_cli.cli.path_roles import path_roles
+from tformer_cli.evaluation.choices import MetricName
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = {
@@ -76,6 +77,7 @@ NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CONFIG", "CHECK"),
+    "|".join(MetricName),
 }
 """What texts are called that name neither a file nor a directory."""
 

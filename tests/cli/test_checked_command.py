@@ -142,6 +142,43 @@ def test_a_file_of_a_run_is_never_replaced(place, words, output):
         assert "belongs to the " in said, said
 
 
+def given_twice(words, command, parameter):
+    options = [parameter.opts[0], "a", parameter.opts[0], "b"]
+    with pytest.raises(UsageError) as refusal:
+        command.make_context(" ".join(words), [*options, *arguments(command)])
+    return str(refusal.value)
+
+
+def test_an_option_of_which_only_the_last_file_would_count_is_refused():
+    """In every command; what is repeatable is not."""
+    n_refused = 0
+    for words, command in commands().items():
+        for parameter in command.params:
+            if parameter.param_type_name != "option" or parameter.multiple:
+                continue
+            if parameter.name not in path_roles(command.callback):
+                continue
+            said = given_twice(words, command, parameter)
+            name = next((one for one in parameter.opts if one.startswith("--")), parameter.opts[0])
+            assert said == f"{name}: is given twice, and takes one file; omit one", words
+            n_refused += 1
+    assert n_refused > 100
+
+
+def test_an_old_name_is_the_same_option_and_other_options_may_be_overridden(place):
+    twice = run_twice("evaluate", "--baseline", "text", "--baseline", "other")
+    assert twice == "error: --baseline: is given twice, and takes one file; omit one\n"
+    old = run_twice("translate", "run", "-i", "text", "--source", "text")
+    assert old.endswith(": is given twice, and takes one file; omit one\n")
+    repeatable = ["--reference", "text", "--reference", "text"]
+    for fine in (repeatable, ["-q", "--quiet"], ["--threads", "2", "--threads", "1"]):
+        assert "twice" not in run_twice("evaluate", *fine)
+
+
+def run_twice(*words):
+    return CliRunner().invoke(app, words).stderr
+
+
 def test_two_outputs_are_two_files(place):
     for name in ("sheet.txt", "./sheet.txt", str(place / "sheet.txt")):
         options = ["--output", "sheet.txt", "--answers", name, "--quiz"]

@@ -54,14 +54,21 @@ def test_a_manifest_has_a_table_for_each_test_set(here):
         ("x = 1", "m.toml: x: must be a table, [x]; correct it"),
         ("[x", "m.toml: is not TOML ("),
         ("[x]\nreference = 'ref'", "m.toml: x.systems: is missing; it has no default; correct it"),
-        ("[x]\nreference = 'ref'\nsystems = {a = 'a'}", "x.systems: name at least two; correct it"),
+        ("[x]\nreference = 'ref'\nsystems = {}", "x.systems: name at least one; correct it"),
         ("[x]\nsystems = {a = 'a', b = 'b'}", "x.reference: give files, or a test_set"),
         ("[x]\nrefrence = 'r'", 'x.refrence: unknown key; did you mean "reference"?; correct it'),
         (
             "[x]\ntest_set = 'wmt20'\nsource = 's'\nsystems = {a = 'a', b = 'b'}",
             "x.source: a test_set has its own; omit one of the two; correct it",
         ),
-        (MANIFEST.replace("b = ", "z = ", 1), "m.toml: test sets have different systems; name"),
+        (
+            MANIFEST.replace("b = ", "z = ", 1),
+            "news.systems: test sets have different systems: b is missing here, but talks has it; ",
+        ),
+        (
+            MANIFEST.replace('b = "a", ', ""),
+            "talks.systems: test sets have different systems: b is missing here, but news has it; ",
+        ),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_refused(here, text, message):
@@ -115,6 +122,8 @@ def test_what_does_not_fit_is_refused(here, monkeypatch):
         compare(sets(a="a", short="short"), FAST)
     with pytest.raises(UsageError, match="--metric: must be of bleu, chrf, ter, comet; found sari"):
         CompareSettings(metrics=["sari"])
+    with pytest.raises(UsageError, match=r"ter, comet; found nothing$"):
+        CompareSettings(metrics=["bleu", ""])
     with pytest.raises(UsageError, match="--baseline: d is no system; name one of a, b"):
         compare(sets(a="a", b="b"), CompareSettings(baseline="d"))
     monkeypatch.setattr("tformer_cli.evaluation.comet.find_spec", lambda name: None)

@@ -2,6 +2,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -337,6 +338,38 @@ def test_one_result_may_be_the_input_of_the_next(loaded):
     translated = (one.text for one in loaded.translate(LINES))
     scored = list(loaded.score(LINES, translated))
     assert [one.target for one in scored] == [one.text for one in loaded.translate(LINES)]
+
+
+def test_errors_of_a_call_name_its_arguments(loaded, model, language_model):
+    for sides, said in (((["a", "b"], ["c"]), "targets"), ((["a"], ["b", "c"]), "sources")):
+        with pytest.raises(DataError, match=rf"^{said}: has no line 2, but the other text has; "):
+            list(loaded.score(*sides))
+    writer = tformer_cli.load(language_model, device="cpu")
+    for call in (loaded.translate, loaded.heads, writer.generate):
+        name = call.__name__
+        unknown = rf"^beam: is not an argument of {name}\(\); did you mean beam_size\?$"
+        with pytest.raises(TypeError, match=unknown):
+            call(LINES, beam=3)
+        with pytest.raises(
+            TypeError, match=rf"^device: .* {name}\(\); give it to tformer_cli.load"
+        ):
+            call(LINES, device="cpu")
+        for given, value, kind in (
+            *(("beam_size", "x", "int"), ("beam_size", 2.0, "int"), ("n_best", True, "int")),
+            *(("length_penalty", [1], "float"), ("sampling", "no", "bool")),
+        ):
+            shown = re.escape(f"{given}: must be {kind}, but is {value!r} ({type(value).__name__})")
+            with pytest.raises(UsageError, match=f"^{shown}$"):
+                call(LINES, **{given: value})
+        with pytest.raises(UsageError, match=r"^risk: must be one of none, chrf, bleu; found 'x'$"):
+            call(LINES, risk="x")
+    with pytest.raises(TypeError, match=r"^buffer_lines: must be int, but is 'x' \(str\)$"):
+        loaded.translate(LINES, buffer_lines="x")
+    for name in ("beam_size", "threads", "seed"):
+        with pytest.raises(UsageError, match=rf"^{name}: must be int, but is 'x' \(str\)$"):
+            tformer_cli.load(model, **{name: "x"})
+    settings = {"beam_size": np.int64(2), "length_penalty": np.float32(1.0), "n_best": None}
+    assert len(list(loaded.translate(LINES, **settings))) == 4
 
 
 def test_wrong_arguments_are_refused_at_once(loaded, tmp_path):

@@ -67,10 +67,11 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """Parses the arguments; see `typer.core.TyperCommand`.
 
         Raises:
-            UsageError: if a name is empty.
+            UsageError: if a name is empty, or an option that takes one file is given two.
         """
         if not ctx.resilient_parsing:
-            given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
             for parameter, role in self._paths():
                 if _holds_empty(given.get(str(parameter.name))):
                     raise UsageError(f"{name_of(parameter)}: is empty; name a {role.names}")
@@ -155,6 +156,28 @@ def old_names(command: Any) -> Iterator[tuple[Any, list[str]]]:  # noqa: ANN401 
         free = [name for name in names if name not in taken]
         if free:
             yield parameter, free
+
+
+def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
+    """Refuses an option of which only the last file would be read or written.
+
+    Of other options the last value counts, so that a script can override what another has set.
+
+    Args:
+        given: parameters, as often as they were given; an old name is a parameter of its own.
+        paths: names of those that name files or directories.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    seen = set()
+    for parameter in given:
+        takes_all = parameter.param_type_name == "argument" or parameter.multiple
+        if takes_all or parameter.name not in paths:
+            continue
+        if parameter.name in seen:
+            raise UsageError(f"{name_of(parameter)}: is given twice, and takes one file; omit one")
+        seen.add(parameter.name)
 
 
 def _say_if_unverified(adapter: Path, say: Callable[[str], None]) -> None:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from tformer_cli.allow_list import ANY, unknown_setting
 
@@ -117,6 +118,19 @@ class DecodingConfig:
     def _check(self, name: str, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{name}: must be {what}, but is {getattr(self, name)}")
+
+
+def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type, or a Literal
+    """Says why a Python program's value is not of a setting's type; empty: it is.
+
+    Numbers of other libraries are numbers, too.
+    """
+    if choices := get_args(kind):
+        return "" if value in choices else f"must be one of {', '.join(choices)}; found {value!r}"
+    accepted: type = {int: Integral, float: Real}.get(kind, kind)
+    if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
+        return ""
+    return f"must be {kind.__name__}, but is {value!r} ({type(value).__name__})"
 
 
 class SearchOverrides(TypedDict, total=False):

@@ -39,7 +39,7 @@ class TestSetFiles:
     """A test set and the systems that translated it; a table of a manifest.
 
     Raises:
-        ValueError: if it has no reference, or fewer than two systems.
+        ValueError: if it has no reference, or no system.
     """
 
     __test__ = False  # no test of pytest's
@@ -56,8 +56,8 @@ class TestSetFiles:
     """Its language pair, such as "en-de"."""
 
     def __post_init__(self) -> None:
-        if len(self.systems) < 2:
-            raise ValueError("systems: name at least two")
+        if not self.systems:
+            raise ValueError("systems: name at least one")
         if (self.test_set is None) == (not self.reference):
             raise ValueError("reference: give files, or a test_set of sacreBLEU's instead")
         if self.test_set is not None and self.source is not None:
@@ -78,8 +78,8 @@ class CompareSettings:
         UsageError: if there is no such metric.
     """
 
-    metrics: Sequence[MetricName] = DEFAULT_METRICS
-    """The metrics; by the first one lengths and sentences are compared."""
+    metrics: Sequence[str] = DEFAULT_METRICS
+    """Names of the metrics; by the first one lengths and sentences are compared."""
     test: TestSettings = field(default_factory=TestSettings)
     """The test of significance."""
     baseline: str | None = None
@@ -102,7 +102,8 @@ class CompareSettings:
     def __post_init__(self) -> None:
         unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
         if unknown is not None or not self.metrics:
-            raise UsageError(f"--metric: must be of {', '.join(MetricName)}; found {unknown}")
+            names = ", ".join(MetricName)
+            raise UsageError(f"--metric: must be of {names}; found {unknown or 'nothing'}")
 
 
 def read_manifest(path: Path) -> dict[str, TestSetFiles]:
@@ -128,9 +129,15 @@ def read_manifest(path: Path) -> dict[str, TestSetFiles]:
         except StructureError as error:
             where = f"{name}.{error.key}" if error.key else name
             raise DataError(f"{path}: {where}: {error.problem}; correct it") from None
-    systems = [list(one.systems) for one in found.values()]
-    if any(set(one) != set(systems[0]) for one in systems):
-        raise DataError(f"{path}: test sets have different systems; name the same ones in each")
+    names = {system: None for one in found.values() for system in one.systems}
+    for name, one in found.items():
+        missing = next((system for system in names if system not in one.systems), None)
+        if missing is not None:
+            has_it = next(other for other, that in found.items() if missing in that.systems)
+            raise DataError(
+                f"{path}: {name}.systems: test sets have different systems: {missing} is missing "
+                f"here, but {has_it} has it; name the same ones in each"
+            )
     return found
 
 
@@ -211,6 +218,8 @@ def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
 
 
 def _testing(order: Sequence[str]) -> str:
+    if len(order) == 1:
+        return f"scoring {order[0]}"
     return f"testing {len(order) - 1} of {len(order)} systems against {order[0]}"
 
 

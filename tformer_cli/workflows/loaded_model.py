@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config, task_kind
 from tformer_cli.data.given_lines import check_lines, given_lines
+from tformer_cli.decoding.config import DecodingOverrides, type_problem
 from tformer_cli.decoding.translator import BUFFER_LINES
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.files.cache import as_named
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.decoding.config import DecodingOverrides
     from tformer_cli.decoding.generator import Generation
     from tformer_cli.decoding.translator import Translation, Translator
     from tformer_cli.inspection.capture.heads import CaptureMode
@@ -136,6 +136,22 @@ def _given(
 
     check_lines(lines, "images")
     return (name_of_image(image, f"images[{number}]") for number, image in enumerate(lines))
+
+
+def _check_search(method: str, search: Mapping[str, object]) -> None:
+    """Checks that settings of one call are of the search.
+
+    Raises:
+        TypeError: as Python raises it of an unknown argument; it names the nearest.
+    """
+    known = DecodingOverrides.__annotations__
+    for name in search:
+        if name not in known:
+            of_load = "give it to tformer_cli.load" * (name in TranslatorOptions.__annotations__)
+            guess = (
+                of_load or did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
+            )
+            raise TypeError(f"{name}: is not an argument of {method}(); {guess}")
 
 
 class _Forks:
@@ -238,6 +254,7 @@ class LoadedModel:
             ValueError: if `buffer_lines` is not positive.
             UsageError: if a setting is impossible.
         """
+        _check_search("translate", search)
         translator = self._translator(self._translating(), search)
         return self._computed(translator.translate, given_lines(lines), buffer_lines)
 
@@ -248,6 +265,8 @@ class LoadedModel:
         buffer_lines: int,
     ) -> Iterator[Result]:
         """Computes the results of lines, a buffer at a time, once they are asked for."""
+        if problem := type_problem(buffer_lines, int):
+            raise TypeError(f"buffer_lines: {problem}")
         if buffer_lines < 1:
             raise ValueError(f"buffer_lines: must be at least 1, but is {buffer_lines}")
 
@@ -275,7 +294,11 @@ class LoadedModel:
         """
         return self._scores(
             self._translating(),
-            aligned_pairs(given_lines(sources, "sources"), given_lines(targets, "targets")),
+            aligned_pairs(
+                given_lines(sources, "sources"),
+                given_lines(targets, "targets"),
+                ("sources", "targets"),
+            ),
         )
 
     def _scores(self, opened: Opened, pairs: Iterator[tuple[str, str]]) -> Iterator[ScoredPair]:
@@ -417,6 +440,7 @@ class LoadedModel:
         """
         if not isinstance(self.opened, OpenedGenerator):
             raise self._other_task()
+        _check_search("generate", search)
         generator = self.opened.generator
         if search or stops:
             tell = self._options.get("tell")
@@ -463,6 +487,7 @@ class LoadedModel:
         """
         from tformer_cli.workflows.inspection.heads import HeadInspector
 
+        _check_search("heads", search)
         settings: dict[str, Any] = {"n_best": rank, **search}
         with self._lock:
             opened = self._opened_for_inspection()

@@ -155,18 +155,26 @@ def scored_pairs(
     return scored
 
 
-def aligned_pairs(sources: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+def aligned_pairs(
+    sources: Iterable[str],
+    targets: Iterable[str],
+    names: tuple[str, str] = ("--source", "--target-file"),
+) -> Iterator[tuple[str, str]]:
     """Yields each source with its target.
+
+    Args:
+        sources: the one side.
+        targets: the other.
+        names: what messages call the two.
 
     Raises:
         DataError: if one side has more lines.
     """
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
-            option = "--source" if source is None else "--target-file"
             raise DataError(
-                f"{option}: has no line {number}, but the other text has; give files whose "
-                "lines correspond"
+                f"{names[source is not None]}: has no line {number}, but the other text has; give "
+                "texts whose lines correspond"
             )
         yield source, target
 

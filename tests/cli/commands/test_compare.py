@@ -87,6 +87,46 @@ def test_the_order_the_baseline_and_the_metrics_are_as_asked():
     assert found["metrics"][0]["less_is_better"]
 
 
+def test_metrics_may_be_separated_by_commas():
+    found = json.loads(compare(*SYSTEMS, "--metric", "ter, chrf", "--format", "json").stdout)
+    assert [one["name"] for one in found["test_sets"][0]["metrics"]] == ["TER", "chrF2"]
+
+
+def test_one_system_is_scored_alone():
+    arguments = ("--reference", "ref", "c", "--metric", "bleu", "--samples", "20")
+    done = compare(*arguments)
+    assert (done.exit_code, done.stderr) == (0, "scoring c\n")
+    lines = done.stdout.splitlines()
+    assert lines[3] == "System   BLEU   Mean ± 95 %"
+    assert lines[4].split()[0] == "c"
+    (found,) = json.loads(compare(*arguments, "--format", "json").stdout)["test_sets"]
+    (score,) = found["metrics"][0]["scores"]
+    assert score["interval"] > 0.0
+    assert (score["p_value"], score["equals_baseline"], score["wins"]) == (None, None, None)
+    assert found["differences"] == []
+
+
+def test_a_copy_of_the_baseline_is_said_to_be_one_and_not_marked():
+    copied = ("--reference", "ref", "a", "same=a", "b", "--metric", "bleu", "-q")
+    lines = compare(*copied).stdout.splitlines()
+    assert lines[5].split()[5:7] == ["+0.00", "0.0010"]
+    assert lines[6].split()[6] == "0.0010*"
+    assert lines[8].startswith("No sentence differs from the baseline by this metric, so that p")
+    assert lines[9] == "same"
+    (found,) = json.loads(compare(*copied, "--format", "json").stdout)["test_sets"]
+    scores = found["metrics"][0]["scores"]
+    assert [one["equals_baseline"] for one in scores] == [None, True, False]
+    assert scores[1]["p_value"] == scores[2]["p_value"] == 1 / 1001
+    short = ("evaluate", "--reference", "ref", "--hypothesis", "a", "--baseline")
+    for name, is_equal in (("a", True), ("b", False)):
+        record = json.loads(run_here(*short, name, "--format", "json").stdout)
+        assert record["bleu"]["equals_baseline"] is is_equal
+        said = "p = 0.0010; no sentence differs from the baseline  nrefs" in (
+            run_here(*short, name).stdout
+        )
+        assert said is is_equal
+
+
 def test_several_test_sets_come_from_a_manifest():
     Path("m.toml").write_text(
         "[one]\nreference='ref'\nsystems={a='a',b='b'}\n[two]\nreference='c'\nsystems={a='a',b='b'}"
@@ -109,7 +149,10 @@ def test_one_text_may_be_stdin():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a"], "SYSTEM: nothing to compare; give two or more, or --manifest FILE"),
+        (["--reference", "ref"], "SYSTEM: is missing; give one to score, several to compare, or"),
+        (["--labels", "--reference", "ref", "a"], "SYSTEM: nothing to compare the labels with; gi"),
+        (["--reference", "ref", "a", "b", "--metric", "bleu,sari"], "ter, comet; found sari"),
+        (["--reference", "ref", "a", "b", "--metric", "bleu,"], "ter, comet; found nothing"),
         (["a", "b"], "--reference: is missing; name a file, or a --test-set"),
         (["--reference", "ref", "a", "x=a", "a"], "SYSTEM: two are called a; give names, as in"),
         (["--reference", "ref", "a", "nowhere"], "nowhere: no such file"),

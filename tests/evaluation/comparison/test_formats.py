@@ -44,6 +44,35 @@ def test_several_test_sets_have_an_overview_with_means():
         assert row[1] == row[2] == row[3]
 
 
+RENDERERS = {"html": render_html, "latex": render_latex, "markdown": render_markdown}
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_a_copy_of_the_baseline_has_no_mark_and_is_named_below_the_table(name):
+    systems = {**SYSTEMS, "copy": SYSTEMS["base"]}
+    sections = sections_of([compared(systems=systems, references=REFERENCES)])
+    table = sections[0].tables[0]
+    assert table.rows[1][4].text.endswith("*")
+    assert table.rows[2][3].text == "+0.00"
+    assert table.rows[2][4].text == f"{1 / 51:.4f}"
+    said = "No sentence differs from the baseline by this metric, so that p says nothing: copy"
+    assert table.remark == said
+    assert RENDERERS[name](sections).count(said) == len(sections[0].tables[:2])
+
+
+@pytest.mark.parametrize("name", RENDERERS)
+def test_one_system_has_scores_and_no_columns_of_a_comparison(name):
+    sections = sections_of([compared(systems={"one": SYSTEMS["base"]}, references=REFERENCES)])
+    for table in sections[0].tables[:2]:
+        assert table.head[2:] == ("Mean ± 95 %",)
+        ((_, value, mean),) = table.rows
+        assert mean.text.startswith(value.text)
+        assert table.rows[0][0].text == "one"
+    text = RENDERERS[name](sections)
+    assert "aseline" not in text
+    assert "Change" not in text
+
+
 def test_markdown_shows_every_text_as_it_is(sections):
     text = render_markdown(sections)
     tables = [line for line in text.splitlines() if line.startswith("|")]

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import subprocess
@@ -69,9 +70,47 @@ def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
                 "mean": pytest.approx(float(their.mean)),
                 "interval": pytest.approx(float(their.ci)),
                 "p_value": their.p_value,
+                "equals_baseline": False if number else None,
             }
-            for their in theirs[one.name]
+            for number, their in enumerate(theirs[one.name])
         ]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_system_that_is_the_baseline_again_is_never_significant(name):
+    first = SYSTEMS["first"]
+    spaced = [line.replace(" ", "  ") for line in first]  # the same to every metric
+    texts = [("first", first), ("again", list(first)), ("spaced", spaced), *SYSTEMS.items()]
+    measured = [MeasuredMetric(make_metric(one), [REFERENCES]) for one in ("bleu", "chrf")]
+    for one in paired_test(texts[:3] + texts[4:], measured, TestSettings(name=name, samples=50)):
+        again = one.scores[1]
+        # that of sacreBLEU, which is demanded
+        assert again.p_value == (1 / 51 if name == "paired-bootstrap" else pytest.approx(1 / 51))
+        assert [score.equals_baseline for score in one.scores] == [None, True, True, False, False]
+        assert [score.is_significant for score in one.scores[:4]] == [False, False, False, True]
+
+
+def test_one_system_has_the_confidence_interval_of_the_sacrebleu_command(tmp_path):
+    for stem, lines in {"ref": REFERENCES, "a": SYSTEMS["third"]}.items():
+        (tmp_path / stem).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [
+        *(sys.executable, "-m", "sacrebleu", "ref", "-i", "a", "-m", *METRICS, "-w", "4"),
+        *("--ter-case-sensitive", "--confidence", "--confidence-n", "200"),
+    ]
+    env = {**os.environ, "SACREBLEU_SEED": "77"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=env
+    )
+    measured = [MeasuredMetric(make_metric(one), [REFERENCES]) for one in METRICS]
+    settings = TestSettings(samples=200, seed=77)
+    found = paired_test([("a", SYSTEMS["third"])], measured, settings)
+    for ours, theirs in zip(found, json.loads(done.stdout), strict=True):
+        (score,) = ours.scores
+        assert ours.signature == theirs["signature"]
+        assert round(score.value, 4) == theirs["score"]
+        assert round(score.mean, 4) == theirs["confidence_mean"]
+        assert round(score.interval, 4) == theirs["confidence_var"]
+        assert (score.p_value, score.is_significant) == (None, False)
 
 
 def test_the_seed_is_not_left_in_the_environment(monkeypatch):

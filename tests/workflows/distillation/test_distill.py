@@ -283,6 +283,11 @@ def test_an_interrupted_training_is_resumed_to_the_same_student(run, texts, monk
         (["data.valid=[]", "validation.metric='loss'"], RecipeError, "^distillation.test"),
         (['distillation.monolingual=["none.en"]'], DataError, "none.en: no such file"),
         (['data.train.0.source="none.en"'], DataError, "^data.train: no such file"),
+        (
+            ["distillation.test=[{source='train.en', target='v.nope'}]"],
+            DataError,
+            "^distillation.test: no such file .*v.nope; set data.directory",
+        ),
         (["distillation.test=[{tsv='blank.tsv'}]"], DataError, "^distillation.test: blank has no"),
         (["distillation.test=[{source='train.en', target='blank.tsv'}]"], DataError, "different"),
         (
@@ -302,6 +307,13 @@ def test_what_cannot_be_is_refused_before_anything_is_done(make, texts, changes,
     with pytest.raises(error, match=message):
         distill(make(*changes))
     assert not (texts / "out").exists()
+
+
+def test_a_plan_names_the_counts_of_translations_that_do_not_correspond(make, texts):
+    write_lines(texts / "short.txt", ["Satz"] * 15)
+    setup = make("distillation.teachers=[]", 'distillation.translations=["short.txt"]')
+    with pytest.raises(DataError, match=r"short.txt: has not a translation .* 15 for 16; transl"):
+        plan_distillation(setup)
 
 
 def test_no_input_and_nothing_of_others_is_written_over(make, texts, model):
@@ -336,10 +348,15 @@ def test_training_alone_refuses_the_table(make, texts):
     assert not (texts / "run").exists()
 
 
-def test_a_damaged_report_is_an_error(run, texts):
+def test_a_damaged_report_is_an_error_and_one_of_an_earlier_version_is_none(run, texts):
     run("distillation.int8=false")
     path = texts / "out/report/report.json"
     record = json.loads(path.read_text())
+    for metric in record["test_sets"][0]["metrics"]:
+        for score in metric["scores"]:
+            del score["equals_baseline"]
+    path.write_text(json.dumps(record))
+    assert read_report(texts / "out").test_sets[0].metrics[0].scores[1].equals_baseline is None
     for text in ("{", "{}", json.dumps({**record, "systems": 3})):
         path.write_text(text)
         with pytest.raises(ArtifactError, match="is damaged"):

@@ -82,8 +82,14 @@ def test_translations_made_elsewhere_are_used_as_they_are(make, texts, name):
     [
         (["{}"] * 16, 'line 1: has no "translation"'),
         (["["] * 16, 'line 1: has no "translation"'),
-        ([json.dumps({"translation": "a"})] * 15, "has not a translation for each sentence"),
-        ([json.dumps({"translation": "a"})] * 17, "has not a translation for each sentence"),
+        (
+            [json.dumps({"translation": "a"})] * 13,
+            "has not a translation for each sentence of its corpus, but 13 for 16; translate",
+        ),
+        (
+            [json.dumps({"translation": "a"})] * 19,
+            "has not a translation for each sentence of its corpus, but 19 for 16; translate",
+        ),
         (
             [json.dumps({"translation": "a", "source": "A man sleeps."})] * 16,
             "line 2: translates another sentence",

@@ -135,8 +135,10 @@ class TextOptions:
             if twice is not None:
                 raise UsageError(f"{twice}: the manifest has its own; omit one of the two")
             return read_manifest(self.manifest)
-        if len(systems) < 2:
-            raise UsageError("SYSTEM: nothing to compare; give two or more, or --manifest FILE")
+        if not systems:
+            raise UsageError(
+                "SYSTEM: is missing; give one to score, several to compare, or --manifest FILE"
+            )
         if not self.reference and self.test_set is None:
             raise UsageError("--reference: is missing; name a file, or a --test-set")
         if self.test_set is not None and (self.reference or self.source):
@@ -179,12 +181,14 @@ class ScoreOptions:
         ),
     ] = False
     metric: Annotated[
-        list[MetricName] | None,
+        list[str] | None,
         option(
-            "Metric. Repeatable; lengths and sentences are compared by the first. comet needs the "
-            "extra comet, and --source.",
+            "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
+            "first. comet needs the extra comet, and --source.",
             panel=SCORES,
             shown="bleu, chrf, ter",
+            metavar="|".join(MetricName),
+            autocompletion=lambda: list(MetricName),
         ),
     ] = None
     baseline: Annotated[
@@ -227,7 +231,7 @@ class ScoreOptions:
         PathRole.reads_file,
     ] = "Unbabel/wmt22-comet-da"
 
-    def check_labels(self, texts: "TextOptions") -> None:
+    def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
         """Refuses what is of translations alone where labels are compared.
 
         Raises:
@@ -250,14 +254,17 @@ class ScoreOptions:
                 raise UsageError(f"{name}: is of translations; omit it or --labels")
         if not texts.reference:
             raise UsageError("--reference: is missing; name the file of the right labels")
+        if n_systems == 1:
+            raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
 
     def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
         """Makes the settings of the workflow."""
         from tformer_cli.evaluation.comparison.paired_tests import TestSettings
         from tformer_cli.workflows.compare import DEFAULT_METRICS, CompareSettings
 
+        metrics = [one.strip() for names in self.metric or () for one in names.split(",")]
         return CompareSettings(
-            metrics=self.metric or DEFAULT_METRICS,
+            metrics=metrics or DEFAULT_METRICS,
             test=TestSettings(name=self.test, samples=self.samples or 0, seed=self.seed),
             baseline=self.baseline,
             tokenize=self.tokenize,
@@ -277,7 +284,7 @@ def compare(
         typer.Argument(
             metavar="SYSTEM",
             help="A file of translations or a model directory; NAME=FILE gives it a name. The "
-            "first is the baseline.",
+            "first is the baseline; one alone is scored.",
         ),
         PathRole.reads_system,
     ] = None,
@@ -307,7 +314,7 @@ def compare(
     """
     chosen = chosen_format(output_format, output, CompareFormat, CompareFormat.text)
     if scores.labels:
-        scores.check_labels(texts)
+        scores.check_labels(texts, len(systems or ()))
     test_sets = texts.test_sets(systems or ())
     _check_files(test_sets, texts, output)
     from tformer_cli.workflows import compare as workflow
@@ -419,3 +426,5 @@ def _show_table(console: "Console", table: "Table", *, is_ascii: bool) -> None:
     print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))
     if table.note:
         console.print(Text(table.note, style="dim"), soft_wrap=True)
+    if table.remark:
+        console.print(Text(shown(table.remark, is_ascii=is_ascii)))

@@ -297,6 +297,7 @@ def _show_json(result: "Evaluation") -> None:
         record[_key(metric.name)] |= {
             "baseline": before.value,
             "p_value": after.p_value,
+            "equals_baseline": after.equals_baseline,
             "test": metric.signature,
         }
     if result.loss is not None:
@@ -335,7 +336,8 @@ def _rows(result: "Evaluation") -> list[tuple[str, str, str]]:
     for metric in result.tested:
         before, after = metric.scores
         change = f"{after.value - before.value:+.2f}"
-        how = f"from {before.value:.2f}, p = {after.p_value:.4f}  {metric.signature}"
+        same = "; no sentence differs from the baseline" if after.equals_baseline else ""
+        how = f"from {before.value:.2f}, p = {after.p_value:.4f}{same}  {metric.signature}"
         rows.append((f"{metric.name} change", change, how))
     if result.loss is not None:
         rows.append(("loss", f"{result.loss:.4f}", "nats per reference token"))

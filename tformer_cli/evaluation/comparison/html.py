@@ -76,6 +76,8 @@ def _table(table: Table) -> Iterator[str]:
     yield "</table></div>"
     if table.note:
         yield f'<p class="note">{escape(table.note)}</p>'
+    if table.remark:
+        yield f"<p>{escape(table.remark)}</p>"
     yield "</div>"
 
 

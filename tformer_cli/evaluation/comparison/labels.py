@@ -6,7 +6,8 @@ from typing import Any
 
 from tformer_cli.errors import DataError
 from tformer_cli.evaluation.comparison.compare import Wins, wins_of
-from tformer_cli.evaluation.comparison.report import SIGNIFICANT, Cell, Section, Table
+from tformer_cli.evaluation.comparison.paired_tests import SIGNIFICANT
+from tformer_cli.evaluation.comparison.report import Cell, Section, Table
 from tformer_cli.evaluation.significance import RESAMPLES, PairedDifference, compare_labels
 
 LEGEND = (

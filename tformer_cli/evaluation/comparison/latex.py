@@ -61,6 +61,8 @@ def _table(table: Table) -> Iterator[str]:
     yield from (r"\bottomrule", r"\end{tabular}")
     if table.note:
         yield rf"\par\smallskip{{\footnotesize\ttfamily {escaped(table.note)}}}"
+    if table.remark:
+        yield rf"\par\smallskip{{\footnotesize {escaped(table.remark)}}}"
     yield r"\end{table}"
 
 

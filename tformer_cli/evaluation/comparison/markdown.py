@@ -37,6 +37,8 @@ def _table(table: Table) -> Iterator[str]:
     yield from (_row([_cell(cell) for cell in row]) for row in table.rows)
     if table.note:
         yield from ("", f"`{table.note}`")
+    if table.remark:
+        yield from ("", escaped(table.remark))
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -47,6 +47,10 @@ class MeasuredMetric:
         rows = self._statistics(hypotheses)
         return [self._aggregate(self._of_sentence, row[None]) for row in rows]
 
+    def is_equal(self, hypotheses: Sequence[str], others: Sequence[str]) -> bool:
+        """Returns whether two texts are the same to the metric in every sentence."""
+        return np.array_equal(self._statistics(hypotheses), self._statistics(others))
+
     def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
         return np.asarray(
             self.metric._extract_corpus_statistics(tuple(hypotheses), self.references)

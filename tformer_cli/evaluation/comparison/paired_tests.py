@@ -20,6 +20,8 @@ from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 
 SEED = 12345
 """sacreBLEU's own."""
+SIGNIFICANT = 0.05
+"""Largest p-value that is marked, as by sacreBLEU."""
 SAMPLES: Mapping[TestName, int] = {
     "paired-bootstrap": 1000,
     "paired-approximate-randomization": 10000,
@@ -72,6 +74,15 @@ class TestedScore:
     """… of which 95 % are no further from it than this."""
     p_value: float | None
     """Chance of such a difference from the baseline if there were none; None: the baseline."""
+    equals_baseline: bool | None = None
+    """Whether each sentence is the same to the metric as the baseline's: then sacreBLEU's bootstrap
+    gives the smallest p-value, which says nothing. None: the baseline, or a report of an earlier
+    version, which does not say."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it differs from the baseline by more than chance."""
+        return self.p_value is not None and self.p_value <= SIGNIFICANT and not self.equals_baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +107,7 @@ def paired_test(
     """Scores systems and tests their differences from the first of them.
 
     Args:
-        systems: names and texts, the baseline first.
+        systems: names and texts, the baseline first; one alone is scored.
         metrics: the metrics, of the same references.
         settings: the test.
     """
@@ -111,22 +122,27 @@ def paired_test(
             n_ar_confidence=-1 if is_bootstrap else SAMPLES["paired-bootstrap"],
         )
         signatures, results = test()
+    baseline = systems[0][1]
     return [
         TestedMetric(
             name=name,
             signature=str(signatures[name]),
-            scores=tuple(_score(cast("Result", one)) for one in results[name]),
+            scores=tuple(
+                _score(cast("Result", one), metric.is_equal(texts, baseline) if number else None)
+                for number, (one, (_, texts)) in enumerate(zip(results[name], systems, strict=True))
+            ),
         )
-        for name in signatures
+        for name, metric in zip(signatures, metrics, strict=True)
     ]
 
 
-def _score(found: Result) -> TestedScore:
+def _score(found: Result, equals_baseline: bool | None) -> TestedScore:
     return TestedScore(
         value=float(found.score),
         mean=float(found.mean or 0.0),
         interval=float(found.ci or 0.0),
         p_value=None if found.p_value is None else float(found.p_value),
+        equals_baseline=equals_baseline,
     )
 
 

@@ -12,13 +12,12 @@ from tformer_cli.evaluation.comparison.compare import (
     Difference,
 )
 
-SIGNIFICANT = 0.05
-"""Largest p-value that is marked, as by sacreBLEU."""
 TITLE = "Comparison of systems"
+LEGEND_OF_ONE = "Mean ± 95 %: mean and confidence interval of the scores of resampled texts."
 LEGEND = (
-    "Mean ± 95 %: mean and confidence interval of the scores of resampled texts. Change: from the "
-    "baseline; p is the chance of such a change if there were none, * marks 0.05 and less. Better, "
-    "worse, equal: sentences by their own score, against the baseline."
+    f"{LEGEND_OF_ONE} Change: from the baseline; p is the chance of such a change if there were "
+    "none, * marks 0.05 and less. Better, worse, equal: sentences by their own score, against the "
+    "baseline."
 )
 
 
@@ -44,6 +43,8 @@ class Table:
     """The cells."""
     note: str = ""
     """A line below it, such as the signature."""
+    remark: str = ""
+    """A sentence below that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,8 @@ def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
             _overview(names, head, [one.metrics[number] for one in comparisons])
             for number in range(len(comparisons[0].metrics))
         )
-        sections.insert(0, Section(title="All test sets", tables=tables))
+        legend = sections[0].legend
+        sections.insert(0, Section(title="All test sets", tables=tables, legend=legend))
     return sections
 
 
@@ -120,22 +122,34 @@ def _section(one: Comparison) -> Section:
         )
     )
     title = f"{one.test_set}: {one.n_sentences:,} sentences".removeprefix(": ")
-    return Section(title=title, tables=tuple(tables), sentences=tuple(_sentences(one, first.name)))
+    return Section(
+        title=title,
+        tables=tuple(tables),
+        sentences=tuple(_sentences(one, first.name)),
+        legend=LEGEND if len(one.systems) > 1 else LEGEND_OF_ONE,
+    )
 
 
 def _scores(one: Comparison, metric: ComparedMetric) -> Table:
     """Puts scores, tests, wins and losses of all systems into a table."""
     baseline = metric.scores[0]
     values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
-    names = [f"{one.systems[0]} (baseline)", *one.systems[1:]]
+    is_alone = len(one.systems) == 1
+    names = one.systems if is_alone else (f"{one.systems[0]} (baseline)", *one.systems[1:])
+    same = [n for n, score in zip(names, metric.scores, strict=True) if score.equals_baseline]
+    remark = "No sentence differs from the baseline by this metric, so that p says nothing: "
+    head = ("System", metric.name, "Mean ± 95 %", "Change", "p", "Better", "Worse", "Equal")
+    rows = [
+        (Cell(name), value, *map(Cell, _tested(score, baseline)))
+        for name, value, score in zip(names, values, metric.scores, strict=True)
+    ]
+    n_columns = 3 if is_alone else len(head)
     return Table(
         title=_name_of(metric),
-        head=("System", metric.name, "Mean ± 95 %", "Change", "p", "Better", "Worse", "Equal"),
-        rows=tuple(
-            (Cell(name), value, *map(Cell, _tested(score, baseline)))
-            for name, value, score in zip(names, values, metric.scores, strict=True)
-        ),
+        head=head[:n_columns],
+        rows=tuple(row[:n_columns] for row in rows),
         note=metric.signature,
+        remark=remark + ", ".join(same) if same else "",
     )
 
 
@@ -145,7 +159,7 @@ def _tested(score: ComparedScore, baseline: ComparedScore) -> Iterator[str]:
         yield from [""] * 5
         return
     yield f"{score.value - baseline.value:+.2f}"
-    yield f"{score.p_value:.4f}{'*' if score.p_value <= SIGNIFICANT else ''}"
+    yield f"{score.p_value:.4f}{'*' if score.is_significant else ''}"
     yield from (str(number) for number in (score.wins.better, score.wins.worse, score.wins.equal))
 
 

@@ -13,7 +13,11 @@ from tformer_cli.workflows.distillation.report import (
     read_report,
     report_stage,
 )
-from tformer_cli.workflows.distillation.selection import selection_stage, student_recipe
+from tformer_cli.workflows.distillation.selection import (
+    check_translations,
+    selection_stage,
+    student_recipe,
+)
 from tformer_cli.workflows.distillation.setup import PLACES, STUDENT, Setup, check
 from tformer_cli.workflows.distillation.stages import (
     MANIFEST,
@@ -50,6 +54,7 @@ def plan_distillation(setup: Setup) -> Plan:
     """
     check(setup)
     check_test_sets(setup)
+    check_translations(setup)
     manifest = Manifest.read(setup.directory)
     recipe = student_recipe(setup)
     return Plan(

@@ -164,6 +164,18 @@ def _inputs(setup: Setup) -> dict[str, str]:
     return {**found, "settings": json.dumps(settings, sort_keys=True)}
 
 
+def check_translations(setup: Setup) -> None:
+    """Makes sure that translations of the training data made elsewhere are theirs: reads all.
+
+    Raises:
+        DataError: if they are not.
+    """
+    for number, file in enumerate(setup.config.translations):
+        path = setup.file(file)
+        for _ in _translated(_pairs(setup, "train", number, path), path):
+            pass
+
+
 def _select(setup: Setup) -> None:
     counts: dict[str, dict[str, Any]] = {}
     score = sentence_score(setup.config.choice)
@@ -208,14 +220,11 @@ def _write_chosen(
 ) -> dict[str, Any]:
     """Writes each source with the chosen translation; counts the ranks of the chosen ones."""
     ranks: list[int] = []
-    for number, (pair, found) in enumerate(zip_longest(pairs, read_translations(file)), 1):
-        if pair is None or found is None:
-            raise _different_lengths(file)
-        check_same_source(file, number, pair[0], found[0])
-        place = chosen(found[1], pair[1], score)
+    for number, ((source, reference), found) in enumerate(_translated(pairs, file), 1):
+        place = chosen(found, reference, score)
         ranks += [0] * (place + 1 - len(ranks))
         ranks[place] += 1
-        _write(out, pair[0], found[1][place])
+        _write(out, source, found[place])
         if number % 100 == 0:
             progress(number)
     return {"pairs": sum(ranks), "ranks": ranks}
@@ -230,12 +239,8 @@ def _write_reverse(
 ) -> dict[str, Any]:
     """Writes each target with its back-translation before it, which the tag begins."""
     n_pairs = 0
-    for target, found in zip_longest(targets, read_translations(file)):
-        if target is None or found is None:
-            raise _different_lengths(file)
-        n_pairs += 1
-        check_same_source(file, n_pairs, target, found[0])
-        source = found[1][0]
+    pairs = ((target, "") for target in targets)
+    for n_pairs, ((target, _), (source, *_)) in enumerate(_translated(pairs, file), 1):
         _write(out, f"{tag} {source}" if tag and source.strip() else source, target)
         if n_pairs % 100 == 0:
             progress(n_pairs)
@@ -247,10 +252,25 @@ def _write(out: TextIO, source: str, target: str) -> None:
     out.write(without_surrogates(json.dumps(pair, ensure_ascii=False)) + "\n")
 
 
-def _different_lengths(file: Path) -> DataError:
-    return DataError(
-        f"{file}: has not a translation for each sentence of its corpus; translate it again"
-    )
+def _translated(
+    pairs: Iterator[tuple[str, str]], file: Path
+) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    """Yields each pair with the translations of its first side.
+
+    Raises:
+        DataError: if a file's translations are of other sentences, or of more or fewer.
+    """
+    both = zip_longest(pairs, read_translations(file))
+    for number, (pair, found) in enumerate(both, 1):
+        if pair is None or found is None:
+            counts = [number - 1, number + sum(1 for _ in both)]
+            n_sentences, n_translations = counts if pair is None else reversed(counts)
+            raise DataError(
+                f"{file}: has not a translation for each sentence of its corpus, but "
+                f"{n_translations:,} for {n_sentences:,}; translate it again"
+            )
+        check_same_source(file, number, pair[0], found[0])
+        yield pair, found[1]
 
 
 def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:

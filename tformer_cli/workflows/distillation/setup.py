@@ -29,7 +29,7 @@ from tformer_cli.workflows.distillation.display import Display, Silent
 from tformer_cli.workflows.distillation.stages import MANIFEST
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.settings import TranslatorOptions
-from tformer_cli.workflows.training.data import check_files, named_inputs
+from tformer_cli.workflows.training.data import check_files, check_files_of, named_inputs
 
 TRANSLATIONS, CORPORA = "translations", "corpora"
 STUDENT, PLAIN, INT8, REPORT = "student", "plain-student", "int8", "report"
@@ -151,7 +151,7 @@ def check(setup: Setup) -> None:
     if config.int8:
         require_fast("distillation.int8")
     check_files(recipe)
-    check_files(replace(recipe, data=replace(recipe.data, train=setup.test_sets)))
+    check_files_of("distillation.test", config.test, recipe.data)
     for name in _texts_of(config):
         corpus_file(name, recipe.data.directory)
     _check_places(setup)

@@ -6,7 +6,12 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from tformer_cli.decoding.config import DecodingOverrides, Engine, PrecisionChoice
+from tformer_cli.decoding.config import (
+    DecodingOverrides,
+    Engine,
+    PrecisionChoice,
+    type_problem,
+)
 from tformer_cli.decoding.sentences import SentenceRule
 from tformer_cli.decoding.translator import TooLong
 from tformer_cli.errors import UsageError
@@ -116,6 +121,9 @@ class OpeningSettings:
                 known = ", ".join(filter(None, choices))
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{option}: must be one of {known}; found {value!r}")
+        for name in ("threads", "seed"):
+            if problem := type_problem(getattr(self, name), int):
+                raise UsageError(f"--{name}: {problem}")
         if self.threads < 0:
             raise UsageError(f"--threads: must be at least 0, but is {self.threads}")
         if not 0 <= self.seed < SEEDS:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
-from tformer_cli.decoding.config import MOST_HYPOTHESES
+from tformer_cli.decoding.config import MOST_HYPOTHESES, type_problem
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.translator import Translator
@@ -253,6 +253,9 @@ def overridden(
         UsageError: naming the option that cannot be.
     """
     given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    for field in fields(config):
+        if field.name in given and (problem := type_problem(given[field.name], field.type)):
+            raise UsageError(f"--{field.name.replace('_', '-')}: {problem}")
     n_best = given.pop("n_best", None)
     try:
         chosen = replace(config, n_best=1, **given)

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from tformer_cli.artifacts.overwriting import NamedPath
+from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.loading.epochs import Mixture
@@ -31,19 +32,27 @@ def check_files(recipe: Recipe) -> None:
     Raises:
         DataError: naming the recipe's key and what to set; with where the data come from.
     """
-    data = recipe.data
-    for key, corpora in (("data.train", data.train), ("data.valid", data.valid)):
-        for corpus in corpora:
-            for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
-                path = Path(data.directory) / Path(name).expanduser()
-                if not path.exists():
-                    origin = f". {data.origin}" if data.origin else ""
-                    raise DataError(
-                        f"{key}: no such file {path}; set data.directory (--set "
-                        f"data.directory=DIR) to the folder that holds it{origin}"
-                    )
-                if not path.is_dir() or name != corpus.images:
-                    corpus_file(name, data.directory)
+    check_files_of("data.train", recipe.data.train, recipe.data)
+    check_files_of("data.valid", recipe.data.valid, recipe.data)
+
+
+def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) -> None:
+    """Makes sure that the files of the corpora that stand at a recipe's key are there.
+
+    Raises:
+        DataError: naming the key and what to set; with where the data come from.
+    """
+    for corpus in corpora:
+        for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
+            path = Path(data.directory) / Path(name).expanduser()
+            if not path.exists():
+                origin = f". {data.origin}" if data.origin else ""
+                raise DataError(
+                    f"{key}: no such file {path}; set data.directory (--set "
+                    f"data.directory=DIR) to the folder that holds it{origin}"
+                )
+            if not path.is_dir() or name != corpus.images:
+                corpus_file(name, data.directory)
 
 
 def named_inputs(recipe: Recipe) -> list[NamedPath]:
