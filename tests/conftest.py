@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from tokenizers import Tokenizer
 from typer.main import get_command
 
@@ -22,14 +23,25 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
 from tformer_cli.training import speed
 
+OF_TERMINALS = (
+    *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "CLICOLOR", "CLICOLOR_FORCE", "LINES"),
+    *("GITHUB_ACTIONS", "CI", "TTY_COMPATIBLE", "TTY_INTERACTIVE"),
+)
+"""Variables by which hosted machines change what programs print."""
+settings.register_profile("tests", deadline=None, derandomize=True, database=None)
+settings.load_profile("tests")
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
 
 def pytest_configure():
-    """Keeps compiled bytecode, whatever the environment says.
+    """Makes of the environment what the tests expect.
 
-    Else both workers compile all tests, and each program that they start the whole package.
+    Bytecode is kept, or both workers compile all tests, and each program that they start the whole
+    package. Colors and widths are those of a pipe.
     """
+    for name in OF_TERMINALS:
+        os.environ.pop(name, None)
+    os.environ["COLUMNS"] = "80"
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     gc.disable()  # until all tests are found

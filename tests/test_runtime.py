@@ -16,7 +16,6 @@ from tformer_cli.runtime import (
     has_fast_bfloat16,
     is_out_of_memory,
     keep_freed_pages,
-    prepare_cpu,
     resolve_device,
     set_threads,
     training_products,
@@ -54,8 +53,7 @@ def test_threads_must_not_be_negative():
         set_threads(-1)
 
 
-def test_float32_products_stay_exact():
-    prepare_cpu()
+def test_float32_products_stay_exact(one_thread):
     torch.manual_seed(0)
     left, right = torch.randn(100, 256), torch.randn(512, 256)
     product = torch.nn.functional.linear(left, right)
@@ -63,8 +61,7 @@ def test_float32_products_stay_exact():
     assert ((product - exact).abs().max() / exact.abs().max()).item() < 1e-5
 
 
-def test_standard_products_are_put_back():
-    prepare_cpu()
+def test_standard_products_are_put_back(one_thread):
     matmul = torch.backends.mkldnn.matmul
     before = matmul.fp32_precision
     with StandardProducts():

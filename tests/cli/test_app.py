@@ -314,6 +314,7 @@ def test_a_terminated_command_leaves_nothing_half_written(tmp_path):
     command = [sys.executable, "-m", "tformer_cli", "make-corpus", output, "--pairs", "1000000"]
     with subprocess.Popen(list(map(str, command))) as child:
         while not list(output.glob(".*")):
+            assert child.poll() is None
             time.sleep(0.01)
         child.terminate()
     assert child.returncode == 143

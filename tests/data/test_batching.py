@@ -39,7 +39,7 @@ def test_sources_of_some_models_have_no_end():
     assert batch.target_output.tolist() == [[9, EOS_ID, PAD_ID], [10, 11, EOS_ID], [12, 3, PAD_ID]]
 
 
-@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=80),
     budget=st.integers(1, 300),
@@ -108,7 +108,7 @@ def test_little_of_a_batch_is_padding():
     assert 1.0 - tokens / cells < 0.08
 
 
-@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), min_size=1, max_size=60),
     data=st.data(),

@@ -79,7 +79,7 @@ def test_a_large_epoch_holds_every_pair_once(corpora):
     assert sorted(numbers.tolist()) == list(range(20_000))
 
 
-@settings(deadline=None, max_examples=15, derandomize=True, database=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_resuming_anywhere_continues_as_if_uninterrupted(corpora, data):
     whole = open_loader(corpora[20_000])

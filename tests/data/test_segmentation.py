@@ -34,7 +34,7 @@ def plain(tokenizers):
 
 @pytest.mark.parametrize("name", BY_WORDS)
 def test_encoding_by_words_equals_encoding_whole_texts(tokenizers, plain, name):
-    @settings(deadline=None, max_examples=150, derandomize=True, database=None)
+    @settings(max_examples=150)
     @given(texts)
     def check(lines):
         expected = [plain[name].encode(line, add_special_tokens=False).ids for line in lines]
@@ -67,7 +67,7 @@ def test_results_may_be_changed_without_changing_the_cache(tokenizers):
     assert tokenizers["bpe"].encode_batch(["dog"])[0] == expected
 
 
-@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), key=st.integers(0, 99))
 def test_without_dropout_the_segmentation_is_that_of_bpe(tokenizers, text, key):
     tokenizer = tokenizers["bpe"]

@@ -37,7 +37,7 @@ HARD_PARTS = [
     "हिन्दी",
     "漢字",
 ]
-quick = settings(deadline=None, max_examples=60, derandomize=True, database=None)
+quick = settings(max_examples=60)
 hard_text = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     st.lists(st.sampled_from(HARD_PARTS), max_size=12).map("".join),

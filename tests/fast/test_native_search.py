@@ -393,11 +393,15 @@ def test_ctrl_c_ends_kernels_that_compute(kernels, translator_of, n_lines):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
     threads = set(threading.enumerate())
+
+    def translate():
+        timer.start()
+        translator.translate(lines)
+
     begun = time.monotonic()
     try:
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
-            translator.translate(lines)
+            translate()
     finally:
         timer.cancel()
         signal.signal(signal.SIGINT, before)

@@ -369,6 +369,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_no_trace(
     run = tmp_path / "run"
     child = os.fork()
     if not child:
+        signal.alarm(120)  # a fork may wait for a lock that another thread held
         n_left = [n_flushes]
 
         def flush(path):

@@ -70,7 +70,7 @@ def children(process):
 def is_alive(process):
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before or while it was read
         return False
 
 
@@ -84,7 +84,7 @@ def wait_for(condition):
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for processes")
 def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path):
     text, output = tmp_path / "in.txt", tmp_path / "out"
-    text.write_text("".join(line + "\n" for line in LINES * 400))
+    text.write_text("".join(line + "\n" for line in LINES * 1200))
     translate_file(model, text, tmp_path / "expected.txt", device="cpu", precision="float32")
     options = [str(model), str(text), "-o", str(output), "--lines-per-shard", "256"]
     program = [sys.executable, "-m", "tformer_cli", "translate-corpus", *options]
@@ -100,7 +100,7 @@ def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path)
         client.send_signal(signal.SIGKILL)
     wait_for(lambda: not any(map(is_alive, workers)))
     n_before = shards()
-    assert 2 <= n_before < 8
+    assert 2 <= n_before < 24
     # A worker is killed: another takes its place
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as client:
         wait_for(lambda: shards() > n_before)
@@ -108,7 +108,7 @@ def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path)
         stdout, stderr = client.communicate()
     assert client.returncode == 0, stderr
     assert stdout.decode() == f"{output}\n"
-    assert b"2,000 lines done; resuming after them" in stderr
+    assert b"6,000 lines done; resuming after them" in stderr
     assert b"ended (killed" in stderr
     assert joined(output) == (tmp_path / "expected.txt").read_bytes()
     manifest = json.loads((output / "manifest.json").read_text())
@@ -118,7 +118,7 @@ def test_whoever_is_killed_each_line_is_there_once_and_in_order(model, tmp_path)
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_stops_all_and_leaves_nothing_half_written(model, tmp_path, number, status):
     text, output = tmp_path / "in.txt", tmp_path / "out"
-    text.write_text("".join(line + "\n" for line in LINES * 400))
+    text.write_text("".join(line + "\n" for line in LINES * 4000))
     options = [str(model), str(text), "-o", str(output), "--lines-per-shard", "256"]
     # a background job ignores SIGINT, and so would its child
     heeding = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"

@@ -24,7 +24,7 @@ def obvious_examples(sizes, weights, seed, epoch):
 corpora = st.lists(st.tuples(st.integers(0, 30), st.floats(0.01, 3.0)), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=100, derandomize=True, database=None)
+@settings(max_examples=100)
 @given(corpora=corpora, epoch=st.integers(0, 5))
 def test_an_epoch_of_one_window_is_the_obvious_list(corpora, epoch):
     sizes, weights = zip(*corpora, strict=True)

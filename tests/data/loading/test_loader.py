@@ -30,7 +30,7 @@ def corpora(tmp_path_factory, pairs, tokenizers):
 
 @pytest.fixture
 def open_loader(corpora, tokenizers):
-    loaders = []
+    loaders, before = [], set(threading.enumerate())
 
     def open_one(weights=(1.0, 1.0), **settings):
         chosen = {"tokens_per_batch": BUDGET, "seed": 1, **settings}
@@ -40,7 +40,8 @@ def open_loader(corpora, tokenizers):
     yield open_one
     for loader in loaders:
         loader.close()
-    assert not [t for t in threading.enumerate() if t.name == "tformer-prefetch"]
+    started = set(threading.enumerate()) - before
+    assert not [thread for thread in started if thread.name == "tformer-prefetch"]
 
 
 @pytest.fixture(params=["one window", "windows"])

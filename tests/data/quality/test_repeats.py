@@ -34,7 +34,7 @@ def test_texts_that_count_as_the_same_have_one_key():
     assert keys_of_pair("A.", "b")[1:] == (key_of("a"), key_of("b"))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 7))
 def test_keys_that_occur_again_are_those_counted(keys, size):
     with key_files(1) as files:
@@ -53,7 +53,7 @@ def test_keys_that_occur_again_are_those_counted(keys, size):
         assert repeated.first(slot) == slot + 5
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=40), st.integers(0, 40), st.integers(1, 9))
 def test_keys_are_sorted_in_parts(keys, n_again, at_once):
     keys += keys[:n_again]
@@ -80,7 +80,7 @@ def linked(pairs):
     return labels
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60)
 @given(KEYS)
 def test_components_are_those_of_trying_all(pairs):
     assert components(matrix(pairs)).tolist() == linked(pairs)

@@ -17,7 +17,7 @@ from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
-quick = settings(deadline=None, max_examples=60, derandomize=True, database=None)
+quick = settings(max_examples=60)
 no_specials = hard_text.filter(lambda text: not any(piece in text for piece in SPECIAL))
 
 

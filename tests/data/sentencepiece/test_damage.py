@@ -16,7 +16,7 @@ from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
 
-quick = settings(deadline=None, max_examples=100, derandomize=True, database=None)
+quick = settings(max_examples=100)
 
 
 def charsmap(*units, texts=b"x\0"):

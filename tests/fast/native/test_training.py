@@ -189,7 +189,7 @@ for _ in range(20):
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "6"},
+        env={**os.environ, "OMP_NUM_THREADS": "6", "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
     for line in done.stdout.splitlines():
         seen.update(line.split())
