@@ -1,11 +1,14 @@
 import gzip
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
 from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.quality.examine import Corpora
 from tformer_cli.errors import DataError
 
 PAIRS = [SentencePair("one", "eins"), SentencePair("", "zwei"), SentencePair("a\u2028b", "drei")]
@@ -71,6 +74,23 @@ def test_a_csv_file_given_as_tsv_gets_advice(tmp_path):
         f"{tmp_path}/a.csv, line 1: has 1 column, but column 2 is asked for; "
         'columns are split at tabs, so give a CSV file as { dataset = "a.csv" }'
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for files")
+@pytest.mark.parametrize("text_field", ["", "2"])
+def test_a_file_is_closed_before_its_error_is_told(tmp_path, text_field):
+    """Else it stays open as long as the error is kept, and longer if that is part of a cycle."""
+    path = tmp_path / "a.tsv"
+    path.write_text("one\teins\ntwo\n" * 9)
+    with pytest.raises(DataError, match="line 2") as one:
+        read(tmp_path, tsv="a.tsv", text_field=text_field)
+    corpora = Corpora(
+        configs=[CorpusConfig(tsv="a.tsv", source_field="3")], directory=str(tmp_path)
+    )
+    with pytest.raises(DataError, match="line 1") as other:
+        list(corpora.chunks(with_faults=True))
+    assert path not in [file.resolve() for file in Path("/proc/self/fd").iterdir()]
+    assert one.value is not other.value
 
 
 @pytest.mark.parametrize("column", ["0", "-1", "en", "²"])

@@ -1,9 +1,9 @@
 """Every kind of corpus as a stream of sentence pairs; texts are pairs with a blank source."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
@@ -41,11 +41,14 @@ class CorpusRecord(NamedTuple):
     """Why the line of a table is no example, with its place; both sides are then blank."""
 
 
+Records = Generator[CorpusRecord, None, None]
+
+
 @dataclass(frozen=True, kw_only=True)
 class CorpusFormat:
     """A format of corpora: its reader, and the content that a tokenized copy depends on."""
 
-    read: Callable[[CorpusConfig, str, LineCounts], Iterator[CorpusRecord]]
+    read: Callable[[CorpusConfig, str, LineCounts], Records]
     """Yields the examples, given the directory where relative paths start."""
     content: Callable[[CorpusConfig, str], list[str]]
     """Returns texts that differ whenever the pairs do, apart from `source_field` and
@@ -96,7 +99,7 @@ def read_records(
     *,
     whole_rows: bool = False,
     with_faults: bool = False,
-) -> Iterator[CorpusRecord]:
+) -> Records:
     """Yields the pairs of a corpus with their lines; see `read_corpus`.
 
     Args:
@@ -116,14 +119,16 @@ def read_records(
     else:
         records = format_of(config).read(config, directory, counts)
     if not with_faults:
-        records = map(_without_fault, records)
-    return map(partial(_text_alone, config.text_field), records) if config.text_field else records
+        records = _without_faults(records)
+    return _texts_alone(config.text_field, records) if config.text_field else records
 
 
-def _without_fault(record: CorpusRecord) -> CorpusRecord:
-    if record.fault:
-        raise DataError(record.fault)
-    return record
+def _without_faults(records: Records) -> Records:
+    with closing(records):  # its file, before the error is told
+        for record in records:
+            if record.fault:
+                raise DataError(record.fault)
+            yield record
 
 
 def _of_object(
@@ -137,10 +142,12 @@ def _of_object(
     return CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), lines)
 
 
-def _text_alone(field: str, record: CorpusRecord) -> CorpusRecord:
-    """Puts a text in the place of a pair; formats with fields have it on both sides."""
-    text = record.pair.target if field == "target" else record.pair.source
-    return record._replace(pair=SentencePair("", text))
+def _texts_alone(field: str, records: Records) -> Records:
+    """Puts texts in the place of pairs; formats with fields have them on both sides."""
+    with closing(records):
+        for record in records:
+            text = record.pair.target if field == "target" else record.pair.source
+            yield record._replace(pair=SentencePair("", text))
 
 
 def corpus_name(config: CorpusConfig) -> str:
@@ -187,13 +194,13 @@ def _content_of_files(config: CorpusConfig, directory: str) -> list[str]:
     return [config.format, *map(hash_file, files)]
 
 
-def _aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _aligned(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     # checked at the call, not when the first pair is asked for
     paths = corpus_file(config.source, directory), corpus_file(config.target, directory)
     return _line_by_line(*paths, counts)
 
 
-def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Records:
     n_lines = {source: 0, target: 0}
     lines = zip_longest(read_lines(source, counts), read_lines(target, counts))
     for place, (source_line, target_line) in enumerate(lines):
@@ -209,11 +216,11 @@ def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Iterator[Co
         )
 
 
-def _tsv(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _tsv(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     return _rows(corpus_file(config.tsv, directory), config, counts)
 
 
-def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _rows(path: Path, config: CorpusConfig, counts: LineCounts) -> Records:
     if config.text_field:
         source = target = _column(config.text_field, 1, "text_field")
     else:
@@ -241,11 +248,11 @@ def _column(field: str, default: int, key: str) -> int:
     return int(field)
 
 
-def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     return _objects(corpus_file(config.jsonl, directory), config, counts)
 
 
-def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Records:
     fields = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
         if not line.strip():
@@ -267,7 +274,7 @@ def _built_in(
     config: CorpusConfig,
     directory: str,  # noqa: ARG001 - it comes from no file
     counts: LineCounts,  # noqa: ARG001
-) -> Iterator[CorpusRecord]:
+) -> Records:
     from tformer_cli.grammar.generate import generate_corpus, split_sizes
 
     stream = generate_corpus(config.pairs, config.seed)
@@ -291,7 +298,7 @@ def _ratings(
     config: CorpusConfig,
     directory: str,  # noqa: ARG001 - it comes from no file
     counts: LineCounts,  # noqa: ARG001
-) -> Iterator[CorpusRecord]:
+) -> Records:
     from tformer_cli.ratings import generate_ratings
 
     stream = generate_ratings(config.pairs, config.seed)
@@ -313,7 +320,7 @@ def _algorithmic(
     config: CorpusConfig,
     directory: str,  # noqa: ARG001 - it comes from no file
     counts: LineCounts,  # noqa: ARG001
-) -> Iterator[CorpusRecord]:
+) -> Records:
     stream = algorithmic.generate_examples(config.algorithmic, config.pairs, config.seed)
     wanted = (example for split, example in stream if split == config.split)
     for number, example in enumerate(wanted, start=1):
@@ -332,13 +339,11 @@ def _dataset(
     config: CorpusConfig,
     directory: str,
     counts: LineCounts,  # noqa: ARG001 - its builders read text
-) -> Iterator[CorpusRecord]:
+) -> Records:
     return _of_dataset(config, directory)
 
 
-def _of_dataset(
-    config: CorpusConfig, directory: str, *, whole: bool = False
-) -> Iterator[CorpusRecord]:
+def _of_dataset(config: CorpusConfig, directory: str, *, whole: bool = False) -> Records:
     # Importing `datasets` takes a second that other corpora need not spend.
     from tformer_cli.data import hub
 
@@ -362,7 +367,7 @@ def _content_of_dataset(config: CorpusConfig, directory: str) -> list[str]:
     return ["dataset", config.split, config.dataset_config, content]
 
 
-def _images(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _images(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     path, labels = (_path_of(name, directory) for name in (config.images, config.labels))
     pairs = labeled_images(Path(path), labels, config.target_field, counts)
     return (CorpusRecord(n, SentencePair(*pair)) for n, pair in enumerate(pairs, start=1))
@@ -381,7 +386,7 @@ def _shapes(
     config: CorpusConfig,
     directory: str,  # noqa: ARG001 - they come from no file
     counts: LineCounts,  # noqa: ARG001
-) -> Iterator[CorpusRecord]:
+) -> Records:
     from tformer_cli.shapes import generate_shapes
 
     pairs = generate_shapes(config.pairs, config.seed, config.shapes)
@@ -395,7 +400,7 @@ def _content_of_shapes(config: CorpusConfig, directory: str) -> list[str]:  # no
     return ["shapes", config.shapes, str(config.pairs), str(config.seed), rule]
 
 
-def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Iterator[CorpusRecord]:
+def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     lines = enumerate(read_lines(corpus_file(config.text, directory), counts), start=1)
     return (CorpusRecord(number, SentencePair("", line), (line,)) for number, line in lines)
 

@@ -4,7 +4,7 @@ Memory does not grow with the corpora, apart from sixteen bytes for each pair th
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -87,14 +87,15 @@ class Corpora:
                 with_faults=with_faults,
             )
             is_first = True
-            while chunk := list(islice(records, CHUNK)):
-                if is_first and all(record.fault for record in chunk):
-                    raise DataError(chunk[0].fault)  # the options are wrong, not so many lines
-                is_first = False
-                yield number, chunk
-                n_read += len(chunk)
-                if progress is not None:
-                    progress(n_read)
+            with closing(records):
+                while chunk := list(islice(records, CHUNK)):
+                    if is_first and all(record.fault for record in chunk):
+                        raise DataError(chunk[0].fault)  # the options are wrong, not so many lines
+                    is_first = False
+                    yield number, chunk
+                    n_read += len(chunk)
+                    if progress is not None:
+                        progress(n_read)
 
 
 class Judged(NamedTuple):
