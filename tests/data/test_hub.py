@@ -50,6 +50,23 @@ def test_tables_with_a_header_are_read(tmp_path, ending, separator):
     assert read(tmp_path, f"data.{ending}") == pairs
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.csv", b"", "No columns to parse from file"),
+        ("a.csv", b"source,target\n\xff,b\n", "'utf-8' codec can't decode byte 0xff"),
+        ("a.parquet", b"x", "Parquet file size is 1 bytes"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path, capfd, name, content, why):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as error:
+        read(tmp_path, name)
+    assert str(error.value).startswith(f"{name}: cannot be opened ({why}")
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_folder_of_files_is_read_by_split(tmp_path, dataset):
     (tmp_path / "set").mkdir()
     dataset.select(range(4)).to_parquet(tmp_path / "set" / "train-00000.parquet")

@@ -5,6 +5,7 @@ The only module that imports `datasets` for reading.
 
 import base64
 import json
+import logging
 import math
 import os
 import re
@@ -66,7 +67,7 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
     """
     path = local_path(config, directory)
     datasets.disable_progress_bars()
-    datasets.utils.logging.set_verbosity_error()
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)  # what it logs is in the error, too
     try:
         if path is None:
             with _offline_if_unreachable():
@@ -82,9 +83,9 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
             f"({_one_line(error)}); check the name and the network, or give a local path"
         ) from None
     except Exception as error:  # noqa: BLE001 - the library's builders raise whatever the file's reader raises
-        raise DataError(
-            f"{config.dataset}: cannot be opened ({_one_line(error)}); check the dataset"
-        ) from None
+        # The library says "an error occurred", and what it was is the cause
+        why = _one_line(error.__cause__ or error)
+        raise DataError(f"{config.dataset}: cannot be opened ({why}); check the dataset") from None
 
 
 def read_rows(
