@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import tomli_w
@@ -257,7 +258,10 @@ def find_recipe(name: str) -> Path:
 
 
 def load_recipe(
-    name: str, overrides: Sequence[str] = (), complete: Completion | None = None
+    name: str,
+    overrides: Sequence[str] = (),
+    complete: Completion | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> Recipe:
     """Reads a recipe.
 
@@ -265,6 +269,7 @@ def load_recipe(
         name: path of a TOML file, or the name of a recipe that ships with the package.
         overrides: `key.path=value` each; the value is TOML, or else taken as text.
         complete: what adds the settings of the model that the recipe starts from.
+        options: options of the command line that gave an override in place of `--set`, by key.
 
     Raises:
         RecipeError: naming the file and the key, or the override that is to blame.
@@ -280,7 +285,7 @@ def load_recipe(
         except StructureError as error:
             if _as_text(values, error, overrides):
                 continue
-            where = _to_blame(error, original, overrides, complete) or f"{path}: "
+            where = _to_blame(error, original, overrides, complete, options) or f"{path}: "
             raise RecipeError(f"{where}{error}") from None
 
 
@@ -324,14 +329,14 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
         if isinstance(data, Mapping) and not isinstance(data.get(key, []), list | tuple):
             example = 'such as [{ source = "a.en", target = "a.de" }]'
             raise StructureError(f"data.{key}", f"must be a list of corpora, {example}")
-    values = _with_defaults(values)
-    if "start" in values:
+    whole = _with_defaults(values)
+    if "start" in whole:
         raise StructureError("start", "unknown key; write from = … in [model]")
-    whole = {**values, "model": _with_preset(values.get("model", {}))}
     if complete is not None:
         whole = complete(whole)
+    whole = {**whole, "model": with_preset(whole.get("model", {}))}
     try:
-        return structure(Recipe, _with_start(whole))
+        return structure(Recipe, _with_start(_with_fitting_length(whole)))
     except StructureError as error:
         toml_keys = {f"start.{name}": f"model.{key}" for key, name in OF_START.items()}
         if error.key in toml_keys:
@@ -355,6 +360,15 @@ def _with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
+def _with_fitting_length(values: dict[str, Any]) -> dict[str, Any]:
+    """Lowers the default of `data.max_length` to the positions that the model has."""
+    data, model = values.get("data"), values["model"]
+    most = model.get("max_positions") if isinstance(model, Mapping) else None
+    if not isinstance(data, Mapping) or "max_length" in data or not isinstance(most, int):
+        return values
+    return {**values, "data": {**data, "max_length": min(DataConfig.max_length, max(most - 1, 1))}}
+
+
 def _with_start(values: dict[str, Any]) -> dict[str, Any]:
     """Moves what `[model]` says of the weights to start from into a table of its own."""
     model = values["model"]
@@ -369,7 +383,8 @@ def _to_blame(
     error: StructureError,
     values: dict[str, Any],
     overrides: Sequence[str],
-    complete: Completion | None = None,
+    complete: Completion | None,
+    options: Mapping[str, str],
 ) -> str:
     """The override that a recipe fails by: the one of its key, else the first that breaks it.
 
@@ -378,6 +393,7 @@ def _to_blame(
         values: the recipe without any.
         overrides: `key.path=value` each.
         complete: see `load_recipe`.
+        options: see `load_recipe`.
 
     Returns:
         Prefix of a message, which begins with its key; empty where the recipe
@@ -386,13 +402,16 @@ def _to_blame(
     for override in reversed(overrides):
         key = override.partition("=")[0].strip()
         if f"{key}.".startswith(f"{error.key}.") or f"{error.key}.".startswith(f"{key}."):
-            return "--set "
+            return f"{options[key]}: " if key in options else "--set "
     for override in ("", *overrides):
         try:
             if override:
                 _override(values, override)
             _structured(values, complete)
         except (StructureError, RecipeError):
+            key, _, text = override.partition("=")
+            if key in options:
+                return f"{options[key]} {_toml_value(text)}: "
             return f"--set {override}: " if override else ""
     return ""
 
@@ -432,7 +451,8 @@ def _lower(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _with_preset(model: Any) -> Any:
+def with_preset(model: Any) -> Any:
+    """Replaces `preset` in `[model]` by the values that it stands for."""
     if not isinstance(model, Mapping) or "preset" not in model:
         return model
     name = model["preset"]

@@ -1,5 +1,6 @@
 import json
 import shutil
+import tomllib
 
 import pytest
 import torch
@@ -98,13 +99,64 @@ def test_the_learning_rate_is_a_tenth_unless_the_recipe_gives_one(make, tmp_path
         ("model__n_heds", 2, r"model\.n_heds: unknown key"),
         ("model__from", 3, r"model\.from: must be text in quotes"),
         ("tokenizer__vocab_size", 500, r"tokenizer\.vocab_size: is 500, but \d+ in"),
-        ("tokenizer__path", "other.json", r"tokenizer\.path: the run starts from .*; omit it"),
+        ("tokenizer__path", "other.json", r"tokenizer\.path: is 'other\.json', but .*; omit it"),
+        ("data__max_length", 90000, r"data\.max_length: is 90000, but at most \d+ tokens fit in"),
         ("tokenizer__algorithm", "char", r"tokenizer\.algorithm: is 'char', but 'bpe' in"),
     ],
 )
 def test_contradictions_are_errors(make, tmp_path, model, change, value, message):
     with pytest.raises(RecipeError, match=message):
         make(model, tmp_path / "run", **{change: value})
+
+
+def test_all_contradictions_are_told_at_once(make, tmp_path, model):
+    changes = {"model__preset": "small", "model__norm": "pre", "tokenizer__vocab_size": 500}
+    with pytest.raises(RecipeError) as told:
+        make(model, tmp_path / "run", **changes)
+    size = read_config(model).vocab_size
+    assert str(told.value) == (
+        f"test: model.preset: is 'small', but d_model is 64 in {model}, where the run starts; "
+        "model.norm: is 'pre', but 'post'; "
+        f"tokenizer.vocab_size: is 500, but {size}; omit them"
+    )
+
+
+def test_the_model_named_by_the_command_line_decides_over_the_recipe(tmp_path, model):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[data]\ntrain = [{ built_in = "train", pairs = 100 }]\n'
+        '[tokenizer]\nvocab_size = 9000\n[model]\npreset = "small"\nnorm = "pre"\n'
+        "[training]\nmax_steps = 2\n"
+    )
+
+    def run(*args):
+        words = ["train", str(recipe), "--from", str(model), "--dry-run", *args]
+        return CliRunner().invoke(app, words)
+
+    result = run()
+    assert result.exit_code == 0, result.stderr
+    told = f"model.preset, model.norm, tokenizer.vocab_size: as in {model}, not as in the recipe"
+    assert told in result.stderr.replace("\n", " ")
+    shape, own = tomllib.loads(result.stdout)["model"], read_config(model).model
+    assert (shape["d_model"], shape["norm"]) == (own.d_model, own.norm)
+    refused = run("--set", "model.d_model=8", "--set", "tokenizer.vocab_size=3")
+    assert refused.exit_code == 2
+    assert "--set model.d_model: is 8, but 64 in" in refused.stderr
+    assert "; tokenizer.vocab_size: is 3, but" in refused.stderr
+
+
+def test_the_default_length_fits_the_model(make, tmp_path, model):
+    origin = tmp_path / "origin"
+    shutil.copytree(model, origin)
+    config = json.loads((origin / "config.json").read_text())
+    config["model"]["max_positions"] = 40
+    (origin / "config.json").write_text(json.dumps(config))
+    data = {"train": [{"built_in": "train"}]}
+    values = {"data": data, "model": {"from": str(origin)}, "training": {"max_steps": 1}}
+    complete = completion(tmp_path / "run", print)
+    assert make_recipe(values, "test", complete).data.max_length == 39
+    del values["model"]
+    assert make_recipe(values, "test").data.max_length == 256
 
 
 def test_what_agrees_or_is_not_stored_may_be_given(make, tmp_path, model):

@@ -101,17 +101,25 @@ class RecipeOptions:
 
         precision = None if self.precision == "auto" else self.precision
         minutes = None if self.max_time is None else parse_minutes(self.max_time)
-        limits = {
-            "model.from": None if self.start is None else json.dumps(str(self.start)),
-            "training.max_steps": self.max_steps,
-            "training.max_epochs": self.max_epochs,
-            "training.max_minutes": minutes,
-            "training.seed": self.seed,
-            "training.precision": precision,
+        changes = {
+            "model.from": ("--from", None if self.start is None else json.dumps(str(self.start))),
+            "training.max_steps": ("--max-steps", self.max_steps),
+            "training.max_epochs": ("--max-epochs", self.max_epochs),
+            "training.max_minutes": ("--max-time", minutes),
+            "training.seed": ("--seed", self.seed),
+            "training.precision": ("--precision", precision),
         }
-        given = [f"{key}={value}" for key, value in limits.items() if value is not None]
-        complete = completion(run, partial(note, quiet=quiet), fresh=fresh)
-        return load_recipe(name, [*(self.overrides or []), *given], complete)
+        given = [f"{key}={value}" for key, (_, value) in changes.items() if value is not None]
+        options = {key: name for key, (name, value) in changes.items() if value is not None}
+        overrides = self.overrides or []
+        kept = {override.partition("=")[0].strip() for override in overrides}
+        complete = completion(
+            run,
+            partial(note, quiet=quiet),
+            fresh=fresh,
+            kept=None if self.start is None else kept,
+        )
+        return load_recipe(name, [*overrides, *given], complete, options)
 
 
 @dataclass(frozen=True, kw_only=True)

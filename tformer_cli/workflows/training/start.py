@@ -1,7 +1,7 @@
 """Fine-tuning: a run that starts from the weights of a model, in its shape, with its tokenizer."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -25,7 +25,7 @@ from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.adapter_config import adapted_parts
 from tformer_cli.model.config import Head
 from tformer_cli.model.weight_shapes import parameter_shapes
-from tformer_cli.recipe import Completion, Recipe, load_recipe
+from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
@@ -77,17 +77,25 @@ class StartSettings:
     """Its labels, if it is a classifier."""
 
 
-def completion(run: Path, say: Callable[[str], None], *, fresh: bool = False) -> Completion:
+def completion(
+    run: Path,
+    say: Callable[[str], None],
+    *,
+    fresh: bool = False,
+    kept: Collection[str] | None = None,
+) -> Completion:
     """Makes what completes recipes that start from a model.
 
     A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
 
     Args:
         run: the run directory.
-        say: told what was imported from where.
+        say: told what was imported from where, and which keys gave way to the model's.
         fresh: whether an earlier run in the directory is to be removed.
+        kept: keys that may not give way to the model's, where the command line names the model;
+            None: the recipe names it, and a key of the recipe that contradicts it is an error.
     """
-    return partial(_completed, run=None if fresh else run, say=say)
+    return partial(_completed, run=None if fresh else run, say=say, kept=kept)
 
 
 def check_start(recipe: Recipe) -> None:
@@ -287,32 +295,50 @@ def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ())
 
 
 def _completed(
-    values: dict[str, Any], *, run: Path | None, say: Callable[[str], None]
+    values: dict[str, Any],
+    *,
+    run: Path | None,
+    say: Callable[[str], None],
+    kept: Collection[str] | None,
 ) -> dict[str, Any]:
-    tables = {key: values.get(key, {}) for key in ("model", "tokenizer", "training", "decoding")}
+    names = ("model", "tokenizer", "training", "decoding", "data")
+    tables = {key: values.get(key, {}) for key in names}
     if not all(isinstance(table, Mapping) for table in tables.values()):
         return values  # as wrong as without a model
-    model, tokenizer, training, decoding = tables.values()
-    name = model.get("from", "")
+    name = tables["model"].get("from", "")
     if not isinstance(name, str) or not name:
         return values
-    added = tokenizer.get("new_tokens", ())
+    added = tables["tokenizer"].get("new_tokens", ())
     n_new = len(added) if isinstance(added, list | tuple) else 0
     settings = _of_run(run, name) or _of_model(name, n_new, say)
     task = values.get("task", {})
     task = task if isinstance(task, Mapping) else {}
     settings, free = _with_head(settings, task)
-    _check_shape(model, settings, name, free)
-    _check_tokenizer(tokenizer, settings, name)
+    conflicts = _conflicts(tables, settings, name, free)
+    yielding = [] if kept is None else [key for key in conflicts if key not in kept]
+    conflicts = {key: problem for key, problem in conflicts.items() if key not in yielding}
+    if yielding and not conflicts:
+        say(f"{', '.join(yielding)}: as in {name}, not as in the recipe")
+    if conflicts:
+        (first, problem), *others = conflicts.items()
+        problem += f" in {name}, where the run starts"
+        problem += "".join(f"; {key}: {other}" for key, other in others)
+        raise StructureError(first, f"{problem}; omit {'them' if others else 'it'}")
+    shape = with_preset({k: v for k, v in tables["model"].items() if f"model.{k}" not in yielding})
+    data, tokenizer = (
+        {key: value for key, value in tables[table].items() if f"{table}.{key}" not in yielding}
+        for table in ("data", "tokenizer")
+    )
     if settings.labels:
         values = {**values, "task": {**task, "labels": settings.labels}}
     return {
         **values,
-        "model": {**settings.model, **model, "from_hash": settings.weights_hash},
+        "data": data,
+        "model": {**settings.model, **shape, "from_hash": settings.weights_hash},
         # Only to be read: the run's tokenizer is a copy of the model's
         "tokenizer": {**tokenizer, "path": name, "vocab_size": settings.vocab_size},
-        "training": {**_schedule(training, values.get("adapter")), **training},
-        "decoding": {**settings.decoding, **decoding},
+        "training": {**_schedule(tables["training"], values.get("adapter")), **tables["training"]},
+        "decoding": {**settings.decoding, **tables["decoding"]},
     }
 
 
@@ -391,43 +417,40 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
     )
 
 
-def _check_shape(
-    given: Mapping[str, Any], settings: StartSettings, name: str, free: tuple[str, ...]
-) -> None:
+def _conflicts(
+    tables: Mapping[str, Mapping[str, Any]],
+    settings: StartSettings,
+    name: str,
+    free: tuple[str, ...],
+) -> dict[str, str]:
+    """Finds every key that contradicts the model that a run starts from, and says how."""
+    found: dict[str, str] = {}
+    model, tokenizer, data = tables["model"], tables["tokenizer"], tables["data"]
     expected = {**settings.model, "from_hash": settings.weights_hash}
-    for key, value in given.items():
-        found = expected.get(key, value)  # unknown keys are found out later
-        found = list(found) if isinstance(found, tuple) else found
-        if key not in free and value != found and not (key == "from_hash" and not value):
-            raise StructureError(
-                f"model.{key}",
-                f"is {value!r}, but {found!r} in {name}, where the run starts; omit it",
-            )
-
-
-def _check_tokenizer(given: Mapping[str, Any], settings: StartSettings, name: str) -> None:
-    if given.get("path", "") not in ("", name):
-        raise StructureError(
-            "tokenizer.path", f"the run starts from {name} and keeps its tokenizer; omit it"
-        )
-    if given.get("vocab_size", settings.vocab_size) != settings.vocab_size:
-        raise StructureError(
-            "tokenizer.vocab_size",
-            f"is {given['vocab_size']!r}, but {settings.vocab_size} in {name}, where the run "
-            "starts; omit it",
-        )
+    for key, value in with_preset(model).items():
+        own = expected.get(key, value)  # unknown keys are found out later
+        own = list(own) if isinstance(own, tuple) else own
+        if key in free or value == own or (key == "from_hash" and not value):
+            continue
+        if key in model:
+            found[f"model.{key}"] = f"is {value!r}, but {own!r}"
+        else:
+            found.setdefault("model.preset", f"is {model['preset']!r}, but {key} is {own!r}")
+    if tokenizer.get("path", "") not in ("", name):
+        found["tokenizer.path"] = f"is {tokenizer['path']!r}, but the tokenizer lies"
     # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
-    if not given.get("path") and given.get("algorithm", settings.algorithm) != settings.algorithm:
-        raise StructureError(
-            "tokenizer.algorithm",
-            f"is {given['algorithm']!r}, but {settings.algorithm!r} in {name}, where the run "
-            "starts; omit it",
-        )
-    if given.get("bpe_dropout") and settings.algorithm != "bpe":
-        raise StructureError(
-            "tokenizer.bpe_dropout",
-            f"needs a BPE tokenizer, but that of {name} is {settings.algorithm!r}; omit it",
-        )
+    own_keys = {"vocab_size": settings.vocab_size}
+    if not tokenizer.get("path"):
+        own_keys["algorithm"] = settings.algorithm
+    for key, own in own_keys.items():
+        if tokenizer.get(key, own) != own:
+            found[f"tokenizer.{key}"] = f"is {tokenizer[key]!r}, but {own!r}"
+    if tokenizer.get("bpe_dropout") and settings.algorithm != "bpe":
+        found["tokenizer.bpe_dropout"] = f"needs BPE, but the tokenizer is {settings.algorithm!r}"
+    length, most = data.get("max_length"), settings.model["max_positions"] - 1
+    if isinstance(length, int) and length > most and not settings.model["patch_size"]:
+        found["data.max_length"] = f"is {length}, but at most {most} tokens fit"
+    return found
 
 
 def _directory(name: str, say: Callable[[str], None] | None = None) -> Path:
