@@ -9,16 +9,18 @@ tests/README.md and tests/benchmarks/README.md. How their code blocks are read:
 ```toml      a part of a recipe; it must fit one
 ```json      JSON, one or several values
 
-All are run in order, document by document, in a directory of its own that holds what `DESK`
-lists. Every command must exit with 0 (or with 141 before `head`). What a console block shows must
-be what it prints to a screen of 80 columns; a line `…` stands for any lines. A comment before the
-block, `<!-- NAME -->` or `<!-- NAME: text -->`, changes that:
+All are run in order, document by document, in a directory of its own that holds what `DESK` lists;
+README.md, the first page that one reads, in one that only has runs/quickstart. Every command must
+exit with 0 (or with 141 before `head`). What a console block shows must be what it prints to a
+screen of 80 columns; a line `…` stands for any lines. A comment before the block, `<!-- NAME -->`
+or `<!-- NAME: text -->`, changes that:
 
 quickstart       run, but the output shown is that of the model of `tformer quickstart`. It is
                  compared by `pytest -m slow tests/test_documents.py` with
                  TFORMER_QUICKSTART_RUN=RUN, and written with TFORMER_WRITE_DOCUMENTS=1 besides.
 exits: N         every command exits with status N.
 varies           run; the output shown differs from time to time (speeds, addresses).
+files: NAMES     run, with these files of `DESK`, which are the reader's own.
 measured: WHERE  not run: takes long; the text names the machine, in words for the reader.
 needs: WHAT      not run: needs data, packages, processes or time that a test does not have.
 
@@ -82,7 +84,7 @@ END = "<!-- end -->"
 REAL_RUN = os.environ.get("TFORMER_QUICKSTART_RUN", "")
 WRITES = bool(os.environ.get("TFORMER_WRITE_DOCUMENTS"))
 NOT_RUN = {"measured", "needs"}
-MARKS = {"quickstart", "exits", "varies", *NOT_RUN}
+MARKS = {"quickstart", "exits", "varies", "files", *NOT_RUN}
 BENCHMARK_OPTIONS = {
     option
     for script in (ROOT / "tests/benchmarks").glob("*.py")
@@ -110,7 +112,7 @@ in.txt in.fr a.en a.fr    three sentences and their translations
 new.en test.en test.de    three sentences of a task of one's own
 train.en train.de valid.en valid.de pairs.tsv pairs.jsonl
 my-recipe.toml            the template, for a tiny model and two steps
-terms.tsv articles.jsonl log.en nbest.moses news.en.gz
+terms.tsv articles.jsonl crawl.jsonl log.en nbest.moses news.en.gz
 """
 """Files of the directory that a document's examples run in."""
 SMALL = """
@@ -238,7 +240,7 @@ def desk(shell, tmp_path_factory):
     quick = re.sub(r"max_epochs = \d+", "max_steps = 2", template)
     quick = re.sub(r"vocab_size = \d+", "vocab_size = 400", quick)
     quick = quick.replace(
-        'preset = "small"', "d_model = 32\nn_heads = 4\nd_ff = 32\nn_encoder_layers = 1"
+        'preset = "tiny"', "d_model = 32\nn_heads = 4\nd_ff = 32\nn_encoder_layers = 1"
     )
     (desk / "my-recipe.toml").write_text(quick.replace("beam_size = 5", "max_length = 8"))
     setup = """\
@@ -259,6 +261,8 @@ def desk(shell, tmp_path_factory):
     assert status == 0, screen
     records = [{"id": 1, "text": "The cat is old."}, {"id": 2, "text": "The dog is tired."}]
     (desk / "articles.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    texts = [{"text": "The cat is old."}, {"text": "The dog is tired."}]
+    (desk / "crawl.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in texts))
     pair = json.dumps({"en": "The cat is old.", "de": "Le chat est vieux."})
     (desk / "pairs.jsonl").write_text(f"{pair}\n" * 4)
     return desk
@@ -274,15 +278,16 @@ def is_as_shown(screen: list[str], shown: list[str]) -> bool:
 
 
 def run_examples(
-    document: Path, shell, directory: Path, is_compared, *, writes: bool = False
+    document: Path, shell, directory: Path, is_compared, *, desk: Path | None = None, writes=False
 ) -> list[str]:
     """Runs a document's examples; returns its lines as they are with what came out.
 
     Args:
         document: the file.
         shell: where commands are run.
-        directory: a copy of the desk.
+        directory: where they are run.
         is_compared: says of a block's marks whether the output must be that of the document.
+        desk: where the files of blocks marked `files` are.
         writes: whether the lines get what came out instead, but for outputs with a `…`.
     """
     lines = document.read_text(encoding="utf-8").splitlines()
@@ -290,6 +295,8 @@ def run_examples(
     for block in blocks_of(document):
         if not block.is_run:
             continue
+        for name in block.marks.get("files", "").split():
+            shutil.copy(desk / name, directory)
         expected = {int(block.marks.get("exits", 0))}
         if block.language == "python":
             (directory / "example.py").write_text(block.text, encoding="utf-8")
@@ -318,11 +325,23 @@ def run_examples(
     return lines
 
 
+def reader_directory(document: Path, desk: Path, scratch: Path) -> Path:
+    """A copy of the desk; for the README, what its reader has after `tformer quickstart`."""
+    if document != README:
+        return shutil.copytree(desk, scratch / "desk")
+    shutil.copytree(desk / "runs/quickstart", scratch / "desk/runs/quickstart")
+    return scratch / "desk"
+
+
 @pytest.mark.parametrize("document", PAGES, ids=name_of)
 def test_the_examples_run(document, shell, desk, tmp_path):
-    directory = shutil.copytree(desk, tmp_path / "desk")
+    directory = reader_directory(document, desk, tmp_path)
     run_examples(
-        document, shell, directory, lambda marks: not {"quickstart", "varies"} & marks.keys()
+        document,
+        shell,
+        directory,
+        lambda marks: not {"quickstart", "varies"} & marks.keys(),
+        desk=desk,
     )
 
 
@@ -330,15 +349,17 @@ def test_the_examples_run(document, shell, desk, tmp_path):
 @pytest.mark.skipif(not REAL_RUN, reason="TFORMER_QUICKSTART_RUN names no run")
 @pytest.mark.parametrize("document", PAGES, ids=name_of)
 def test_the_outputs_are_those_of_the_quickstart(document, shell, desk, tmp_path):
-    directory = shutil.copytree(desk, tmp_path / "desk")
+    directory = reader_directory(document, desk, tmp_path)
     for old in (directory / "runs/quickstart", directory / "runs/early"):
-        shutil.rmtree(old)
+        shutil.rmtree(old, ignore_errors=True)
         shutil.copytree(REAL_RUN, old)
-    setup = "rm -r corpus; tformer make-corpus corpus -q; tformer translate runs/early -q Hello."
+    setup = "tformer translate runs/early -q Hello."
+    if document != README:
+        setup += "; rm -r corpus; tformer make-corpus corpus -q"
     status, screen = shell.run(setup, directory)
     assert status == 0, screen
     lines = run_examples(
-        document, shell, directory, lambda marks: "quickstart" in marks, writes=WRITES
+        document, shell, directory, lambda marks: "quickstart" in marks, desk=desk, writes=WRITES
     )
     if WRITES:
         document.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -82,8 +82,8 @@ def embed(
     is the name of one, as for `tformer classify`; --images takes all of a folder or file.
 
     Examples:
-        tformer embed all-MiniLM-L6-v2 "not too terrible" --format jsonl
-        tformer embed all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
+        tformer embed sentence-transformers/all-MiniLM-L6-v2 "not too terrible" --format jsonl
+        tformer embed sentence-transformers/all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
         tformer embed dinov2-small photos/*.jpg -o vectors.npy
     """
     pictures.check(has_texts=bool(text) or files.input_file is not None)

@@ -439,7 +439,7 @@ def _conflicts(
     if tokenizer.get("path", "") not in ("", name):
         found["tokenizer.path"] = f"is {tokenizer['path']!r}, but the tokenizer lies"
     # A run's own recipe says "bpe", the default, of whatever its tokenizer.path names
-    own_keys = {"vocab_size": settings.vocab_size}
+    own_keys: dict[str, object] = {"vocab_size": settings.vocab_size}
     if not tokenizer.get("path"):
         own_keys["algorithm"] = settings.algorithm
     for key, own in own_keys.items():
