@@ -38,7 +38,7 @@ class Evaluation:
     hypotheses: tuple[str, ...]
     """Scored texts."""
     tested: tuple[TestedMetric, ...] = ()
-    """With a baseline: the same metrics of the baseline and of the hypotheses, tested."""
+    """The same metrics with intervals, and tested against a baseline; see `with_tests`."""
     loss: float | None = None
     """With a model: mean -ln p of the tokens of the first reference, ends of sentence included."""
 
@@ -48,31 +48,31 @@ class Evaluation:
         return None if self.loss is None else math.exp(min(self.loss, LARGEST_EXPONENT))
 
 
-def with_baseline(
+def with_tests(
     evaluation: Evaluation,
-    baseline: Sequence[str],
     references: Sequence[Sequence[str]],
+    baseline: Sequence[str] | None = None,
     *,
     lowercase: bool = False,
     tokenize: str = "13a",
 ) -> Evaluation:
-    """Tests an evaluation's scores against those of other translations: paired bootstrap.
+    """Adds confidence intervals by bootstrap, and tests against other translations if there are.
 
     It is the short form of `tformer_cli.workflows.compare`.
 
     Raises:
         DataError: if the texts differ in the number of lines.
     """
-    _check_texts(references, baseline=baseline)
-    check_counts([("the baseline", len(baseline)), ("the hypotheses", len(evaluation.hypotheses))])
+    systems = [("hypothesis", evaluation.hypotheses)]
+    if baseline is not None:
+        _check_texts(references, baseline=baseline)
+        counts = [("the baseline", len(baseline)), ("the hypotheses", len(evaluation.hypotheses))]
+        check_counts(counts)
+        systems.insert(0, ("baseline", tuple(baseline)))
     names = ("bleu", "chrf", "ter")
     metrics = [make_metric(one, lowercase=lowercase, tokenize=tokenize) for one in names]
-    tested = paired_test(
-        [("baseline", baseline), ("hypothesis", evaluation.hypotheses)],
-        [MeasuredMetric(one, references) for one in metrics],
-        TestSettings(),
-    )
-    return replace(evaluation, tested=tuple(tested))
+    measured = [MeasuredMetric(one, references) for one in metrics]
+    return replace(evaluation, tested=tuple(paired_test(systems, measured, TestSettings())))
 
 
 def score_hypotheses(

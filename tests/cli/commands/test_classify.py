@@ -149,7 +149,7 @@ def test_labels_are_evaluated(classifier, tmp_path):
     assert "confusion matrix" in shown
     for more, message in (
         (["--beam-size", 3], "--beam-size: MODEL is a classifier; omit it"),
-        (["--lowercase"], "--lowercase or --tokenize: MODEL is a classifier; omit it"),
+        (["--lowercase"], "--lowercase: MODEL is a classifier; omit it"),
         (["--reference", right], "--reference: an example has one right label"),
     ):
         done = run(*arguments, *more)

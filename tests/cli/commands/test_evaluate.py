@@ -1,5 +1,8 @@
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -40,6 +43,26 @@ def test_hypotheses_are_scored_as_json(files):
     record = json.loads(both.stdout)
     assert record["bleu"]["score"] == pytest.approx(100.0)
     assert record["bleu"]["signature"].startswith("nrefs:2|case:lc|eff:no|tok:intl")
+
+
+def test_intervals_are_those_of_sacrebleu(files):
+    hypotheses, reference = files / "two", files / "one"
+    words = ["--hypothesis", hypotheses, "--reference", reference, "--confidence"]
+    record = json.loads(run(*words, "--format", "json").stdout)
+    told = subprocess.run(  # only BLEU: sacreBLEU's bootstrap of chrF and TER fails
+        [sys.executable, "-m", "sacrebleu", reference, "-i", hypotheses, "--confidence"],
+        env={**os.environ, "SACREBLEU_SEED": "12345"},
+        capture_output=True,
+        check=True,
+    )
+    score = json.loads(told.stdout)
+    assert record["bleu"]["mean"] == pytest.approx(score["confidence_mean"], abs=0.06)
+    assert record["bleu"]["interval"] == pytest.approx(score["confidence_var"], abs=0.06)
+    rows = run(*words).stdout.splitlines()
+    mean, half = record["bleu"]["mean"], record["bleu"]["interval"]
+    assert rows[3].startswith("BLEU mean")
+    assert f"{mean:.2f}  95 %" in rows[3]
+    assert f"{mean - half:.2f} to {mean + half:.2f}" in rows[3]
 
 
 def test_a_model_has_loss_and_perplexity_too_and_writes_its_translations(model, files):

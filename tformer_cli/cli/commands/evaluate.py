@@ -138,6 +138,10 @@ class ScoreOptions:
         TextOrJson,
         format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
     ] = TextOrJson.text
+    confidence: Annotated[
+        bool,
+        option("Also give each score's 95 % interval, by bootstrap (Koehn 2004).", "--confidence"),
+    ] = False
     lowercase: LowercaseOption = False
     tokenize: TokenizeOption = "13a"
 
@@ -185,6 +189,8 @@ def evaluate(
             )
         if texts.baseline is not None:
             raise UsageError("--baseline: is a file of translations; name a --baseline-model")
+        if scores.confidence:
+            raise UsageError("--confidence: is of translations; --baseline-model gives intervals")
         evaluate_texts(
             model,
             language,
@@ -204,8 +210,11 @@ def evaluate(
     if str(texts.output) == STANDARD_STREAM:
         raise UsageError("--output: stdout is for the scores; name a file")
     if model is not None and read_config(model).task in ("classify", "image"):
-        is_other = scores.lowercase or scores.tokenize != "13a"
-        given = {"lowercase or --tokenize": is_other or None}
+        given = {
+            "lowercase": scores.lowercase or None,
+            "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
+            "confidence": scores.confidence or None,
+        }
         _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")
         as_json = scores.report_format == TextOrJson.json
         evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
@@ -244,12 +253,13 @@ def evaluate(
                 )
             if stream is not None:
                 stream.writelines(utf8_line(line) for line in result.hypotheses)
-    if baseline is not None:
-        result = workflow.with_baseline(result, baseline, references, **how)
+    if baseline is not None or scores.confidence:
+        result = workflow.with_tests(result, references, baseline, **how)
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
     warn_of_lengths(translated)
-    (_show_json if scores.report_format == TextOrJson.json else _write_text)(result)
+    shows = _show_json if scores.report_format == TextOrJson.json else _write_text
+    shows(result, has_intervals=scores.confidence)
 
 
 def _check_has_no_search(
@@ -288,12 +298,17 @@ def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo")
         )
 
 
-def _show_json(result: "Evaluation") -> None:
+def _show_json(result: "Evaluation", *, has_intervals: bool) -> None:
     record: dict[str, Any] = {"lines": len(result.hypotheses)}
     for score in result.scores:
         record[_key(score.name)] = {"score": score.value, "signature": score.signature}
     for metric in result.tested:
-        before, after = metric.scores
+        before, after = metric.scores[0], metric.scores[-1]
+        if has_intervals:
+            intervals = {"mean": after.mean, "interval": after.interval, "test": metric.signature}
+            record[_key(metric.name)] |= intervals
+        if len(metric.scores) == 1:
+            continue
         record[_key(metric.name)] |= {
             "baseline": before.value,
             "p_value": after.p_value,
@@ -309,16 +324,18 @@ def _key(name: str) -> str:
     return name.lower().removesuffix("2")
 
 
-def _write_text(result: "Evaluation") -> None:
+def _write_text(result: "Evaluation", *, has_intervals: bool) -> None:
     """Shows the scores on a terminal; elsewhere a signature is one piece, to be copied and cut."""
     if sys.stdout.isatty():
-        show_evaluation(stdout_console(), result)
+        show_evaluation(stdout_console(), result, has_intervals=has_intervals)
         return
-    for name, value, how in _rows(result):
+    for name, value, how in _rows(result, has_intervals=has_intervals):
         write_line(f"{name:<12}{value:>9}  {how}")
 
 
-def show_evaluation(console: "Console", result: "Evaluation") -> None:
+def show_evaluation(
+    console: "Console", result: "Evaluation", *, has_intervals: bool = False
+) -> None:
     """Prints a line for each score, with its signature."""
     from rich.table import Table
 
@@ -326,15 +343,21 @@ def show_evaluation(console: "Console", result: "Evaluation") -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for row in _rows(result):
+    for row in _rows(result, has_intervals=has_intervals):
         table.add_row(*row)
     console.print(table)
 
 
-def _rows(result: "Evaluation") -> list[tuple[str, str, str]]:
+def _rows(result: "Evaluation", *, has_intervals: bool) -> list[tuple[str, str, str]]:
     rows = [(score.name, f"{score.value:.2f}", score.signature) for score in result.scores]
     for metric in result.tested:
-        before, after = metric.scores
+        before, after = metric.scores[0], metric.scores[-1]
+        if has_intervals:
+            ends = f"{after.mean - after.interval:.2f} to {after.mean + after.interval:.2f}"
+            how = f"95 % of the scores of resampled texts: {ends}  {metric.signature}"
+            rows.append((f"{metric.name} mean", f"{after.mean:.2f}", how))
+        if len(metric.scores) == 1:
+            continue
         change = f"{after.value - before.value:+.2f}"
         same = "; no sentence differs from the baseline" if after.equals_baseline else ""
         how = f"from {before.value:.2f}, p = {after.p_value:.4f}{same}  {metric.signature}"
