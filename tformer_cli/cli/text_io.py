@@ -228,8 +228,14 @@ def warn_of_bytes(read: LineCounts) -> None:
         )
 
 
-def warn_of_lengths(translated: "TranslationCounts") -> None:
+def warn_of_lengths(translated: "TranslationCounts", *, quiet: bool) -> None:
     """Warns of lines that were split, cut off, miss a constraint, or have unknown words."""
+    if translated.sentences:
+        note(
+            f"{count_of_lines(translated.sentences)} of several sentences, translated one by one; "
+            "--split-sentences none translates lines whole",
+            quiet=quiet,
+        )
     if translated.split:
         warn(f"{count_of_lines(translated.split)} longer than the model takes; translated in parts")
     if translated.unsatisfied:

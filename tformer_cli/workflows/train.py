@@ -71,6 +71,7 @@ from tformer_cli.workflows.training.data import (
     make_tokenizer,
     named_inputs,
     notes,
+    share_of_several,
     unit_of,
     validation_pairs,
 )
@@ -335,6 +336,7 @@ def prepare(
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
+    several = share_of_several(corpora) if recipe.task.kind == "translate" else None
     validator = task.validator(recipe, valid, tokenizer, device, precision) if valid else None
     trainer = Trainer(
         model=model,
@@ -343,7 +345,7 @@ def prepare(
         loader=partial(_open_loader, recipe, corpora, sides),
         validator=validator,
         checkpoints=Checkpoints(run),
-        publish=partial(_publish, recipe, run, tokenizer, origin),
+        publish=partial(_publish, recipe, run, tokenizer, origin, several),
         precision=precision,
         fingerprints=fingerprints,
         limit=HardwareLimit(probe, processes.world_size),
@@ -416,6 +418,7 @@ def _publish(
     run: Path,
     tokenizer: Tokenizer,
     origin: ImportOrigin | None,
+    several_sentences: float | None,
     weights: Mapping[str, Tensor],
     step: int,
     scores: Mapping[str, float],
@@ -439,6 +442,7 @@ def _publish(
             scores=scores,
             origin=origin,
             labels=recipe.task.labels,
+            several_sentences=several_sentences,
             start=StartOrigin(model=start.model, weights_hash=start.weights_hash)
             if start.model
             else None,

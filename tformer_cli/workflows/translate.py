@@ -45,6 +45,8 @@ class TranslationCounts:
     """Lines whose translation lacks a required phrase or holds a banned one."""
     unknown: int = 0
     """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
+    sentences: int = 0
+    """Lines of several sentences, which were translated one by one."""
 
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
@@ -53,6 +55,7 @@ class TranslationCounts:
         self.truncated += translation.is_truncated
         self.unsatisfied += bool(translation.unsatisfied)
         self.unknown += translation.source_ids.count(UNK_ID)
+        self.sentences += translation.n_sentences > 1
 
 
 def translate_lines(

@@ -248,7 +248,7 @@ def evaluate(
         result = workflow.with_baseline(result, baseline, references, **how)
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
-    warn_of_lengths(translated)
+    warn_of_lengths(translated, quiet=quiet)
     (_show_json if scores.report_format == TextOrJson.json else _write_text)(result)
 
 

@@ -106,7 +106,8 @@ def translate(
         start = monotonic()
         with line_progress(total, quiet=not shows_bar) as progress:
             _write_all(buffers, stream, translated, progress.update, resumed)
-    _report(counts, translated, monotonic() - start, quiet=quiet or is_typed or bool(text))
+    is_short = is_typed or bool(text)
+    _report(counts, translated, monotonic() - start, is_short=is_short, quiet=quiet)
 
 
 def _write_all(
@@ -127,11 +128,16 @@ def _write_all(
 
 
 def _report(
-    read: LineCounts, translated: "TranslationCounts", seconds: float, *, quiet: bool
+    read: LineCounts,
+    translated: "TranslationCounts",
+    seconds: float,
+    *,
+    is_short: bool,
+    quiet: bool,
 ) -> None:
-    """Notes the speed, and warns of lines that were replaced, split or cut off."""
+    """Notes the speed of all but short jobs, and warns of lines that were replaced, split or cut off."""
     rate = translated.lines / max(seconds, 1e-9)
     done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
-    note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
+    note(f"{done}, {rate:,.1f} lines/s", quiet=quiet or is_short)
     warn_of_bytes(read)
-    warn_of_lengths(translated)
+    warn_of_lengths(translated, quiet=quiet)

@@ -21,6 +21,7 @@ from tformer_cli.workflows.opening.engines import (
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
+from tformer_cli.workflows.opening.sentence_models import trained_on_sentences
 from tformer_cli.workflows.opening.stored_model import DirectoryModel, is_cpu
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         PrecisionChoice,
     )
     from tformer_cli.decoding.engine import SearchedModel
+    from tformer_cli.decoding.sentences import SentenceRule
     from tformer_cli.model.config import Precision
     from tformer_cli.workflows.opening.settings import TranslatorOptions
 
@@ -171,9 +173,9 @@ def _splitter(
     directory: ModelDirectory, settings: OpeningSettings
 ) -> Callable[[str], list[str]] | None:
     """Makes what splits lines of the model's source language into sentences, if they are to be."""
-    if settings.split_sentences is None:
-        return None
-    return sentence_splitter(settings.split_sentences, directory.info.source_language)
+    by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"
+    rule = settings.split_sentences or by_default
+    return sentence_splitter(rule, directory.info.source_language)
 
 
 def device_of(settings: OpeningSettings) -> str:

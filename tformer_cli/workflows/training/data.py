@@ -14,6 +14,7 @@ from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.loading.epochs import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
@@ -24,6 +25,8 @@ from tformer_cli.workflows.training.tasks import task_of
 
 OF_PAIRS = ("translate", "classify", "image")
 """Tasks whose examples have two sides."""
+MOST_SAMPLED = 2000
+"""Lines of a corpus that are looked at to know its sentences."""
 
 
 def check_files(recipe: Recipe) -> None:
@@ -183,6 +186,16 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
             broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
         size = count_of(len(corpus), unit_of(recipe))
         yield f"{corpus_name(config)}: {size}{cached}{left_out}{broken}"
+
+
+def share_of_several(corpora: Sequence[EncodedCorpus]) -> float:
+    """Returns the share of source lines that hold several sentences, of a sample of each corpus."""
+    several = 0.0
+    for corpus in corpora:
+        size = len(corpus)
+        lines, _ = corpus.texts(range(0, size, -(-size // MOST_SAMPLED)))
+        several += size * sum(len(split_sentences(line)) > 1 for line in lines) / len(lines)
+    return several / sum(map(len, corpora))
 
 
 def unit_of(recipe: Recipe) -> str:
