@@ -246,6 +246,14 @@ def warn_of_lengths(translated: "TranslationCounts", *, quiet: bool) -> None:
     if translated.truncated:
         warn(f"{count_of_lines(translated.truncated)} longer than the model takes; truncated")
     warn_of_unknown(translated.unknown)
+    if translated.unseen:
+        first = translated.first_unseen
+        example = ", ".join(first.unseen[:3]) if first is not None else ""
+        where = f" (line {first.index + 1}: {example})" if first is not None else ""
+        warn(
+            f"{count_of_lines(translated.unseen)} mostly of words that the model was not trained "
+            f"on{where}; do not trust the translation"
+        )
 
 
 def warn_of_unknown(n_unknown: int) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
 from tformer_cli.data.prefetch import buffers
+from tformer_cli.data.seen_words import mostly_unseen
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.demands import (
     NO_DEMANDS,
@@ -26,7 +27,7 @@ from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
     from tformer_cli.decoding.config import DecodingConfig
@@ -88,6 +89,8 @@ class Translation:
     """Required phrases that the best translation lacks, and banned ones that it holds."""
     n_sentences: int = 1
     """Sentences that were translated one by one; 1 where the line was not split into sentences."""
+    unseen: tuple[str, ...] = ()
+    """Words of the line that training never saw, if they are most of its words."""
 
     @property
     def text(self) -> str:
@@ -135,6 +138,7 @@ class Translator:
         before_batch: Callable[[], None] | None = None,
         scorers: Sequence[SearchEngine] = (),
         shortlist: Shortlist | None = None,
+        seen_words: Container[str] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -153,7 +157,9 @@ class Translator:
             scorers: engines for `score` where none of the others can.
             shortlist: what translations may consist of, whatever else is asked of them; their
                 probabilities are then those among these tokens. None: all tokens.
+            seen_words: the words of the source text in training; None: they are not known.
         """
+        self._seen_words = seen_words
         self._shortlist = shortlist
         self.config = config
         self._model = model
@@ -187,7 +193,7 @@ class Translator:
         self._searcher.check(self.config, self._undemanding)
 
     def sentences(self, line: str) -> list[str]:
-        """Returns the sentences of a line that are translated one by one; of a blank one, itself."""
+        """Returns the sentences that a line is translated in; a blank line itself."""
         return [text for text, _ in self._sentences(line)] or [line]
 
     def of_sentences(self) -> Translator:
@@ -463,6 +469,7 @@ class Translator:
             prepared.texts if len(parts) > 1 else (),
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
             prepared.n_sentences,
+            () if self._seen_words is None else mostly_unseen(line, self._seen_words),
         )
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:

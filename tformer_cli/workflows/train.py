@@ -72,6 +72,7 @@ from tformer_cli.workflows.training.data import (
     named_inputs,
     notes,
     share_of_several,
+    source_words,
     unit_of,
     validation_pairs,
 )
@@ -240,7 +241,10 @@ def _started(
         write_text(run / TOKENIZER, prepared.tokenizer.to_json())
         if prepared.origin is not None:
             write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
-        save_frequencies(run, _source_counts(recipe, prepared))
+        # a model that was trained before knows words of corpora that are not here
+        has_words = recipe.task.kind == "translate" and not recipe.start.model
+        words = source_words(prepared.corpora) if has_words else ()
+        save_frequencies(run, _source_counts(recipe, prepared), words)
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
     if processes.is_first and not prepared.trainer.state.step:

@@ -47,6 +47,10 @@ class TranslationCounts:
     """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
     sentences: int = 0
     """Lines of several sentences, which were translated one by one."""
+    unseen: int = 0
+    """Lines of mostly words that training never saw."""
+    first_unseen: Translation | None = None
+    """The first of them."""
 
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
@@ -56,6 +60,9 @@ class TranslationCounts:
         self.unsatisfied += bool(translation.unsatisfied)
         self.unknown += translation.source_ids.count(UNK_ID)
         self.sentences += translation.n_sentences > 1
+        if translation.unseen:
+            self.unseen += 1
+            self.first_unseen = self.first_unseen or translation
 
 
 def translate_lines(

@@ -135,7 +135,7 @@ def _report(
     is_short: bool,
     quiet: bool,
 ) -> None:
-    """Notes the speed of all but short jobs, and warns of lines that were replaced, split or cut off."""
+    """Notes the speed of a long job, and warns of lines that were replaced, split or cut off."""
     rate = translated.lines / max(seconds, 1e-9)
     done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
     note(f"{done}, {rate:,.1f} lines/s", quiet=quiet or is_short)

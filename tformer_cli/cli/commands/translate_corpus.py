@@ -316,6 +316,7 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
             unsatisfied=counts["unsatisfied"],
             unknown=counts["unknown"],
             sentences=counts["sentences"],
+            unseen=counts["unseen"],
         ),
         quiet=quiet,
     )
