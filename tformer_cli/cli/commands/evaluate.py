@@ -27,6 +27,7 @@ from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
     prompt_at_terminal,
     results,
+    telling_of_markup,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -236,7 +237,7 @@ def evaluate(
             with line_progress(len(scored), quiet=quiet) as progress:
                 result = workflow.evaluate_model(
                     opened,
-                    scored,
+                    list(telling_of_markup(scored)),
                     references,
                     counts=translated,
                     progress=progress.update,

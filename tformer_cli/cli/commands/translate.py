@@ -27,6 +27,7 @@ from tformer_cli.cli.text_io import (
     count_of_lines,
     input_lines,
     stdin_is_terminal,
+    telling_of_markup,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -91,7 +92,7 @@ def translate(
         opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
         buffers = translated_text(
             opened.translator,
-            islice(lines, n_done, None),
+            telling_of_markup(islice(lines, n_done, None), chosen.start + n_done),
             counts=translated,
             input_name="stdin" if is_stdin else files.input_file or "arguments",
             glossary=terms,
