@@ -19,6 +19,7 @@ _ENDS = re.compile(
     r"(?<![.!?…])(?P<mark>[.!?…]+)[\"'’”»)\]]*(?:\s+»(?=\s))?\s+"
     r"|[。！？｡][」』”’）]*\s*|(?<![।॥؟۔])[।॥؟۔]+\s+|(?<!\s)\s*\n\s*"
 )
+_MARK = re.compile(r"[.!?…。！？｡।॥؟۔\n]")
 _OPENING = re.compile(r"[\"'‘“„«(\[¿¡]*")
 _ABBREVIATIONS = {
     *("abs", "abt", "al", "approx", "av", "bzw", "ca", "cf", "corp", "dept", "dhr", "dott", "dr"),
@@ -52,6 +53,9 @@ def split_sentences(text: str) -> list[str]:
     Returns:
         The sentences with the white space behind them: put together they are the text.
     """
+    first = _MARK.search(text)
+    if first is None or first.end() >= len(text.rstrip()):  # most lines of one sentence
+        return [text] if text else []
     ends = [m.end() for m in _ENDS.finditer(text) if _ends_sentence(text, m)]
     starts: list[int] = []
     open_mark = True  # nothing but marks since the last start: what follows belongs to them

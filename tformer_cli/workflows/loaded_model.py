@@ -478,7 +478,7 @@ class LoadedModel:
             **search: settings of this call's search.
 
         Returns:
-            A record a line, as of `inspect_heads`, which has the details. A notebook shows it as
+            A record a line or sentence, as of `inspect_heads`, which has the details. A notebook shows it as
             the page of the heads.
 
         Raises:
