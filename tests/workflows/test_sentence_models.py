@@ -67,10 +67,12 @@ def test_training_stores_the_share_of_lines_and_the_words(tmp_path, n_several, s
     lines = [SEVERAL] * n_several + [ONE] * (40 - n_several)
     text = tmp_path / "a"
     text.write_text("\n".join(lines) + "\n")
+    too_long = tmp_path / "b"
+    too_long.write_text("house " * 5000)
     recipe = make_recipe(
         {
             "data": {
-                "train": [{"source": str(text), "target": str(text)}],
+                "train": [{"source": str(one), "target": str(one)} for one in (text, too_long)],
                 "cache_directory": str(tmp_path),
             },
             "tokenizer": {"vocab_size": 300},

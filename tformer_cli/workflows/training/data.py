@@ -196,7 +196,8 @@ def share_of_several(corpora: Sequence[EncodedCorpus]) -> float:
     several = 0.0
     for corpus in corpora:
         lines, _ = corpus.texts(_sampled(corpus, MOST_SAMPLED))
-        several += len(corpus) * sum(len(split_sentences(line)) > 1 for line in lines) / len(lines)
+        n_several = sum(len(split_sentences(line)) > 1 for line in lines)
+        several += len(corpus) * n_several / max(1, len(lines))
     return several / sum(map(len, corpora))
 
 
@@ -213,7 +214,7 @@ def source_words(corpora: Sequence[EncodedCorpus]) -> list[str]:
 
 
 def _sampled(corpus: EncodedCorpus, most: int) -> range:
-    return range(0, len(corpus), -(-len(corpus) // most))
+    return range(0, len(corpus), max(1, -(-len(corpus) // most)))
 
 
 def unit_of(recipe: Recipe) -> str:
