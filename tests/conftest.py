@@ -1,4 +1,5 @@
 import gc
+import json
 import os
 import sys
 from functools import cache
@@ -177,6 +178,21 @@ def model(tmp_path_factory, one_thread):
         info=ModelInfo(),
     )
     return path
+
+
+@pytest.fixture
+def several_sentences():
+    """Writes the share of training lines with several sentences into a model, for one test."""
+    before = {}
+
+    def write(path, share):
+        file = path / "config.json"
+        before.setdefault(file, file.read_text())
+        file.write_text(json.dumps({**json.loads(before[file]), "several_sentences": share}))
+
+    yield write
+    for file, text in before.items():
+        file.write_text(text)
 
 
 @pytest.fixture(scope="module")

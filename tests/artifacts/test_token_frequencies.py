@@ -3,7 +3,12 @@ import re
 import numpy as np
 import pytest
 
-from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies, save_frequencies
+from tformer_cli.artifacts.token_frequencies import (
+    FREQUENCIES,
+    load_frequencies,
+    load_seen_words,
+    save_frequencies,
+)
 from tformer_cli.errors import ArtifactError
 
 
@@ -13,6 +18,18 @@ def test_saved_values_are_loaded(tmp_path):
     assert load_frequencies(tmp_path, 3).tolist() == [0, 5, 1 << 40]
     save_frequencies(tmp_path, np.zeros(3, dtype=np.int64))
     assert load_frequencies(tmp_path, 3) is None  # nothing was counted
+
+
+def test_words_are_loaded_where_there_are_any(tmp_path):
+    assert load_seen_words(tmp_path) is None
+    save_frequencies(tmp_path, np.array([1]))
+    assert load_seen_words(tmp_path) is None
+    save_frequencies(tmp_path, np.array([1]), ["chat", "été"])
+    assert load_seen_words(tmp_path) == {"chat", "été"}
+    assert load_frequencies(tmp_path, 1).tolist() == [1]
+    (tmp_path / FREQUENCIES).write_text('{"source":[1],"words":[1]}')
+    with pytest.raises(ArtifactError, match="is not a list of strings; remove the file"):
+        load_seen_words(tmp_path)
 
 
 @pytest.mark.parametrize(

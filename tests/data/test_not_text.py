@@ -11,6 +11,7 @@ import pytest
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.data.lines import LineCounts, groups_of_lines, read_lines
+from tformer_cli.data.not_text import MARKUP
 from tformer_cli.errors import DataError
 
 GERMAN = "Ein Mädchen läuft.\nDer Hund schläft.\nIhr müßt gehen.\nSchöne Grüße!\n" * 10
@@ -202,3 +203,26 @@ def test_a_line_of_a_pipe_is_read_before_the_next_comes(monkeypatch):
         assert next(lines) == "two"
         threading.Timer(0.01, lambda: (os.write(writing, b"ee\n"), os.close(writing))).start()
         assert list(lines) == ["three"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("<!DOCTYPE html>", '<?xml version="1.0"?>', "<!-- x -->", "<p>Hi", "a<BR />b"),
+        *("<b>x</b>", '<a href="u">', '{"source": "<a href=\\"u\\">"}', "</w:t >", "<w:t/>"),
+    ],
+)
+def test_tags_are_markup(line):
+    assert MARKUP.search(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("<s> </s> <pad> <mask>", "a <b> c", "x < y > z", "I <3 you", "<2de> x", ">>fra<< x"),
+        *("if a</b then", "<name>, welcome", "<" * 100_000, "<a " * 50_000, "<!--" * 50_000),
+        "<a b" + " " * 100_000,
+    ],
+)
+def test_other_angle_brackets_are_not_markup(line):
+    assert not MARKUP.search(line)

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -99,4 +100,29 @@ def test_a_run_repeated_four_times_is_noticed(tokens, expected):
     ],
 )
 def test_every_sign_has_its_flag(found, source, flags):
-    assert flags_of(found, list(source)) == flags
+    assert flags_of(found, translated(found, source)) == flags
+
+
+def translated(found, source_ids, source="", unseen=()):
+    return Translation(0, source, (found,), tuple(source_ids), 1, False, unseen=unseen)
+
+
+@pytest.mark.parametrize(
+    ("text", "n_tokens", "is_flagged"),
+    [
+        ("Une. Deux. Trois. Quatre.", 9, False),  # as many sentences, however short
+        ("Une.", 12, True),
+        ("Une.", 13, False),  # joined, not dropped: the limit is (4 + 1) / (2 · 4) of 20 tokens
+        ("Une. Deux. Trois.", 17, True),
+        ("", 0, True),
+    ],
+)
+def test_a_dropped_sentence_is_flagged(text, n_tokens, is_flagged):
+    found = replace(hypothesis(range(n_tokens)), text=text)
+    flags = flags_of(found, translated(found, range(20), "One. Two. Three. Four."))
+    assert ("dropped" in flags) is is_flagged
+
+
+def test_unseen_words_are_flagged():
+    found = hypothesis([5, 6, 7])
+    assert flags_of(found, translated(found, [1, 2, 3], "Hello", ("Hello",))) == ["unseen"]

@@ -24,6 +24,13 @@ from tformer_cli.errors import UsageError
         ["A heading\n\n", "A paragraph. ", "Another one.\n"],
         ["what… no idea. ", "OK"],
         ["Он живёт на ул. пушкина. ", "Она там."],
+        ["He said no. ", "See no. 12 at kl. 9.30 today. ", "It is art. ", "See fig. 3."],
+        ["« Bien. » ", "Il a dit oui. » ", "« Non. »"],
+        ["He said: ''He went.'' ", "She stayed.  ''"],
+        ["... Hello. ", "There. — "],
+        ["HK Management Inc. – at EE. UU. ", "It is."],
+        ["ความเร็ว 12.8 กม. หรือ 8 ไมล์"],
+        ["2009 में (डॉ. बेवरली) आए।"],
     ],
 )
 def test_sentences_end_where_a_reader_would_end_them(sentences):

@@ -6,6 +6,7 @@ import torch
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.demands import Demands, Term, with_terms
 from tformer_cli.decoding.hypothesis import Hypothesis
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.search.torch_search import TorchSearch
@@ -235,6 +236,47 @@ def test_sentences_are_translated_one_by_one_and_keep_their_blanks(translator_of
     assert split[1].text == ""
     assert (split[2].n_parts, split[2].parts) == (1, ())
     assert split[0].text != translator_of().translate([line])[0].text
+
+
+def test_a_line_of_one_sentence_is_what_it_was(translator_of):
+    lines = [*LINES, *NASTY, f"  {LINES[0]}  ", *LINES]
+    whole = translator_of().translate(lines)
+    assert translator_of(split_sentences=split_sentences).translate(lines) == whole
+
+
+def test_sentences_do_not_depend_on_what_is_beside_them(translator_of):
+    lines = [f"{LINES[0]} {LINES[1]}", LINES[3], "", f"{LINES[1]}  {LINES[3]} {LINES[0]}"]
+    translator = translator_of(split_sentences=split_sentences, n_best=2, batch_tokens=20)
+    together = translator.translate(lines)
+    assert [t.n_sentences for t in together] == [2, 1, 1, 3]
+    for index, line in enumerate(lines):
+        assert translator.translate([line], index) == [together[index]]
+
+
+def test_a_prefix_of_several_sentences_keeps_the_line_whole(translator_of):
+    line = f"{LINES[0]} {LINES[1]}"
+    translator = translator_of(split_sentences=split_sentences)
+    one, several = (Demands(target_prefix=text) for text in ("A man", f"{LINES[0]} A dog"))
+    first, whole = translator.translate([line, line], demands=[one, several])
+    assert (first.n_sentences, whole.n_sentences) == (2, 1)
+    assert first.text.startswith("A man")
+    assert whole.text.startswith(f"{LINES[0]} A dog")
+
+
+def test_required_phrases_go_to_the_sentences_that_call_for_them(translator_of):
+    line = f"{LINES[0]} {LINES[1]} {LINES[3]}"
+    terms = [Term("dogs", "snow", False), Term("man", "street", False), Term("", "Two", False)]
+    demands = with_terms(Demands(required=("woman",)), line, terms)
+    translator = translator_of(split_sentences=split_sentences, max_length=20)
+    (found,) = translator.translate([line], demands=[demands])
+    alone = translator.translate(
+        [LINES[0], LINES[1], LINES[3]],
+        demands=[
+            Demands(required=phrases) for phrases in (("street",), ("snow", "Two"), ("woman",))
+        ],
+    )
+    assert found.text == " ".join(one.text for one in alone)
+    assert not found.unsatisfied
 
 
 def test_a_sentence_may_be_too_long_by_itself(translator_of):

@@ -113,6 +113,7 @@ class ConfigFile:
     origin: ImportOrigin | None = None
     start: StartOrigin | None = None
     labels: tuple[str, ...] = ()
+    several_sentences: float | None = None
 
     @property
     def task(self) -> TaskKind:

@@ -81,6 +81,8 @@ class ModelInfo:
     """The model whose weights its training started from, if it did."""
     labels: tuple[str, ...] = ()
     """Labels of a classifier in the order of its outputs."""
+    several_sentences: float | None = None
+    """Share of the source lines in training that hold several sentences; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,6 +361,7 @@ def read_model_directory(
             origin=record.origin,
             start=record.start,
             labels=record.labels,
+            several_sentences=record.several_sentences,
         ),
         weight_type=record.weight_type,
     )

@@ -1,9 +1,11 @@
 """`frequencies.json` of a model directory: how often each source token occurs in training.
 
-Training writes it; nothing but inspection reads it, and a model directory without it is whole.
+Of a translation model it also lists the source's words. Training writes it; inspection reads the
+counts, translating the words. A model directory without it is whole.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,22 @@ SCHEMA = "tformer.frequencies/1"
 _LARGEST = 1 << 26
 
 
-def save_frequencies(path: Path, source: NDArray[np.int64]) -> None:
+def save_frequencies(path: Path, source: NDArray[np.int64], words: Sequence[str] = ()) -> None:
     """Writes the counts of source tokens into a model directory.
 
     Args:
         path: the directory.
         source: (V) how often each token occurs in the source side of the training corpora.
+        words: the words of that side, from `frequent_words`; empty: they are not known.
 
     Raises:
         ArtifactError: if it cannot be written.
     """
     record = {"schema": SCHEMA, "source": source.tolist()}
-    write_text(path / FREQUENCIES, json.dumps(record, separators=(",", ":")) + "\n")
+    if words:
+        record["words"] = list(words)
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    write_text(path / FREQUENCIES, text + "\n")
 
 
 def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
@@ -47,16 +53,38 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
         ArtifactError: if the file is damaged, foreign or of another vocabulary.
     """
     file = path / FREQUENCIES
-    try:
-        values: Any = json.loads(read_regular(file, _LARGEST))
-        counts = values["source"]
-    except FileNotFoundError:
+    values = _read(file)
+    if values is None:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise ArtifactError(f"{file}: holds no token frequencies; remove it") from None
+    counts = values["source"]
     is_whole = isinstance(counts, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in counts)
     if not is_whole or len(counts) != vocab_size:
         raise ArtifactError(
             f"{file}: does not hold one count for each of {vocab_size} tokens; remove it"
         )
     return np.array(counts, dtype=np.int64) if any(counts) else None
+
+
+def load_seen_words(path: Path) -> frozenset[str] | None:
+    """Reads the words of the source text that a model was trained on; None: they are not known.
+
+    Raises:
+        ArtifactError: if the file is damaged or foreign.
+    """
+    file = path / FREQUENCIES
+    words = (_read(file) or {}).get("words", [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ArtifactError(f'{file}: "words" is not a list of strings; remove the file')
+    return frozenset(words) or None
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        values: Any = json.loads(read_regular(file, _LARGEST))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or "source" not in values:
+        raise ArtifactError(f"{file}: holds no token frequencies; remove it")
+    return values

@@ -189,13 +189,13 @@ class TranslatorOptions:
     """Options of a translator besides those of its search."""
 
     split_sentences: Annotated[
-        Literal["rule", "sentencex"] | None,
+        Literal["rule", "sentencex", "none"] | None,
         option(
             "Split lines into sentences and translate them one by one: models trained on "
             "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
             "abbreviations; sentencex: by that library, with the abbreviations of the model's "
-            "source language.",
-            shown="lines are not split",
+            "source language; none: translate lines whole.",
+            shown="rule for a model trained on sentences, else none",
             panel=LARGE_JOBS,
         ),
     ] = None

@@ -5,13 +5,14 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.console import file_console, note, stdout_console, warn
 from tformer_cli.data.lines import OPENERS, LineCounts, check_file, decode_line, read_lines
+from tformer_cli.data.not_text import MARKUP
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -74,6 +75,20 @@ def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterato
         check_file(file)
         return read_lines(file, counts)
     return _prompted(read_lines(file, counts), quiet=quiet)
+
+
+def telling_of_markup(lines: Iterable[str], first_index: int = 0) -> Iterator[str]:
+    """Yields the same lines; warns of the first with tags of HTML or XML, which are not text."""
+    is_told = False
+    for number, line in enumerate(lines, first_index + 1):
+        if not is_told and "<" in line and (tag := MARKUP.search(line)):
+            is_told = True
+            warn(
+                f"line {number} has tags of HTML or XML ({tag[0][:40]}), which are translated "
+                "like words; documents are not supported: remove the tags first, such as with "
+                "sed 's/<[^>]*>//g', and give one sentence a line"
+            )
+        yield line
 
 
 def stdin_is_terminal() -> bool:
@@ -228,8 +243,14 @@ def warn_of_bytes(read: LineCounts) -> None:
         )
 
 
-def warn_of_lengths(translated: "TranslationCounts") -> None:
+def warn_of_lengths(translated: "TranslationCounts", *, quiet: bool) -> None:
     """Warns of lines that were split, cut off, miss a constraint, or have unknown words."""
+    if translated.sentences:
+        note(
+            f"{count_of_lines(translated.sentences)} of several sentences, translated one by one; "
+            "--split-sentences none translates lines whole",
+            quiet=quiet,
+        )
     if translated.split:
         warn(f"{count_of_lines(translated.split)} longer than the model takes; translated in parts")
     if translated.unsatisfied:
@@ -240,6 +261,14 @@ def warn_of_lengths(translated: "TranslationCounts") -> None:
     if translated.truncated:
         warn(f"{count_of_lines(translated.truncated)} longer than the model takes; truncated")
     warn_of_unknown(translated.unknown)
+    if translated.unseen:
+        first = translated.first_unseen
+        example = ", ".join(first.unseen[:3]) if first is not None else ""
+        where = f" (line {first.index + 1}: {example})" if first is not None else ""
+        warn(
+            f"{count_of_lines(translated.unseen)} mostly of words that the model was not trained "
+            f"on{where}; do not trust the translation"
+        )
 
 
 def warn_of_unknown(n_unknown: int) -> None:

@@ -1,10 +1,11 @@
-"""Recognition of files that are not UTF-8 text, by their first bytes, each with its cure.
+"""Recognition of what is not UTF-8 text: files by their first bytes, markup by its tags.
 
 A line may hold anything: a NUL or a broken byte in an otherwise good text is a character. Only
 another format is refused: an archive, a document, another encoding.
 """
 
 import codecs
+import re
 import shlex
 from pathlib import Path
 
@@ -37,6 +38,14 @@ FEWEST_BROKEN_LINES, BROKEN_SHARE, MOST_VALID = 8, 0.25, 0.1
 unless more than the last share of its lines with letters beyond ASCII are UTF-8."""
 WESTERN_SHARE = 0.25
 """Bytes beyond ASCII are fewer in Latin-1 text, and more in other alphabets' encodings."""
+
+MARKUP = re.compile(
+    r"</(?!s>)[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*\\?[\"'][^<>]*|\s*/)>"
+    r"|<(?:!DOCTYPE\b[^<>]*|!--.*?--|\?xml\b[^<>]*\?|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|p"
+    r"|ol|span|strong|table|t[dhr]|title|ul))>",
+    re.IGNORECASE,
+)
+"""Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`."""
 
 
 def check_text(block: bytes, path: str | Path) -> None:

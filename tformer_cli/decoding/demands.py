@@ -16,9 +16,11 @@ class Demands:
     target_prefix: str = ""
     """Text the translation begins with; of a line translated in parts, the first part's."""
     required: tuple[str, ...] = ()
-    """Phrases it holds as whole words; of a line in parts, the first part's."""
+    """Phrases it holds as whole words; see `required_of_parts`."""
     banned: tuple[str, ...] = ()
     """Phrases it does not hold."""
+    called_by: tuple[tuple[str, str], ...] = ()
+    """Required phrases of a glossary, each with a phrase of the source that calls for it."""
 
 
 NO_DEMANDS = Demands()
@@ -111,8 +113,39 @@ def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
     required = [*demands.required, *(term.target for term in called if not term.is_banned)]
     banned = [*demands.banned, *(term.target for term in called if term.is_banned)]
     return replace(
-        demands, required=tuple(dict.fromkeys(required)), banned=tuple(dict.fromkeys(banned))
+        demands,
+        required=tuple(dict.fromkeys(required)),
+        banned=tuple(dict.fromkeys(banned)),
+        called_by=tuple((term.target, term.source) for term in called if term.source),
     )
+
+
+def required_of_parts(demands: Demands, parts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Gives the required phrases of a line to the parts that it is translated in.
+
+    A glossary's phrase belongs to the parts that hold its source, any other to the first part that
+    holds the phrase itself, as names and numbers may; what no part calls for, to the first part.
+
+    Args:
+        demands: what the whole line's translation must be like.
+        parts: texts of the parts.
+
+    Returns:
+        The phrases of each part.
+    """
+    if len(parts) < 2 or not demands.required:
+        return [demands.required] * len(parts)
+    found: list[list[str]] = [[] for _ in parts]
+    for phrase in demands.required:
+        sources = [source for target, source in demands.called_by if target == phrase]
+        called = [
+            wanted
+            for part, wanted in zip(parts, found, strict=True)
+            if any(holds(part, source) for source in sources or [phrase])
+        ]
+        for wanted in (called if sources else called[:1]) or found[:1]:
+            wanted.append(phrase)
+    return list(map(tuple, found))
 
 
 def holds(text: str, phrase: str) -> bool:

@@ -17,10 +17,13 @@ repetition     a run of 1 to 8 tokens stands at least 4 times in a row, 8 tokens
                and no such run is in the source
 length         it has over 2.5 times the source's tokens and 10 more, or under a fifth of them
 improbable     its tokens have a mean log-probability below -2.5, a perplexity above 12
+dropped        it has fewer sentences than the source, and is shorter by more than half of the share
+               that they had in it
+unseen         most of the source's words were never seen in training
 =============  ==================================================================================
 
-The last two are signs of a hallucination. All are cheap guesses to sort output by, no judgment;
-what is usual differs from model to model.
+"length" and "improbable" are signs of a hallucination. All are cheap guesses to sort output by, no
+judgment; what is usual differs from model to model.
 """
 
 import json
@@ -29,6 +32,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.decoding.translator import TranslatedText, Translation
 from tformer_cli.errors import DataError
 
@@ -58,7 +62,7 @@ class Details:
             fields["token_ids"] = list(hypothesis.token_ids)
             fields["token_log_probabilities"] = list(hypothesis.token_log_probabilities)
         if self.flags:
-            fields["flags"] = flags_of(hypothesis, translation.source_ids)
+            fields["flags"] = flags_of(hypothesis, translation)
         return fields
 
 
@@ -219,8 +223,9 @@ def _moses_line(translation: Translation, hypothesis: TranslatedText) -> str:
     return f"{translation.index} ||| {text} ||| {features} ||| {hypothesis.score:.6f}"
 
 
-def flags_of(hypothesis: TranslatedText, source_ids: Sequence[int]) -> list[str]:
+def flags_of(hypothesis: TranslatedText, translation: Translation) -> list[str]:
     """Names the warning signs of a hypothesis; see the head of this file."""
+    source_ids = translation.source_ids
     n_source, n_target = len(source_ids), len(hypothesis.token_ids)
     steps = hypothesis.token_log_probabilities
     signs = {
@@ -229,8 +234,17 @@ def flags_of(hypothesis: TranslatedText, source_ids: Sequence[int]) -> list[str]
         "length": n_target > LARGEST_RATIO * n_source + LARGEST_EXTRA
         or n_target < SMALLEST_RATIO * n_source,
         "improbable": sum(steps) < LEAST_MEAN * len(steps),
+        "dropped": n_target < n_source
+        and n_target < n_source * _least_share(translation.source, hypothesis.text),
+        "unseen": bool(translation.unseen),
     }
     return [name for name, is_there in signs.items() if is_there]
+
+
+def _least_share(source: str, translation: str) -> float:
+    """Share of the source's tokens that a translation has at least which dropped no sentence."""
+    n_source, n_target = len(split_sentences(source)), len(split_sentences(translation))
+    return (n_source + n_target) / (2 * n_source) if n_target < n_source else 0.0
 
 
 def repeats(tokens: Sequence[int]) -> bool:

@@ -11,22 +11,32 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SentenceRule = Literal["rule", "sentencex"]
-"""Ways of finding the ends of sentences."""
+SentenceRule = Literal["rule", "sentencex", "none"]
+"""Ways of finding the ends of sentences; "none": lines are not split."""
 
 _ENDS = re.compile(
     # each run of marks or of white space is looked at once, from its beginning: lines may be long
-    r"(?<![.!?…])(?P<mark>[.!?…]+)[\"'’”»)\]]*\s+"
+    r"(?<![.!?…])(?P<mark>[.!?…]+)[\"'’”»)\]]*(?:\s+»(?=\s))?\s+"
     r"|[。！？｡][」』”’）]*\s*|(?<![।॥؟۔])[।॥؟۔]+\s+|(?<!\s)\s*\n\s*"
 )
+_MARK = re.compile(r"[.!?…。！？｡।॥؟۔\n]")
 _OPENING = re.compile(r"[\"'‘“„«(\[¿¡]*")
 _ABBREVIATIONS = {
-    *("abs", "abt", "al", "approx", "art", "av", "bzw", "ca", "cf", "col", "dept", "dr", "dra"),
-    *("est", "etc", "evtl", "fig", "fr", "gen", "ggf", "hon", "hr", "jr", "lt", "mio", "mlle"),
-    *("mme", "mr", "mrd", "mrs", "ms", "no", "nr", "núm", "prof", "pág", "rev", "sgt", "sr"),
-    *("sra", "srta", "st", "str", "tel", "usw", "vol", "vs"),
+    *("abs", "abt", "al", "approx", "av", "bzw", "ca", "cf", "corp", "dept", "dhr", "dott", "dr"),
+    *("dra", "ds", "dvs", "ee", "etc", "evtl", "fr", "gen", "ggf", "hon", "hr", "inc", "jr", "lt"),
+    *("ltd", "mio", "mlle", "mme", "mr", "mrd", "mrs", "ms", "mw", "np", "prof", "pág", "resp"),
+    *("rev", "sgt", "sig", "sr", "sra", "srta", "st", "sv", "tel", "tzn", "tzw", "ul", "usw", "vs"),
+    *("долл", "им", "млн", "млрд", "тыс", "ул", "डॉ", "డా", "திரு", "ดร"),
 }
-_LAST_WORD = re.compile(r"[^\W\d_]+\Z")
+"""Words that a period may follow within a sentence."""
+_BEFORE_NUMBERS = {
+    *("art", "cap", "est", "fig", "godz", "kl", "klo", "no", "nos", "nr", "núm", "ok", "pp"),
+    *("str", "vol", "рис", "стр", "מס", "నం"),
+}
+"""The same, before a number alone: some of them are words at the end of a sentence, too."""
+_LAST_WORD = re.compile(r"[^\s\d_.,:;()\[\]\"'’“”«»/-]+\Z")
+_HAS_WORD = re.compile(r"[^\W_]")
+_THAI = re.compile(r"[\u0e00-\u0e7f]\Z")
 _WITH_INNER_PERIODS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]\Z")
 _NUMBER = re.compile(r"\d\Z")
 
@@ -35,14 +45,27 @@ def split_sentences(text: str) -> list[str]:
     """Splits a text into sentences by a plain rule, without a dictionary of its language.
 
     A sentence ends at a line end and at `. ! ? …` before white space, unless a small letter
-    follows. A period after an initial, an abbreviation ("Dr.", "e.g.") or, before white space and
-    a letter, an ordinal of one or two digits ("am 3. Mai") ends none; full-width marks always do.
+    follows. A period after an initial, an abbreviation ("Dr.", "e.g.", "no." before a number), a
+    Thai letter or, before white space and a letter, an ordinal of one or two digits ("am 3. Mai")
+    ends none; full-width marks always do. Marks alone, such as a closing quotation mark behind a
+    space, are part of the sentence before them.
 
     Returns:
         The sentences with the white space behind them: put together they are the text.
     """
-    ends = [0, *(m.end() for m in _ENDS.finditer(text) if _ends_sentence(text, m)), len(text)]
-    return [text[start:end] for start, end in pairwise(ends) if end > start]
+    first = _MARK.search(text)
+    if first is None or first.end() >= len(text.rstrip()):  # most lines of one sentence
+        return [text] if text else []
+    ends = [m.end() for m in _ENDS.finditer(text) if _ends_sentence(text, m)]
+    starts: list[int] = []
+    open_mark = True  # nothing but marks since the last start: what follows belongs to them
+    for start, end in pairwise([0, *ends, len(text)]):
+        has_word = _HAS_WORD.search(text, start, end) is not None
+        if (has_word and not open_mark) or (end > start and not starts):
+            starts.append(start)
+            open_mark = True
+        open_mark = open_mark and not has_word
+    return [text[start:end] for start, end in pairwise([*starts, len(text)])]
 
 
 def _ends_sentence(text: str, end: re.Match[str]) -> bool:
@@ -62,23 +85,28 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     if _NUMBER.search(before):
         digits = len(before) - len(before.rstrip("0123456789"))
         return digits > 2 or not text[end.end() : end.end() + 1].isalpha()
-    word = _LAST_WORD.search(before)
-    return word is None or not (len(word[0]) == 1 or word[0].lower() in _ABBREVIATIONS)
+    found = _LAST_WORD.search(before)
+    if found is None:
+        return True
+    word = found[0].lower()
+    if len(word) == 1 or word in _ABBREVIATIONS or _THAI.search(word):
+        return False
+    return word not in _BEFORE_NUMBERS or not text[begin : begin + 1].isdecimal()
 
 
-def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list[str]]:
+def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list[str]] | None:
     """Makes what splits a line into sentences, white space included, as `split_sentences` does.
 
     Args:
         rule: "rule": `split_sentences`; "sentencex": Wikimedia's library with its lists of
-            abbreviations of about 300 languages.
+            abbreviations of about 300 languages; "none": nothing does.
         language: ISO code of the text's language; "sentencex" takes English where it is unknown.
 
     Raises:
         UsageError: if the library is not installed.
     """
-    if rule == "rule":
-        return split_sentences
+    if rule != "sentencex":
+        return split_sentences if rule == "rule" else None
     try:
         from sentencex import get_sentence_boundaries
     except ImportError:

@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
 from tformer_cli.data.prefetch import buffers
+from tformer_cli.data.seen_words import mostly_unseen
 from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.decoding.demands import NO_DEMANDS, Constraints, Demands, holds, unsatisfied
+from tformer_cli.decoding.demands import (
+    NO_DEMANDS,
+    Constraints,
+    Demands,
+    holds,
+    required_of_parts,
+    unsatisfied,
+)
 from tformer_cli.decoding.engine import Choice, Searcher, Sentence
 from tformer_cli.decoding.hypothesis import length_divisor, longest_source
 from tformer_cli.decoding.splitting import split_line
 from tformer_cli.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
     from tformer_cli.decoding.config import DecodingConfig
@@ -79,6 +87,10 @@ class Translation:
     """Text of the parts it was translated in; empty where it is whole."""
     unsatisfied: tuple[str, ...] = ()
     """Required phrases that the best translation lacks, and banned ones that it holds."""
+    n_sentences: int = 1
+    """Sentences that were translated one by one; 1 where the line was not split into sentences."""
+    unseen: tuple[str, ...] = ()
+    """Words of the line that training never saw, if they are most of its words."""
 
     @property
     def text(self) -> str:
@@ -97,6 +109,7 @@ class _Prepared:
     """White space behind each part but the last."""
     is_too_long: bool = False
     """True if a part is one because the model could not take more at once."""
+    n_sentences: int = 1
 
 
 _Spelled = tuple["Hypothesis", str]
@@ -125,6 +138,7 @@ class Translator:
         before_batch: Callable[[], None] | None = None,
         scorers: Sequence[SearchEngine] = (),
         shortlist: Shortlist | None = None,
+        seen_words: Container[str] | None = None,
     ) -> None:
         """Connects a model with its tokenizer.
 
@@ -143,7 +157,9 @@ class Translator:
             scorers: engines for `score` where none of the others can.
             shortlist: what translations may consist of, whatever else is asked of them; their
                 probabilities are then those among these tokens. None: all tokens.
+            seen_words: the words of the source text in training; None: they are not known.
         """
+        self._seen_words = seen_words
         self._shortlist = shortlist
         self.config = config
         self._model = model
@@ -175,6 +191,16 @@ class Translator:
             UsageError: with the reason why none does.
         """
         self._searcher.check(self.config, self._undemanding)
+
+    def sentences(self, line: str) -> list[str]:
+        """Returns the sentences that a line is translated in; a blank line itself."""
+        return [text for text, _ in self._sentences(line)] or [line]
+
+    def of_sentences(self) -> Translator:
+        """Makes the same translator for lines that `sentences` has split."""
+        other = copy(self)
+        other._split_sentences = None
+        return other
 
     def with_model(self, model: SearchedModel) -> Translator:
         """Makes the same translator for another model of the same vocabulary."""
@@ -214,8 +240,11 @@ class Translator:
             DataError: if a line is too long and `too_long` is "error".
         """
         lines = list(given_lines(lines))
-        prepared = self._prepare(lines, first_index)
         demands = demands or [NO_DEMANDS] * len(lines)
+        prepared = self._prepare(lines, first_index, [one.target_prefix for one in demands])
+        required = [
+            required_of_parts(one, line.texts) for one, line in zip(demands, prepared, strict=True)
+        ]
         start = self._tokenizer.target.start
         prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
         parts = [
@@ -225,7 +254,7 @@ class Translator:
                     key=line_key(self._seed, first_index + i, number),
                     prefix=start if number else (*start, *prefixes[i]),
                     excluded=self._excluded,
-                    constraints=self._constraints(demands[i], is_first=number == 0),
+                    constraints=self._constraints(demands[i], required[i][number]),
                 )
             )
             for i, line in enumerate(prepared)
@@ -303,10 +332,12 @@ class Translator:
             yield self.translate(texts, first_index, demands)
             first_index += len(buffer)
 
-    def _prepare(self, lines: Sequence[str], first_index: int) -> list[_Prepared]:
+    def _prepare(
+        self, lines: Sequence[str], first_index: int, prefixes: Sequence[str]
+    ) -> list[_Prepared]:
         """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
         longest = longest_source(self._model.max_positions)
-        sentences = [self._sentences(line) for line in lines]
+        sentences = list(map(self._sentences, lines, prefixes))
         source = self._tokenizer.source
         sides = [source.for_parts_of(line) for line in lines]
         texts = [[text for text, _ in line] for line in sentences]
@@ -324,19 +355,20 @@ class Translator:
             prepared.append(fitted[0][0] if len(fitted) == 1 else _together(fitted))
         return prepared
 
-    def _sentences(self, line: str) -> list[tuple[str, str]]:
-        """The sentences of a line, each with the white space behind it; none of a blank line."""
+    def _sentences(self, line: str, prefix: str = "") -> list[tuple[str, str]]:
+        """The sentences of a line, each with the white space behind it; none of a blank line.
+
+        A line stays whole if the prefix of its translation has several sentences: nothing says
+        which of the line's they translate.
+        """
         if not line.strip():
             return []
-        if self._split_sentences is None:
-            return [(line, "")]
-        split = self._split_sentences(line)
-        stripped = [sentence.rstrip() for sentence in split]
-        return [
-            (text, sentence[len(text) :])
-            for text, sentence in zip(stripped, split, strict=True)
-            if text
-        ]
+        split = [] if self._split_sentences is None else self._split_sentences(line)
+        found = [(text, one[len(text) :]) for one in split if (text := one.rstrip())]
+        is_whole = len(found) < 2 or (
+            prefix and self._split_sentences and len(self._split_sentences(prefix)) > 1
+        )
+        return [(line, "")] if is_whole else found
 
     def _fitted(
         self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
@@ -366,9 +398,8 @@ class Translator:
             is_too_long=True,
         )
 
-    def _constraints(self, demands: Demands, *, is_first: bool) -> Constraints | None:
+    def _constraints(self, demands: Demands, required: tuple[str, ...]) -> Constraints | None:
         """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""
-        required = demands.required if is_first else ()
         if not (required or demands.banned):
             return None
         encoded = self._tokenizer.target.encode_phrases(list(required))
@@ -378,7 +409,7 @@ class Translator:
             banned=tuple(
                 phrase
                 for phrase in demands.banned
-                if not any(holds(other, phrase) for other in required)
+                if not any(holds(other, phrase) for other in demands.required)
             ),
             token_bytes=self._tokenizer.target.piece_bytes,
         )
@@ -437,6 +468,8 @@ class Translator:
             prepared.is_too_long,
             prepared.texts if len(parts) > 1 else (),
             tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
+            prepared.n_sentences,
+            () if self._seen_words is None else mostly_unseen(line, self._seen_words),
         )
 
     def _shares(self, lengths: Sequence[int]) -> list[float]:
@@ -490,6 +523,7 @@ def _together(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
         texts=tuple(chain.from_iterable(one.texts for one, _ in of_tokens)),
         blanks=tuple(blanks)[:-1],
         is_too_long=any(one.is_too_long for one, _ in of_tokens),
+        n_sentences=max(1, len(of_tokens)),
     )
 
 

@@ -478,8 +478,8 @@ class LoadedModel:
             **search: settings of this call's search.
 
         Returns:
-            A record a line, as of `inspect_heads`, which has the details. A notebook shows it as
-            the page of the heads.
+            A record a line or sentence, as of `inspect_heads`, which has the details. A notebook
+            shows it as the page of the heads.
 
         Raises:
             UsageError: if `heads` select nothing or a setting is impossible.

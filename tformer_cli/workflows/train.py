@@ -71,6 +71,8 @@ from tformer_cli.workflows.training.data import (
     make_tokenizer,
     named_inputs,
     notes,
+    share_of_several,
+    source_words,
     unit_of,
     validation_pairs,
 )
@@ -239,7 +241,10 @@ def _started(
         write_text(run / TOKENIZER, prepared.tokenizer.to_json())
         if prepared.origin is not None:
             write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
-        save_frequencies(run, _source_counts(recipe, prepared))
+        # a model that was trained before knows words of corpora that are not here
+        has_words = recipe.task.kind == "translate" and not recipe.start.model
+        words = source_words(prepared.corpora) if has_words else ()
+        save_frequencies(run, _source_counts(recipe, prepared), words)
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
     if processes.is_first and not prepared.trainer.state.step:
@@ -335,6 +340,7 @@ def prepare(
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
+    several = share_of_several(corpora) if recipe.task.kind == "translate" else None
     validator = task.validator(recipe, valid, tokenizer, device, precision) if valid else None
     trainer = Trainer(
         model=model,
@@ -343,7 +349,7 @@ def prepare(
         loader=partial(_open_loader, recipe, corpora, sides),
         validator=validator,
         checkpoints=Checkpoints(run),
-        publish=partial(_publish, recipe, run, tokenizer, origin),
+        publish=partial(_publish, recipe, run, tokenizer, origin, several),
         precision=precision,
         fingerprints=fingerprints,
         limit=HardwareLimit(probe, processes.world_size),
@@ -416,6 +422,7 @@ def _publish(
     run: Path,
     tokenizer: Tokenizer,
     origin: ImportOrigin | None,
+    several_sentences: float | None,
     weights: Mapping[str, Tensor],
     step: int,
     scores: Mapping[str, float],
@@ -439,6 +446,7 @@ def _publish(
             scores=scores,
             origin=origin,
             labels=recipe.task.labels,
+            several_sentences=several_sentences,
             start=StartOrigin(model=start.model, weights_hash=start.weights_hash)
             if start.model
             else None,

@@ -45,6 +45,12 @@ class TranslationCounts:
     """Lines whose translation lacks a required phrase or holds a banned one."""
     unknown: int = 0
     """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
+    sentences: int = 0
+    """Lines of several sentences, which were translated one by one."""
+    unseen: int = 0
+    """Lines of mostly words that training never saw."""
+    first_unseen: Translation | None = None
+    """The first of them."""
 
     def add(self, translation: Translation) -> None:
         """Counts a translation."""
@@ -53,6 +59,10 @@ class TranslationCounts:
         self.truncated += translation.is_truncated
         self.unsatisfied += bool(translation.unsatisfied)
         self.unknown += translation.source_ids.count(UNK_ID)
+        self.sentences += translation.n_sentences > 1
+        if translation.unseen:
+            self.unseen += 1
+            self.first_unseen = self.first_unseen or translation
 
 
 def translate_lines(

@@ -1,13 +1,17 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tformer_cli import load
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -246,3 +250,81 @@ def test_sentences_of_a_line_are_translated_one_by_one(model):
     split = run("translate", model, *options, "--split-sentences", "rule", stdin=line)
     assert split.stdout.rstrip("\n") == "  ".join(alone.splitlines())
     assert split.stderr == ""
+
+
+def test_lines_are_split_where_the_model_was_trained_on_sentences(model, several_sentences):
+    line = f"{LINES[0]}  {LINES[1]}"
+    arguments = ("translate", model, line, "", LINES[3])
+    whole = run(*arguments)
+    assert "sentences" not in whole.stderr  # it is not known what the model was trained on
+    several_sentences(model, 0.1)
+    split = run(*arguments)
+    assert split.stdout == run(*arguments, "--split-sentences", "rule").stdout != whole.stdout
+    assert split.stdout.count("\n") == 3
+    said = "1 line of several sentences, translated one by one; --split-sentences none translates"
+    assert split.stderr.splitlines()[1:] == [f"{said} lines whole"]
+    assert run(*arguments, "-q").stderr == ""
+    assert run(*arguments, "--split-sentences", "none").stdout == whole.stdout
+    several_sentences(model, 0.5)
+    assert run(*arguments).stdout == whole.stdout
+
+
+def test_every_command_splits_the_same_lines(model, several_sentences, tmp_path):
+    several_sentences(model, 0.0)
+    source = tmp_path / "a.en"
+    source.write_text(f"{LINES[0]} {LINES[1]}\n\n{LINES[3]}\n")
+    expected = run("translate", model, "-i", source).stdout
+    assert [one.text for one in load(model).translate(source.read_text().split("\n")[:3])] == (
+        expected.split("\n")[:3]
+    )
+    scored = run(
+        "evaluate", model, "--source", source, "--reference", source, "-o", tmp_path / "a.fr"
+    )
+    assert scored.exit_code == 0, scored.stderr
+    assert (tmp_path / "a.fr").read_text() == expected
+    assert "1 line of several sentences" in scored.stderr
+    done = run("translate-corpus", model, source, "-o", tmp_path / "out", "--workers", "1")
+    assert done.exit_code == 0, done.stderr
+    assert "1 line of several sentences" in done.stderr
+    assert expected in [file.read_text() for file in (tmp_path / "out").iterdir()]
+
+
+def test_alignments_of_sentences_are_of_the_whole_line(model, several_sentences):
+    several_sentences(model, 0.0)
+    line = f"{LINES[0]}  {LINES[1]}"
+    found = run("translate", model, line, "--format", "jsonl", "--alignments", "soft")
+    alone = run("translate", model, *LINES[:2], "--format", "jsonl", "--alignments", "soft")
+    (rows,) = (json.loads(one)["alignment"] for one in found.stdout.splitlines())
+    first, second = (json.loads(one)["alignment"] for one in alone.stdout.splitlines())
+    n_first, n_second = len(first[0]) - 1, len(second[0]) - 1
+    assert rows == [
+        *([*row[:-1], *[0.0] * n_second, row[-1]] for row in first),
+        *([0.0] * n_first + row for row in second),
+    ]
+
+
+def test_lines_of_unseen_words_are_told_and_flagged(model, tmp_path):
+    known = shutil.copytree(model, tmp_path / "known")
+    vocab_size = json.loads((known / "config.json").read_text())["vocab_size"]
+    save_frequencies(known, np.ones(vocab_size, np.int64), ["a", "man", "sleeps"])
+    arguments = ("A man sleeps.", "", "Hello world", "Hello dear man", "--quiet")
+    assert run("translate", model, *arguments).stderr == ""  # it does not know its training
+    done = run("translate", known, *arguments, "--format", "jsonl", "--flags")
+    assert done.stderr == (
+        "warning: 2 lines mostly of words that the model was not trained on (line 3: Hello, world);"
+        " do not trust the translation\n"
+    )
+    flags = [json.loads(line)["flags"] for line in done.stdout.splitlines()]
+    assert ["unseen" in one for one in flags] == [False, False, True, True]
+
+
+def test_markup_is_told_once(model, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("A man\n<p>Two <b>dogs</b></p>\n<br/>\n")
+    done = run("translate", model, "-i", page, "--quiet")
+    assert done.stdout.count("\n") == 3
+    assert done.stderr == (
+        "warning: line 2 has tags of HTML or XML (<p>), which are translated like words; documents "
+        "are not supported: remove the tags first, such as with sed 's/<[^>]*>//g', and give one "
+        "sentence a line\n"
+    )

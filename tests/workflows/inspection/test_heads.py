@@ -25,6 +25,18 @@ def test_the_translations_are_those_of_translate(model):
             assert record.maps.residual < 1e-5
 
 
+def test_a_line_that_is_translated_sentence_by_sentence_is_shown_so(model, several_sentences):
+    lines = [f"{LINES[0]}  {LINES[1]}", "", LINES[3]]
+    several_sentences(model, 0.0)
+    records = list(inspect_heads(model, lines, device="cpu"))
+    first, second, *others = [record.target for record in records]
+    assert [record.source for record in records] == [LINES[0], LINES[1], "", LINES[3]]
+    translations = list(translate_lines(model, lines, device="cpu"))
+    assert [f"{first}  {second}", *others] == [t.text for t in translations]
+    given = list(inspect_heads(model, lines, targets=["a b", "", "c"], device="cpu"))
+    assert [record.source for record in given] == lines
+
+
 def test_settings_of_the_search_are_passed_on(model):
     greedy = list(inspect_heads(model, LINES, beam_size=1, length_penalty=0.0))
     expected = list(translate_lines(model, LINES, beam_size=1, length_penalty=0.0))

@@ -27,6 +27,7 @@ from tformer_cli.cli.text_io import (
     check_stdin_is_read_once,
     prompt_at_terminal,
     results,
+    telling_of_markup,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -245,7 +246,7 @@ def evaluate(
             with line_progress(len(scored), quiet=quiet) as progress:
                 result = workflow.evaluate_model(
                     opened,
-                    scored,
+                    list(telling_of_markup(scored)),
                     references,
                     counts=translated,
                     progress=progress.update,
@@ -257,7 +258,7 @@ def evaluate(
         result = workflow.with_tests(result, references, baseline, **how)
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
-    warn_of_lengths(translated)
+    warn_of_lengths(translated, quiet=quiet)
     shows = _show_json if scores.report_format == TextOrJson.json else _write_text
     shows(result, has_intervals=scores.confidence)
 

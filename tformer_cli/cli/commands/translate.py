@@ -27,6 +27,7 @@ from tformer_cli.cli.text_io import (
     count_of_lines,
     input_lines,
     stdin_is_terminal,
+    telling_of_markup,
     warn_of_bytes,
     warn_of_lengths,
 )
@@ -91,7 +92,7 @@ def translate(
         opened = options.open(model, quiet=quiet, n_best=formats.n_best, **more, **decoding)
         buffers = translated_text(
             opened.translator,
-            islice(lines, n_done, None),
+            telling_of_markup(islice(lines, n_done, None), chosen.start + n_done),
             counts=translated,
             input_name="stdin" if is_stdin else files.input_file or "arguments",
             glossary=terms,
@@ -106,7 +107,8 @@ def translate(
         start = monotonic()
         with line_progress(total, quiet=not shows_bar) as progress:
             _write_all(buffers, stream, translated, progress.update, resumed)
-    _report(counts, translated, monotonic() - start, quiet=quiet or is_typed or bool(text))
+    is_short = is_typed or bool(text)
+    _report(counts, translated, monotonic() - start, is_short=is_short, quiet=quiet)
 
 
 def _write_all(
@@ -127,11 +129,16 @@ def _write_all(
 
 
 def _report(
-    read: LineCounts, translated: "TranslationCounts", seconds: float, *, quiet: bool
+    read: LineCounts,
+    translated: "TranslationCounts",
+    seconds: float,
+    *,
+    is_short: bool,
+    quiet: bool,
 ) -> None:
-    """Notes the speed, and warns of lines that were replaced, split or cut off."""
+    """Notes the speed of a long job, and warns of lines that were replaced, split or cut off."""
     rate = translated.lines / max(seconds, 1e-9)
     done = f"{count_of_lines(translated.lines)} in {seconds:.1f} s"
-    note(f"{done}, {rate:,.1f} lines/s", quiet=quiet)
+    note(f"{done}, {rate:,.1f} lines/s", quiet=quiet or is_short)
     warn_of_bytes(read)
-    warn_of_lengths(translated)
+    warn_of_lengths(translated, quiet=quiet)

@@ -315,5 +315,8 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
             truncated=counts["truncated"],
             unsatisfied=counts["unsatisfied"],
             unknown=counts["unknown"],
-        )
+            sentences=counts["sentences"],
+            unseen=counts["unseen"],
+        ),
+        quiet=quiet,
     )

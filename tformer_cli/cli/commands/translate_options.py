@@ -225,7 +225,7 @@ class FormatOptions:
     flags: Annotated[
         bool,
         option(
-            "Add flags for endless repetition and signs of hallucination to jsonl.",
+            "Add flags for repetition, dropped sentences, unseen words and hallucination to jsonl.",
             "--flags",
             panel=FORMATS,
         ),

@@ -186,7 +186,8 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
-    counts = {**vars(buffers.counts), "not_utf8": read.not_utf8}
+    known = {name: n for name, n in vars(buffers.counts).items() if isinstance(n, int)}
+    counts = {**known, "not_utf8": read.not_utf8}
     return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
 
 

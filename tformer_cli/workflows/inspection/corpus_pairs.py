@@ -82,7 +82,7 @@ def corpus_pairs(
             yield [((), ids) if config.is_decoder_only else (ids, ()) for ids in found]
         return
     if targets is None:
-        for buffer in opened.translator.buffers(lines, buffer_lines):
+        for buffer in opened.translator.of_sentences().buffers(lines, buffer_lines):
             yield [
                 (translation.source_ids, translation.hypotheses[0].token_ids)
                 if translation.hypotheses

@@ -83,9 +83,9 @@ def inspect_heads(
 
     Args:
         model: a model directory, or its path.
-        lines: the source sentences, or texts that a language model or a
-            classifier reads. A blank one has a record
-            without heads.
+        lines: the source sentences, or texts that a language model or a classifier reads. A blank
+            one has a record without heads, one that is translated sentence by sentence a record
+            for each.
         targets: a target for each line, to be looked at instead of the model's translation.
         heads: which heads, by the grammar of `inspection.heads.selectors`; none means all. Where
             maps are of layers, which layers. Conditions are on metrics of these maps.
@@ -99,7 +99,7 @@ def inspect_heads(
         **options: of `open_for_inspection`.
 
     Returns:
-        One record a line, in order.
+        One record a line or sentence, in order.
 
     Raises:
         UsageError: if `heads` select nothing, a setting cannot be used, or given targets are to be
@@ -134,7 +134,8 @@ class HeadInspector:
         self._labels = opened.directory.info.labels
         self._model = inspected_model(opened.directory)
         self._tokenizer = opened.directory.tokenizer
-        self._translator = opened.translator
+        self._splitter = opened.translator
+        self._translator = opened.translator.of_sentences()
         self._rank = rank
         self._for_page = for_page
         self._weighting = WEIGHTINGS[weights or "alpha"]
@@ -146,7 +147,7 @@ class HeadInspector:
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
             self._recorder = RecordingModel(opened.directory.model, n_noted)
-            self._recorded_translator = opened.translator.with_model(self._recorder)
+            self._recorded_translator = self._translator.with_model(self._recorder)
         self._layout = head_layout(self._model)
         self._stored = _stored_heads(opened.directory, self._layout)
         if self._weighting.is_of_layers:
@@ -168,6 +169,8 @@ class HeadInspector:
     ) -> Iterator[tuple[str, str | None]]:
         """Yields each line with its target; None: the model's translation is to be looked at.
 
+        Without targets a line that is translated sentence by sentence comes as its sentences.
+
         Raises:
             UsageError: if there are targets for the mode "live".
             DataError: if there are more or fewer targets than lines.
@@ -177,7 +180,9 @@ class HeadInspector:
         check_targets(self._model.config, targets)
         lines = given_lines(lines)
         if targets is None:
-            return ((line, None) for line in lines)
+            if task_kind(self._model.config) != "translate":
+                return ((line, None) for line in lines)
+            return ((one, None) for line in lines for one in self._splitter.sentences(line))
         return _with_targets(lines, given_lines(targets, "targets"))
 
     def inspect_line(self, index: int, line: str, target: str | None = None) -> HeadsRecord:

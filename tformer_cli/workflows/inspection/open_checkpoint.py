@@ -77,6 +77,9 @@ def open_model_or_checkpoint(
             target_language=recipe.data.target_language,
             step=steps[0],
             labels=recipe.task.labels,
+            several_sentences=read_config(run).several_sentences
+            if (run / CONFIG).is_file()
+            else None,
         ),
     )
 

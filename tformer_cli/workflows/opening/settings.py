@@ -84,8 +84,8 @@ class OpeningSettings:
     too_long: TooLong = "split"
     """Treatment of lines longer than the model takes: "split", "truncate" or "error"."""
     split_sentences: SentenceRule | None = None
-    """Rule by which lines are split into sentences, which are translated one by one; None: a line
-    is translated as it is."""
+    """Rule by which lines are split into sentences, which are translated one by one; "none": lines
+    are translated as they are; None: "rule" where `trained_on_sentences`, else "none"."""
     banned: Sequence[str] = ()
     """Texts whose tokens no translation may hold in a row."""
     adapter: Path | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
+from tformer_cli.artifacts.token_frequencies import load_seen_words
 from tformer_cli.decoding.config import MOST_HYPOTHESES, type_problem
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.sentences import sentence_splitter
@@ -19,6 +20,7 @@ from tformer_cli.workflows.opening.engines import (
     tell_if_slower,
 )
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
+from tformer_cli.workflows.opening.sentence_models import trained_on_sentences
 from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 from tformer_cli.workflows.opening.stored_model import DirectoryModel, is_cpu
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         PrecisionChoice,
     )
     from tformer_cli.decoding.engine import SearchedModel
+    from tformer_cli.decoding.sentences import SentenceRule
     from tformer_cli.model.config import Precision
     from tformer_cli.workflows.opening.settings import TranslatorOptions
 
@@ -130,6 +133,7 @@ def open_translator(
         banned=settings.banned,
         scorers=[TorchEngine(place, torch_precision)],
         shortlist=chosen_shortlist(directory, settings.shortlist),
+        seen_words=load_seen_words(directory.path),
     )
     if not directory.config.is_encoder_only:  # which never searches
         translator.check()
@@ -171,9 +175,9 @@ def _splitter(
     directory: ModelDirectory, settings: OpeningSettings
 ) -> Callable[[str], list[str]] | None:
     """Makes what splits lines of the model's source language into sentences, if they are to be."""
-    if settings.split_sentences is None:
-        return None
-    return sentence_splitter(settings.split_sentences, directory.info.source_language)
+    by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"
+    rule = settings.split_sentences or by_default
+    return sentence_splitter(rule, directory.info.source_language)
 
 
 def device_of(settings: OpeningSettings) -> str:

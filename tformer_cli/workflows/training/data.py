@@ -12,8 +12,10 @@ from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.loading.epochs import Mixture
+from tformer_cli.data.seen_words import frequent_words
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
@@ -24,6 +26,10 @@ from tformer_cli.workflows.training.tasks import task_of
 
 OF_PAIRS = ("translate", "classify", "image")
 """Tasks whose examples have two sides."""
+MOST_SAMPLED = 2000
+"""Lines of a corpus that are looked at to know its sentences."""
+MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
+"""Lines of a corpus whose words are counted, and of these at a time."""
 
 
 def check_files(recipe: Recipe) -> None:
@@ -183,6 +189,32 @@ def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
             broken = f"; {count_of(corpus.not_utf8, 'line')} not UTF-8, read as U+FFFD"
         size = count_of(len(corpus), unit_of(recipe))
         yield f"{corpus_name(config)}: {size}{cached}{left_out}{broken}"
+
+
+def share_of_several(corpora: Sequence[EncodedCorpus]) -> float:
+    """Returns the share of source lines that hold several sentences, of a sample of each corpus."""
+    several = 0.0
+    for corpus in corpora:
+        lines, _ = corpus.texts(_sampled(corpus, MOST_SAMPLED))
+        n_several = sum(len(split_sentences(line)) > 1 for line in lines)
+        several += len(corpus) * n_several / max(1, len(lines))
+    return several / sum(map(len, corpora))
+
+
+def source_words(corpora: Sequence[EncodedCorpus]) -> list[str]:
+    """Returns the frequent words of the sources, of a sample of each corpus."""
+    rows = [(one, _sampled(one, MOST_WORDED)) for one in corpora]
+    lines = (
+        line
+        for corpus, sample in rows
+        for start in range(0, len(sample), AT_ONCE)
+        for line in corpus.texts(sample[start : start + AT_ONCE])[0]
+    )
+    return frequent_words(lines)
+
+
+def _sampled(corpus: EncodedCorpus, most: int) -> range:
+    return range(0, len(corpus), max(1, -(-len(corpus) // most)))
 
 
 def unit_of(recipe: Recipe) -> str:
