@@ -15,6 +15,7 @@ from tformer_cli.converters.assembly import Rows as VocabularyRows
 from tformer_cli.converters.foreign_model import read_json_file, shown
 from tformer_cli.converters.hugging_face.keys import rows_of
 from tformer_cli.converters.keys import USED, Keys, Rows, no_effect, noted, only
+from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
@@ -149,7 +150,9 @@ class Generation:
         if any(not isinstance(word, list) or len(word) != 1 for word in words):
             raise self._unsupported("bad_words_ids")
         never = {*(str(word[0]) for word in words), *map(str, single)}
-        places = {place for place, foreign in enumerate(rows.foreign) if str(foreign) in never}
+        # the search itself never writes padding, unknown and start
+        written = enumerate(rows.foreign[EOS_ID:], EOS_ID)
+        places = {place for place, foreign in written if str(foreign) in never}
         return replace(rows, banned=tuple(sorted({*rows.banned, *places})))
 
     def _unsupported(self, name: str) -> ArtifactError:

@@ -125,7 +125,8 @@ POST_PROCESSOR = Parts(
         "BertProcessing": _AROUND,
         "RobertaProcessing": _AROUND,
         "ByteLevel": rows_of("trim_offsets add_prefix_space use_regex", _OF_OUTPUT),
-    }
+    },
+    in_sequence=True,
 )
 """What stands around a text; see `surrounding`."""
 

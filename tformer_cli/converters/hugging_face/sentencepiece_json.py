@@ -23,7 +23,8 @@ NORMALIZER = Parts(
         "Replace": {"pattern": _REPLACED, "content": only(" ", SPACE)},
         "Prepend": {"prepend": only(SPACE)},
         "Strip": rows_of("strip_left strip_right", no_effect("texts lose spaces at their ends")),
-    }
+    },
+    in_sequence=True,
 )
 PRE_TOKENIZER = Parts(
     {
@@ -35,7 +36,8 @@ PRE_TOKENIZER = Parts(
             "prepend_scheme": only("always", "first"),
             "split": no_effect("pieces do not cross spaces, or the model has those that do"),
         },
-    }
+    },
+    in_sequence=True,
 )
 
 
