@@ -46,9 +46,11 @@ from tformer_cli.converters.hugging_face.generation import (
 from tformer_cli.converters.hugging_face.keys import (
     CONFIG_ROWS,
     ROLES,
+    TOKENIZER,
     added_of,
     added_tokens,
     check_added,
+    check_surrounding,
     read_tokenizer_files,
     rows_of,
     tokenizer_config,
@@ -236,6 +238,8 @@ def convert_directory(path: Path) -> ForeignModel:
     inner = number(file, settings, "n_inner") if settings.get("n_inner") else 4 * width
     vocabulary = _with_tokenizer_files(path, _read_vocabulary(path))
     _check_end(file, settings, generation, vocabulary)
+    if (path / TOKENIZER).is_file():
+        check_surrounding(path / TOKENIZER, read_json_file(path / TOKENIZER), (), ())
     decoding, of_search = generation.generator()
     model = converted(
         "Hugging Face GPT-2",
