@@ -216,6 +216,12 @@ class Generation:
                 "repetition_penalty is a factor on log-probabilities, as in the library's beam "
                 "search; its greedy search applies it to logits"
             )
+        has_rules = repetition != 1.0 or shortest > 0 or self.values.get("no_repeat_ngram_size")
+        if has_rules and self.values.get("renormalize_logits") and beams > 1:
+            notes.append(
+                "renormalize_logits: beams are ranked without renormalizing what min_length, "
+                "no_repeat_ngram_size, and repetition_penalty leave"
+            )
         longest = longest if 0 < longest < config.max_positions else 0
         try:
             decoding = DecodingConfig(
