@@ -19,6 +19,7 @@ import torch
 pytest.importorskip("transformers")
 
 import transformers
+
 from tests.converters import encoders, test_bert, test_gpt2, test_llama
 from tests.converters.hugging_face import test_importing as translators
 from tests.converters.spm import PIECES, spm
@@ -32,7 +33,16 @@ from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.translate import translate_lines
 
-pytestmark = pytest.mark.slow
+FAST = (
+    *("BERT with MeCab", "BERT with an added token", "BERT whose two files lower-case differently"),
+    *("RoBERTa with a space before texts, by settings", "GPT-2 in small letters"),
+    *("GPT-2 with a start", "LLaMA without a start", "LLaMA with two ends"),
+    *("LLaMA with padded rows", "LLaMA 1, without num_key_value_heads"),
+    *("sentences, length in tokenizer_config.json", "sentences, a default prompt"),
+    *("Marian, bad words", "Marian, suppressed tokens", "Marian, at least 9 tokens"),
+    *("Marian, repetition penalty in beams", "M2M-100 whose padding is 5"),
+)
+"""Cases that run by default; the others are slow."""
 TEXTS = ["The soup was not too terrible, and the CAFÉ 漢字 was unbelievably 1234 friendly.", "x"]
 LINES = ["a cat", "the old house is green", "no b c d e f g h i"]
 CLOSE = 1e-5
@@ -577,7 +587,9 @@ def quiet():
         yield
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one in FAST else pytest.mark.slow) for one in CASES]
+)
 def test_an_odd_model_is_as_in_its_library_or_refused_by_name(tmp_path, name):
     write, differs, refused = CASES[name]
     with quiet():

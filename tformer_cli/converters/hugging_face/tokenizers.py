@@ -273,7 +273,7 @@ def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
     model = read_spm(read_bytes(spm), str(spm))
     ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *model.pieces[2:]))}
     check_added(path, added_tokens(path, own), ids, {*_PEGASUS_FIRST, "<unk>"})
-    more, whole = check_whole(path, SPM_WHOLE, model, ids)
+    more, whole = check_whole(path, SPM_WHOLE, model, ids, ((), ("</s>",)))
     return HuggingFaceVocabulary(
         source_spm=spm,
         target_spm=None,
