@@ -18,7 +18,8 @@ KEYS = Keys(
         "crop": noted("nothing is cropped", 1.0),
         "act": only("relu", None),
         "inner": {"depth": only(2)},
-        "part": Parts({"Lower": {"strong": only(True)}, None: {}}),
+        "part": Parts({"Lower": {"strong": only(True)}, None: {}}, in_sequence=True),
+        "one": Parts({"Lower": {}}),
     },
 )
 
@@ -36,6 +37,8 @@ KEYS = Keys(
         ({"part": {"type": "Upper"}}, 'part.type = "Upper" is not supported'),
         ({"part": {"type": "Lower", "strong": False}}, "part.strong = false is not supported"),
         ({"part": {"type": "Sequence", "parts": [{"type": "No"}]}}, 'part.type = "No" is not'),
+        ({"one": {"type": "Sequence", "parts": []}}, 'one.type = "Sequence" is not supported'),
+        ({"one": None}, "one.type = null is not supported"),
         ({"part": {"type": ["Lower"]}}, "part = a dict is not supported"),
     ],
 )

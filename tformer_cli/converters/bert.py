@@ -9,7 +9,7 @@ models/distilbert/modeling_distilbert.py; sentence-transformers 5.1, models/Pool
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,16 +18,19 @@ from typing import Any
 import numpy as np
 
 from tformer_cli.converters.assembly import Reader, Weight, assembled
-from tformer_cli.converters.encoder_vocabulary import read_vocabulary
+from tformer_cli.converters.encoder_vocabulary import CLASSES, read_vocabulary
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
-    check_settings,
     model_config,
     number,
     read_json_file,
+    shown,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.converters.hugging_face.generation import WITHOUT_EFFECT
+from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS, LABELS, rows_of
+from tformer_cli.converters.keys import USED, Keys, Rows, no_effect, noted, only
 from tformer_cli.converters.label_names import label_names
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
@@ -169,16 +172,90 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 """Families by their `model_type`."""
-KNOWN: Mapping[str, tuple[Any, ...]] = {
-    "position_embedding_type": (None, "absolute"),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
-    "is_encoder_decoder": (False,),
-    "pruned_heads": ({}, None),
-    "quantization_config": (None,),
-    "problem_type": (None, "single_label_classification"),
+_FAMILY_ROWS: Rows = {
+    **CONFIG_ROWS,
+    **LABELS,
+    **WITHOUT_EFFECT,
+    "position_embedding_type": only(None, "absolute"),
+    "is_decoder": only(False),
+    "add_cross_attention": only(False),
+    "is_encoder_decoder": only(False),
+    "problem_type": only(None, "single_label_classification"),
+    "tokenizer_class": CLASSES,
+    "max_position_embeddings": no_effect("the table of positions says it"),
+    "vocab_size": no_effect("the embedding says it"),
+    "tie_word_embeddings": no_effect("the weights say it"),
+    "tie_weights_": no_effect("the weights say it"),
+    "type_vocab_size": no_effect("the table of token types says it"),
+    "sinusoidal_pos_embds": no_effect("the table of positions holds them"),
+    **rows_of(
+        "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers"
+        " pooler_size_per_head pooler_type",
+        no_effect("no program reads it"),
+    ),
 }
-"""Settings that could change what is computed, with the values that are known."""
+CONFIGS: Mapping[str, Keys] = MappingProxyType(
+    {
+        kind: Keys(
+            "config.json",
+            family.title,
+            {
+                **_FAMILY_ROWS,
+                **dict.fromkeys(family.keys.values(), USED),
+                family.keys["activation"]: only(*ACTIVATIONS),
+                **({} if family.epsilon else {"layer_norm_eps": USED}),
+            },
+        )
+        for kind, family in FAMILIES.items()
+    }
+)
+"""Tables of their config.json."""
+MODULES = Keys(
+    "modules.json",
+    "sentence-transformers",
+    {"type": USED, "path": USED, **rows_of("idx name", no_effect("the order is that of the list"))},
+)
+TRANSFORMER = Keys(
+    "sentence_bert_config.json",
+    "sentence-transformers",
+    {
+        "max_seq_length": USED,
+        "do_lower_case": USED,
+        "transformer_task": only(None, "feature-extraction"),
+        "modality_config": only(
+            None, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+        ),
+        "module_output_name": only(None, "token_embeddings"),
+        "unpad_inputs": no_effect("how batches are computed"),
+    },
+)
+POOLING = Keys(
+    "1_Pooling/config.json",
+    "sentence-transformers",
+    {
+        **rows_of(
+            "pooling_mode pooling_mode_cls_token pooling_mode_mean_tokens pooling_mode_max_tokens"
+            " pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens"
+            " pooling_mode_lasttoken",
+            USED,
+        ),
+        **rows_of("word_embedding_dimension embedding_dimension", no_effect("the width says it")),
+        "include_prompt": no_effect("there are no prompts"),
+    },
+)
+NORMALIZE = Keys("2_Normalize/config.json", "sentence-transformers", {})
+PIPELINE = Keys(
+    "config_sentence_transformers.json",
+    "sentence-transformers",
+    {
+        "__version__": no_effect("the origin of the model"),
+        "model_type": only(None, "SentenceTransformer"),
+        "similarity_fn_name": noted("vectors are written, and none is compared", "cosine"),
+        "prompts": USED,
+        "default_prompt_name": USED,
+        "truncate_dim": only(None),
+    },
+)
 HEADS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")
 """Endings of the architectures whose weights are known."""
 _PASSED_OVER = ("pooler.dense.", "cls.seq_relationship.")
@@ -201,6 +278,10 @@ class Pipeline:
     """Texts are made small before they are cut."""
     files: tuple[Path, ...] = ()
     """Files that were read."""
+    notes: list[str] = field(default_factory=list)
+    """About settings that are omitted."""
+    is_sentence: bool = False
+    """The directory is of sentence-transformers."""
 
 
 def is_bert(path: Path) -> bool:
@@ -226,18 +307,22 @@ def convert(path: Path) -> ForeignModel:
             f"{file}: model_type = {json.dumps(settings.get('model_type'))[:60]} is not supported; "
             "import a BERT, RoBERTa or DistilBERT"
         )
-    check_settings(file, settings, {**KNOWN, family.keys["activation"]: tuple(ACTIVATIONS)})
+    pipeline.notes.extend(CONFIGS[_kind_of(settings)].read(file, settings))
     _check_architecture(file, settings)
     arrays, weight_files = read_weights_of(pipeline.path)
     reader = Reader(_renamed(arrays, family), str(pipeline.path))
     return _Conversion(family, file, settings, pipeline, reader).model(weight_files)
 
 
-def _family_of(settings: Mapping[str, Any]) -> Family | None:
+def _kind_of(settings: Mapping[str, Any]) -> str:
     kind = settings.get("model_type")
     if kind is None and settings.keys() >= _OLD_BERT:
         kind = "bert"
-    return FAMILIES.get(kind) if isinstance(kind, str) else None
+    return str(kind)
+
+
+def _family_of(settings: Mapping[str, Any]) -> Family | None:
+    return FAMILIES.get(_kind_of(settings))
 
 
 def _check_architecture(file: Path, settings: Mapping[str, Any]) -> None:
@@ -281,12 +366,15 @@ class _Conversion:
     ) -> None:
         self._family, self._file, self._settings = family, file, settings
         self._pipeline, self._reader = pipeline, reader
-        self._notes: list[str] = []
+        self._notes = pipeline.notes
 
     def model(self, weight_files: Sequence[Path]) -> ForeignModel:
         """Returns the converted model."""
         file, family = self._file, self._family
         vocabulary = read_vocabulary(file.parent, lowercase=self._pipeline.lowercase)
+        self._longest = self._pipeline.longest
+        if self._pipeline.is_sentence and not self._longest:
+            self._longest = vocabulary.longest
         embedding = self._reader.take("embeddings.word_embeddings.weight")
         rows = vocabulary.rows(len(embedding), str(file))
         positions = self._positions()
@@ -318,7 +406,8 @@ class _Conversion:
         )
         self._pass_over()
         self._reader.check_all_taken()
-        title = "Hugging Face" if not self._pipeline.files else "sentence-transformers"
+        title = "sentence-transformers" if self._pipeline.is_sentence else "Hugging Face"
+        self._notes.extend(vocabulary.notes)
         return ForeignModel(
             kind=f"{title} {family.title}",
             config=config,
@@ -359,7 +448,7 @@ class _Conversion:
             table = table + types[0]
             if len(types) > 1:
                 self._notes.append("texts are single sentences: token type 1 is omitted")
-        longest = self._pipeline.longest
+        longest = self._longest
         if 1 < longest < len(table):
             self._notes.append(f"texts are cut off at {longest} tokens, as its own library does")
             table = table[:longest]
@@ -417,10 +506,13 @@ def _read_pipeline(path: Path) -> Pipeline:
     file = path / "modules.json"
     if not file.is_file():
         return Pipeline(path=path)
+    notes: list[str] = []
     try:
         found = json.loads(file.read_bytes())
+        for one in found:
+            notes += MODULES.read(file, one)
         modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise ArtifactError(f"{file}: is no list of modules; download it again") from None
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
@@ -430,18 +522,50 @@ def _read_pipeline(path: Path) -> Pipeline:
         )
     if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
         raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
-    pooling_file = modules[1][1] / "config.json"
-    more = modules[0][1] / "sentence_bert_config.json"
-    settings = read_json_file(more) if more.is_file() else {}
+    tables = [
+        (modules[1][1] / "config.json", POOLING),
+        (modules[0][1] / "sentence_bert_config.json", TRANSFORMER),
+        (path / PIPELINE.file, PIPELINE),
+        *((inner / "config.json", NORMALIZE) for _, inner in modules[2:]),
+    ]
+    values: dict[str, dict[str, Any]] = {}
+    for one, table in tables:
+        values[table.file] = read_json_file(one) if one.is_file() or table is POOLING else {}
+        notes += table.read(one, values[table.file])
+    pooling_file = tables[0][0]
+    settings = values[TRANSFORMER.file]
+    notes += _prompts(path / PIPELINE.file, values[PIPELINE.file])
     longest = settings.get("max_seq_length")
     return Pipeline(
         path=modules[0][1],
-        pooling=_pooling(pooling_file, read_json_file(pooling_file)),
+        pooling=_pooling(pooling_file, values[POOLING.file]),
         unit_length="Normalize" in kinds,
         longest=longest if type(longest) is int else 0,
         lowercase=settings.get("do_lower_case") is True,
-        files=(file, pooling_file, *([more] if more.is_file() else [])),
+        files=(file, *(one for one, _ in tables if one.is_file())),
+        notes=notes,
+        is_sentence=True,
     )
+
+
+def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
+    """Refuses a prompt that is put before every text; notes those that a caller chooses.
+
+    Raises:
+        ArtifactError: naming it.
+    """
+    prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
+    if not isinstance(prompts, dict):
+        raise ArtifactError(f"{file}: prompts is not an object; download it again")
+    if name is not None and prompts.get(str(name)) != "":
+        raise ArtifactError(
+            f"{file}: default_prompt_name = {shown(name)} puts a text before every text, which is "
+            "not supported; set it to null and write the text before yours"
+        )
+    named = [shown(one) for one in prompts if prompts[one]][:4]
+    if not named:
+        return []
+    return [f"prompts ({', '.join(named)}) are not put before texts; write them before yours"]
 
 
 def _pooling(file: Path, settings: Mapping[str, Any]) -> Pooling:

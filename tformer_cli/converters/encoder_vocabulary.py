@@ -6,12 +6,23 @@ What stands around a text, truncation and padding in a tokenizer.json do not cou
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from tformer_cli.converters import gpt2
 from tformer_cli.converters.assembly import UNUSED, Rows, arranged
-from tformer_cli.converters.foreign_model import check_settings, read_bytes, read_json_file
+from tformer_cli.converters.foreign_model import read_bytes, read_json_file, shown
+from tformer_cli.converters.hugging_face.keys import (
+    TOKENIZER,
+    added_of,
+    added_tokens,
+    check_added,
+    check_surrounding,
+    read_tokenizer_files,
+    rows_of,
+    tokenizer_config,
+    whole_tokenizer,
+)
+from tformer_cli.converters.keys import USED, Parts, only
 from tformer_cli.data.byte_pieces import BytePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.word_pieces import NAMES, PREFIX, WordPieceTokenizer, WordRules
@@ -19,16 +30,36 @@ from tformer_cli.errors import ArtifactError
 
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 """Settings that name the special tokens, in tformer's order; the mask is last."""
+_NO_LIMIT = 1 << 24
+"""Above it a largest length says that there is none."""
 _WORD_NAMES = (*NAMES, "[MASK]")
 _BYTE_NAMES = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-KNOWN_TOKENIZER: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
-    {
-        "normalizer": {"type": ("BertNormalizer",)},
-        "pre_tokenizer": {"type": ("BertPreTokenizer",)},
-        "model": {"type": ("WordPiece",), "continuing_subword_prefix": (PREFIX,)},
-    }
+_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer")
+TOKENIZER_CONFIG = tokenizer_config(
+    "BERT, RoBERTa, DistilBERT",
+    _CLASSES,
+    **rows_of("do_lower_case strip_accents tokenize_chinese_chars model_max_length", USED),
+    max_len=USED,
+    add_prefix_space=only(None, False),
+    do_basic_tokenize=only(None, True),
+    never_split=only(None, []),
 )
-"""Settings in the parts of a tokenizer.json, with the values that BERT's cutting of text has."""
+CLASSES = TOKENIZER_CONFIG.rows["tokenizer_class"]
+"""Values of tokenizer_class."""
+WORDS = whole_tokenizer(
+    "BERT, DistilBERT",
+    normalizer=Parts(
+        {"BertNormalizer": rows_of("clean_text handle_chinese_chars strip_accents lowercase", USED)}
+    ),
+    pre_tokenizer=Parts({"BertPreTokenizer": {}}),
+    model={
+        "type": only("WordPiece"),
+        "vocab": USED,
+        "unk_token": USED,
+        "continuing_subword_prefix": only(PREFIX),
+        "max_input_chars_per_word": USED,
+    },
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +76,10 @@ class EncoderVocabulary:
     """Merges of BPE on bytes."""
     files: tuple[Path, ...]
     """Files that were read."""
+    longest: int = 0
+    """Tokens of the longest text, which sentence-transformers cuts off; 0: no file says it."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
 
     def rows(self, size: int, where: str) -> Rows:
         """Orders the rows of a model.
@@ -84,54 +119,92 @@ class EncoderVocabulary:
 def read_vocabulary(path: Path, *, lowercase: bool) -> EncoderVocabulary:
     """Reads the tokenizer's files of a directory.
 
+    Where there is a tokenizer.json, it counts, and the other files must agree with it.
+
     Args:
         path: the directory.
         lowercase: whether texts are made small, whatever the files say.
 
     Raises:
-        ArtifactError: if they are missing or damaged, or cut text in another way.
+        ArtifactError: if they are missing or damaged, disagree, or cut text in another way.
     """
-    whole, words, numbered = (path / name for name in ("tokenizer.json", "vocab.txt", "vocab.json"))
-    settings = _settings(path)
-    model = read_json_file(whole).get("model") if whole.is_file() else None
+    whole, words, numbered = (path / name for name in (TOKENIZER, "vocab.txt", "vocab.json"))
+    settings, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
+    parts = read_json_file(whole) if whole.is_file() else {}
+    model = parts.get("model")
     is_words = isinstance(model, dict) and model.get("type") == "WordPiece"
+    rules, merges = None, cast("tuple[tuple[str, str], ...]", ())
     if is_words or (words.is_file() and not whole.is_file()):
-        found = _read_whole(whole) if is_words else _read_words(words, settings)
-        pieces, rules, file = found
+        special = _special(settings, _WORD_NAMES)
+        if is_words:
+            pieces, rules, more = _read_whole(whole, parts)
+            notes += more
+            _check_agrees(path, settings, rules, pieces, words)
+        else:
+            pieces, rules = _read_words(words, settings)
+        read = [whole if is_words else words]
         if lowercase and not rules.lowercase:
             rules = WordRules(**{**vars(rules), "lowercase": True})
-        return EncoderVocabulary(
-            pieces=pieces,
-            special=_special(settings, _WORD_NAMES),
-            rules=rules,
-            merges=(),
-            files=(file,),
-        )
-    if lowercase:
+    elif lowercase:
         raise ArtifactError(f"{path}: do_lower_case = true is not supported; import another model")
-    bytes_of = gpt2.find_vocabulary(path) if whole.is_file() or numbered.is_file() else None
-    if bytes_of is None or bytes_of.merges is None:
-        raise ArtifactError(
-            f"{path}: has no tokenizer; put tokenizer.json, vocab.txt, or vocab.json and "
-            "merges.txt beside the model"
-        )
-    added = _added(read_json_file(whole)) if whole.is_file() else {}
+    else:
+        bytes_of = gpt2.find_vocabulary(path) if whole.is_file() or numbered.is_file() else None
+        if bytes_of is None or bytes_of.merges is None:
+            raise ArtifactError(
+                f"{path}: has no tokenizer; put tokenizer.json, vocab.txt, or vocab.json and "
+                "merges.txt beside the model"
+            )
+        special = _special(settings, _BYTE_NAMES)
+        pieces, merges, read = dict(bytes_of.pieces), bytes_of.merges, [*bytes_of.files]
+        notes += bytes_of.notes
+    if whole.is_file():
+        check_surrounding(whole, parts, special[2:3], special[3:4])
+    added = added_tokens(path, settings)
+    unused = (name for name in added if name.startswith("[unused"))
+    known = {*special, *unused, *(str(settings.get(role)) for role in ROLES)}
+    check_added(path, added, pieces, known)
+    pieces |= {token: place for token, place in added.items() if place is not None}
+    longest = settings.get("model_max_length", settings.get("max_len"))
     return EncoderVocabulary(
-        pieces={**bytes_of.pieces, **added},
-        special=_special(settings, _BYTE_NAMES),
-        rules=None,
-        merges=bytes_of.merges,
-        files=bytes_of.files,
+        pieces=pieces,
+        special=special,
+        rules=rules,
+        merges=merges,
+        files=(*read, *files),
+        longest=longest if type(longest) is int and longest < _NO_LIMIT else 0,
+        notes=tuple(notes),
     )
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    """Reads what the files beside a vocabulary say; the later file counts."""
-    found: dict[str, Any] = {}
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if (path / name).is_file():
-            found |= read_json_file(path / name)
-    return found
+def _check_agrees(
+    path: Path,
+    settings: Mapping[str, Any],
+    rules: WordRules,
+    pieces: Mapping[str, int],
+    words: Path,
+) -> None:
+    """Refuses files beside a tokenizer.json that say something else than it.
+
+    Raises:
+        ArtifactError: naming where they differ.
+    """
+    for name, own in (
+        ("do_lower_case", rules.lowercase),
+        ("strip_accents", rules.strip_accents),
+        ("tokenize_chinese_chars", rules.chinese),
+    ):
+        if settings.get(name, own) != own:
+            raise ArtifactError(
+                f"{path}: tokenizer_config.json says {name} = {shown(settings[name])}, but "
+                f"{TOKENIZER} has {shown(own)}; correct one of the two"
+            )
+    listed = _listed(words) if words.is_file() else {}
+    other = next((name for name, place in listed.items() if pieces.get(name) != place), None)
+    if other is not None:
+        raise ArtifactError(
+            f"{words}: gives {ascii(other)[:60]} another id than {TOKENIZER}; use the files of one "
+            "tokenizer"
+        )
 
 
 def _special(settings: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str, ...]:
@@ -143,28 +216,22 @@ def _special(settings: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str
     return tuple(names)
 
 
-def _added(parts: Mapping[str, Any]) -> dict[str, int]:
-    """Pieces of a tokenizer.json besides those of its model."""
-    return {one["content"]: one["id"] for one in parts.get("added_tokens") or ()}
-
-
-def _read_whole(file: Path) -> tuple[dict[str, int], WordRules, Path]:
-    """Reads a tokenizer.json that cuts text as BERT does.
+def _read_whole(
+    file: Path, parts: Mapping[str, Any]
+) -> tuple[dict[str, int], WordRules, list[str]]:
+    """Reads a tokenizer.json that cuts text as BERT does; the last are notes.
 
     Raises:
         ArtifactError: if it is damaged, or cuts text in another way.
     """
-    parts = read_json_file(file)
-    for name, known in KNOWN_TOKENIZER.items():
-        part = parts.get(name)
-        part = part if isinstance(part, dict) else {"type": None}
-        check_settings(
-            file,
-            {f"{name}.{key}": value for key, value in part.items()},
-            {f"{name}.{key}": values for key, values in known.items()},
+    notes = WORDS.read(file, parts)
+    if not (isinstance(parts.get("normalizer"), dict) and "pre_tokenizer" in parts):
+        raise ArtifactError(
+            f"{file}: has no normalizer or pre_tokenizer, but BERT cuts text into words; import "
+            "another model"
         )
     model, normalizer = parts["model"], parts["normalizer"]
-    pieces = {**model["vocab"], **_added(parts)}
+    pieces = {**model["vocab"], **added_of(parts, file)}
     if not all(type(place) is int and place >= 0 for place in pieces.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
     lowercase = bool(normalizer.get("lowercase", True))
@@ -176,10 +243,19 @@ def _read_whole(file: Path) -> tuple[dict[str, int], WordRules, Path]:
         clean=bool(normalizer.get("clean_text", True)),
         longest_word=int(model.get("max_input_chars_per_word", 100)),
     )
-    return pieces, rules, file
+    return pieces, rules, notes
 
 
-def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int], WordRules, Path]:
+def _listed(file: Path) -> dict[str, int]:
+    """The pieces of a vocab.txt with their lines."""
+    lines = read_bytes(file).decode("utf-8", "replace").split("\n")
+    names = [line.rstrip("\r") for line in lines]
+    while names and not names[-1]:
+        names.pop()
+    return {name: place for place, name in enumerate(names)}
+
+
+def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int], WordRules]:
     """Reads a vocab.txt, a piece a line.
 
     Where no file says it, text is lower-cased if no piece has a capital letter. Without pieces for
@@ -188,11 +264,7 @@ def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int]
     Raises:
         ArtifactError: if it is damaged.
     """
-    lines = read_bytes(file).decode("utf-8", "replace").split("\n")
-    names = [line.rstrip("\r") for line in lines]
-    while names and not names[-1]:
-        names.pop()
-    pieces = {name: place for place, name in enumerate(names)}
+    pieces = _listed(file)
     special = _special(settings, _WORD_NAMES)
     plain = [name for name in pieces if name not in special and not name.startswith("[unused")]
     has_capitals = any(name != name.lower() for name in plain)
@@ -205,4 +277,4 @@ def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int]
         chinese=settings.get("tokenize_chinese_chars", True) is True,
         between_spaces=not any(name.startswith(PREFIX) for name in plain),
     )
-    return pieces, rules, file
+    return pieces, rules

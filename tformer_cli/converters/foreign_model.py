@@ -127,6 +127,11 @@ def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
     value = settings.get(name)
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:20])
+    if isinstance(value, list) and name.endswith("_token_id"):
+        raise ArtifactError(
+            f"{path}: {name} = {shown(value)} is a list, which is not supported; leave the one "
+            "that texts were trained with, or import another model"
+        )
     if type(value) is not int or value < 0:
         found = shown(value) if name in settings else "nothing"
         raise ArtifactError(

@@ -6,9 +6,10 @@ Face's matrices are (in, out). Sources: transformers 5.23, models/gpt2/modeling_
 model.py and data/shakespeare_char/prepare.py.
 """
 
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -27,16 +28,36 @@ from tformer_cli.converters.assembly import (
 )
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
-    check_settings,
     model_config,
     number,
     read_bytes,
     read_json_file,
+    shown,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.pickles import PickleError, PickleReader
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors
 from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.converters.hugging_face.generation import (
+    IN_CONFIG,
+    Generation,
+    read_generation,
+)
+from tformer_cli.converters.hugging_face.keys import (
+    CONFIG_ROWS,
+    ROLES,
+    TOKENIZER,
+    added_of,
+    added_tokens,
+    check_added,
+    check_surrounding,
+    read_tokenizer_files,
+    rows_of,
+    tokenizer_config,
+    whole_tokenizer,
+)
+from tformer_cli.converters.keys import USED, Keys, Parts, no_effect, noted, only
+from tformer_cli.converters.keys import Rows as KeyRows
 from tformer_cli.data.byte_pieces import BytePieceTokenizer
 from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
@@ -57,6 +78,10 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Foreign names of the modules of a layer and of the final norm."""
+_TOKENIZERS = (
+    *("GPT2Tokenizer", "GPT2TokenizerFast"),
+    *("PreTrainedTokenizerFast", "TokenizersBackend"),
+)
 ACTIVATIONS = {
     "gelu_new": "gelu-tanh",
     "gelu_pytorch_tanh": "gelu-tanh",
@@ -65,37 +90,61 @@ ACTIVATIONS = {
     "silu": "swish",
     "swish": "swish",
 }
-KNOWN = {
-    "activation_function": tuple(ACTIVATIONS),
-    "add_cross_attention": (False,),
-    "is_encoder_decoder": (False,),
-    "quantization_config": (None,),
-    "reorder_and_upcast_attn": (False, True),
-    "scale_attn_weights": (True,),
-    "scale_attn_by_inverse_layer_idx": (False,),
-    "tie_word_embeddings": (False, True),
-}
-"""Settings that could change what is computed, with the values that are known."""
-KNOWN_TOKENIZER: Mapping[str, Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+CONFIG = Keys(
+    "config.json",
+    "GPT-2",
     {
-        "normalizer": {"type": (None,)},
-        "pre_tokenizer": {
-            "type": ("ByteLevel",),
-            "add_prefix_space": (False,),
-            "use_regex": (True,),
-        },
-        "model": {
-            "type": ("BPE",),
-            "dropout": (None,),
-            "unk_token": (None, "", "<|endoftext|>"),
-            "continuing_subword_prefix": (None, ""),
-            "end_of_word_suffix": (None, ""),
-            "byte_fallback": (False,),
-            "ignore_merges": (False,),
-        },
-    }
+        **CONFIG_ROWS,
+        **IN_CONFIG,
+        **rows_of("n_positions n_embd n_layer n_head n_inner layer_norm_epsilon", USED),
+        "activation_function": only(*ACTIVATIONS),
+        "tokenizer_class": only(None, *_TOKENIZERS),
+        "add_cross_attention": only(False),
+        "is_encoder_decoder": only(False),
+        "is_decoder": only(False, True),
+        "reorder_and_upcast_attn": only(False, True),
+        "scale_attn_weights": only(True),
+        "scale_attn_by_inverse_layer_idx": only(False),
+        "tie_word_embeddings": only(False, True),
+        "vocab_size": no_effect("the embedding says it"),
+        "n_ctx": no_effect("n_positions says it"),
+        **rows_of(
+            "summary_type summary_use_proj summary_activation summary_proj_to_labels"
+            " summary_first_dropout n_special predict_special_tokens",
+            no_effect("of heads that are not imported"),
+        ),
+    },
 )
-"""Settings in the parts of a tokenizer.json, with the values that GPT-2's cutting of text has."""
+TOKENIZER_CONFIG = tokenizer_config(
+    "GPT-2",
+    ("GPT2Tokenizer",),
+    **rows_of("add_prefix_space add_bos_token add_eos_token", only(None, False)),
+    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
+)
+BYTE_PIECES: dict[str, KeyRows | Parts] = {
+    "normalizer": Parts({None: {}}),
+    "pre_tokenizer": Parts(
+        {
+            "ByteLevel": {
+                "add_prefix_space": only(False),
+                "use_regex": only(True),
+                "trim_offsets": no_effect("where pieces stand in a text"),
+            }
+        }
+    ),
+    "model": {
+        **rows_of("vocab merges", USED),
+        "type": only("BPE"),
+        "dropout": only(None, 0.0),
+        "unk_token": no_effect("every byte is a piece"),
+        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+        "byte_fallback": only(False),
+        "ignore_merges": only(False),
+        "fuse_unk": no_effect("every byte is a piece"),
+    },
+}
+"""Sections of a tokenizer.json with the values that GPT-2's cutting of text has."""
+WHOLE = whole_tokenizer("GPT-2", **BYTE_PIECES)
 END = "<|endoftext|>"
 _TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 _IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)")
@@ -118,6 +167,8 @@ class Vocabulary:
     """Files that were read."""
     algorithm: Literal["char", "word"] = "char"
     """That pipeline."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
 
     @property
     def end(self) -> int | None:
@@ -180,12 +231,17 @@ def convert_directory(path: Path) -> ForeignModel:
     """
     file = path / "config.json"
     settings = read_json_file(file)
-    check_settings(file, settings, KNOWN)
+    notes = CONFIG.read(file, settings)
+    generation = read_generation(path, settings)
     arrays, weight_files = read_weights_of(path)
     width = number(file, settings, "n_embd")
     inner = number(file, settings, "n_inner") if settings.get("n_inner") else 4 * width
-    vocabulary = _read_vocabulary(path)
-    return converted(
+    vocabulary = _with_tokenizer_files(path, _read_vocabulary(path))
+    _check_end(file, settings, generation, vocabulary)
+    if (path / TOKENIZER).is_file():
+        check_surrounding(path / TOKENIZER, read_json_file(path / TOKENIZER), (), ())
+    decoding, of_search = generation.generator()
+    model = converted(
         "Hugging Face GPT-2",
         Reader(_prefixed(arrays), str(path)),
         file,
@@ -199,9 +255,42 @@ def convert_directory(path: Path) -> ForeignModel:
             "norm_epsilon": settings.get("layer_norm_epsilon", 1e-5),
         },
         vocabulary,
-        (file, *weight_files, *vocabulary.files),
+        (file, *weight_files, *vocabulary.files, *generation.files),
         is_transposed=True,
+        banned=generation.banned,
     )
+    return replace(
+        model, decoding=decoding, notes=(*notes, *generation.notes, *of_search, *model.notes)
+    )
+
+
+def _check_end(
+    file: Path, settings: Mapping[str, Any], generation: Generation, vocabulary: Vocabulary
+) -> None:
+    """Refuses a model whose texts end with another token than those here do.
+
+    Raises:
+        ArtifactError: naming it.
+    """
+    end = {**settings, **generation.special_ids}.get("eos_token_id")
+    is_piece = type(end) is int and end in vocabulary.pieces.values()
+    if isinstance(end, list) or (is_piece and end != vocabulary.end):
+        raise ArtifactError(
+            f"{file}: eos_token_id = {shown(end)} is not that of {END}, which ends texts here; "
+            "import another model"
+        )
+
+
+def _with_tokenizer_files(path: Path, vocabulary: Vocabulary) -> Vocabulary:
+    """Adds what the files beside a vocabulary say.
+
+    Raises:
+        ArtifactError: if they ask for what is not supported.
+    """
+    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
+    roles = {str(own[role]) for role in ROLES if role in own}
+    check_added(path, added_tokens(path, own), vocabulary.pieces, {END, *roles})
+    return replace(vocabulary, files=(*vocabulary.files, *files), notes=tuple(notes))
 
 
 def open_source(path: Path, checkpoint: Any) -> NanoGptSource | None:  # noqa: ANN401
@@ -280,6 +369,7 @@ def converted(
     files: tuple[Path, ...],
     *,
     is_transposed: bool,
+    banned: Callable[[Rows], Rows] = lambda rows: rows,
 ) -> ForeignModel:
     """Puts a model together.
 
@@ -291,6 +381,7 @@ def converted(
         vocabulary: its pieces.
         files: that were read.
         is_transposed: its matrices are (in, out).
+        banned: adds the tokens that are never written to rows.
 
     Raises:
         ArtifactError: if it is damaged, incomplete, or has what tformer has not.
@@ -298,7 +389,7 @@ def converted(
     embedding = reader.take("transformer.wte.weight")
     if embedding.ndim != 2:
         raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
-    rows = vocabulary.rows(len(embedding), str(file))
+    rows = banned(vocabulary.rows(len(embedding), str(file)))
     output = reader.take("lm_head.weight") if "lm_head.weight" in reader else embedding
     is_tied = np.array_equal(output, embedding)
     config = model_config(
@@ -341,8 +432,11 @@ def converted(
 
 def _notes(config: ModelConfig, vocabulary: Vocabulary) -> tuple[str, ...]:
     if vocabulary.end is not None or config.target_bos:
-        return ()
-    return ("its texts have no beginning: generate needs a prompt to go on from",)
+        return vocabulary.notes
+    return (
+        *vocabulary.notes,
+        "its texts have no beginning: generate needs a prompt to go on from",
+    )
 
 
 def _read_vocabulary(path: Path) -> Vocabulary:
@@ -358,18 +452,27 @@ def _read_vocabulary(path: Path) -> Vocabulary:
 def find_vocabulary(path: Path) -> Vocabulary | None:
     """Reads the vocabulary in a directory: GPT-2's files, or nanoGPT's list of characters.
 
+    Where there is a tokenizer.json, it counts, and the other files must agree with it.
+
     Raises:
-        ArtifactError: if it is damaged.
+        ArtifactError: if it is damaged, or its files disagree.
     """
     pieces, merges, whole = (path / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
+    listed = None
     if pieces.is_file() and merges.is_file():
         lines = read_bytes(merges).decode("utf-8", "replace").split("\n")
         pairs = [
             line.rstrip("\r").split(" ") for line in lines if line and line[0:9] != "#version:"
         ]
-        return _vocabulary(read_json_file(pieces), pairs, (pieces, merges))
-    if whole.is_file():
-        return _read_whole(whole)
+        listed = _vocabulary(read_json_file(pieces), pairs, (pieces, merges))
+    if not whole.is_file():
+        found = listed
+    else:
+        found = _read_whole(whole)
+        if listed is not None:
+            _check_same(whole, found, listed)
+    if found is not None:
+        return found
     characters = path / "meta.pkl"
     return _read_characters(characters) if characters.is_file() else None
 
@@ -381,24 +484,37 @@ def _read_whole(file: Path) -> Vocabulary:
         ArtifactError: if it is damaged, or cuts text in another way.
     """
     parts = read_json_file(file)
-    for name, known in KNOWN_TOKENIZER.items():
-        part = parts.get(name)
-        if isinstance(part, dict):
-            check_settings(
-                file,
-                {f"{name}.{key}": value for key, value in part.items()},
-                {f"{name}.{key}": values for key, values in known.items()},
-            )
-        elif name == "pre_tokenizer":
-            raise ArtifactError(
-                f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another "
-                "model"
-            )
+    if not isinstance(parts.get("pre_tokenizer"), dict):
+        raise ArtifactError(
+            f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another model"
+        )
+    notes = WHOLE.read(file, parts)
     model = parts.get("model")
     model = model if isinstance(model, dict) else {}
     found = model.get("merges", [])
     pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
-    return _vocabulary(model.get("vocab"), pairs, (file,))
+    vocabulary = _vocabulary(model.get("vocab"), pairs, (file,))
+    return replace(
+        vocabulary,
+        pieces={**vocabulary.pieces, **added_of(parts, file)},
+        notes=tuple(notes),
+    )
+
+
+def _check_same(file: Path, whole: Vocabulary, listed: Vocabulary) -> None:
+    """Refuses a tokenizer.json beside a vocab.json and merges.txt of another tokenizer.
+
+    Raises:
+        ArtifactError: naming where they differ.
+    """
+    other = next((one for one, n in listed.pieces.items() if whole.pieces.get(one) != n), None)
+    if other is not None:
+        what = f"vocab.json has another id of {json.dumps(other)[:40]}"
+    elif whole.merges != listed.merges:
+        what = "merges.txt has other merges"
+    else:
+        return
+    raise ArtifactError(f"{file}: {what}; use the files of one tokenizer")
 
 
 def _vocabulary(pieces: Any, pairs: list[Any], files: tuple[Path, ...]) -> Vocabulary:  # noqa: ANN401

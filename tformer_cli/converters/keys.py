@@ -49,10 +49,12 @@ class Fate:
 
 @dataclass(frozen=True)
 class Parts:
-    """An object with a `type`, such as a normalizer, or a `Sequence` of such objects."""
+    """An object with a `type`, such as a normalizer."""
 
     kinds: Mapping[str | None, "Rows"]
     """The rows of each supported type; None: there may be no object."""
+    in_sequence: bool = False
+    """It may also be a `Sequence` of such objects, in any order."""
 
 
 Row: TypeAlias = "Fate | Parts | Mapping[str, Row]"
@@ -133,7 +135,7 @@ def _read_parts(path: Path, value: object, row: Parts, name: str) -> Iterator[st
     kind = part.get("type") if isinstance(part, dict) else part
     if not isinstance(part, dict) or not isinstance(kind, str | None):
         raise _unsupported(path, name, value)
-    if kind == "Sequence":
+    if kind == "Sequence" and row.in_sequence:
         for inner in (one for items in part.values() if isinstance(items, list) for one in items):
             yield from _read_parts(path, inner, row, name)
     elif kind in row.kinds:

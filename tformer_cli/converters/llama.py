@@ -6,8 +6,8 @@ export.py (version 0), tokenizer.py and run.c, whose texts end where the next be
 """
 
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -15,24 +15,44 @@ from typing import Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import Reader, arranged, assembled, output_bias
+from tformer_cli.converters.assembly import (
+    Reader,
+    Rows,
+    arranged,
+    assembled,
+    output_bias,
+)
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
-    check_settings,
     model_config,
     number,
     read_bytes,
     read_json_file,
+    shown,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.mapped_file import MappedFile
 from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.converters.hugging_face.generation import IN_CONFIG, read_generation
+from tformer_cli.converters.hugging_face.keys import (
+    CONFIG_ROWS,
+    ROLES,
+    added_tokens,
+    check_added,
+    check_surrounding,
+    read_tokenizer_files,
+    rows_of,
+    tokenizer_config,
+)
+from tformer_cli.converters.hugging_face.sentencepiece_json import LLAMA_WHOLE, check_whole
+from tformer_cli.converters.keys import USED, Keys, no_effect, noted, only
 from tformer_cli.data.sentencepiece.spm_file import (
     BYTE,
     CONTROL,
     NORMAL,
     SPACE,
     UNKNOWN,
+    USER_DEFINED,
     SpmModel,
     read_spm,
     write_spm,
@@ -57,16 +77,48 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Foreign names of the modules of a layer and of the final norm."""
-KNOWN = {
-    "hidden_act": ("silu",),
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
-    "rope_scaling": (None,),
-    "quantization_config": (None,),
-    "pretraining_tp": (1,),
-    "tie_word_embeddings": (False, True),
+_TOKENIZERS = ("LlamaTokenizer",)
+_ONLY_DEFAULT_ROPE = {
+    "rope_type": only("default"),
+    "type": only("default"),
+    "rope_theta": USED,
+    "partial_rotary_factor": only(1.0),
 }
-"""Settings that could change what is computed, with the values that are known."""
+CONFIG = Keys(
+    "config.json",
+    "LLaMA",
+    {
+        **CONFIG_ROWS,
+        **IN_CONFIG,
+        **rows_of("hidden_size intermediate_size num_hidden_layers num_attention_heads", USED),
+        **rows_of("num_key_value_heads max_position_embeddings head_dim rms_norm_eps", USED),
+        "rope_theta": USED,
+        "rope_parameters": _ONLY_DEFAULT_ROPE,
+        "rope_scaling": only(None),
+        "rope_interleaved": only(False),
+        "hidden_act": only("silu"),
+        "attention_bias": only(False),
+        "mlp_bias": only(False),
+        "pretraining_tp": no_effect("how the library splits the same products"),
+        "tie_word_embeddings": only(False, True),
+        "is_decoder": no_effect("a decoder it is"),
+        "is_encoder_decoder": only(False),
+        "add_cross_attention": only(False),
+        "tokenizer_class": tokenizer_config("", _TOKENIZERS).rows["tokenizer_class"],
+        "vocab_size": no_effect("the embedding says it"),
+        "max_sequence_length": no_effect("max_position_embeddings says it"),
+        "is_llama_config": no_effect("the origin of the model"),
+    },
+)
+TOKENIZER_CONFIG = tokenizer_config(
+    "LLaMA",
+    _TOKENIZERS,
+    **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
+    add_eos_token=only(None, False),
+    sp_model_kwargs=only(None, {}),
+    unk_id=no_effect("the SentencePiece model has it"),
+    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
+)
 _HEADER = struct.Struct("<7i")
 _FILE_EPSILON = 1e-5
 _MOST_LAYERS, _LARGEST = 1000, 1 << 24
@@ -156,16 +208,20 @@ def convert_directory(path: Path) -> ForeignModel:
     """
     file, spm = path / "config.json", path / "tokenizer.model"
     settings = read_json_file(file)
-    check_settings(file, settings, KNOWN)
+    notes = CONFIG.read(file, settings)
+    generation = read_generation(path, settings)
     rope = settings.get("rope_parameters") or {}
-    check_settings(file, rope, {"rope_type": ("default",), "partial_rotary_factor": (1.0,)})
     width, heads = (number(file, settings, n) for n in ("hidden_size", "num_attention_heads"))
     if heads < 1 or (settings.get("head_dim") or width // heads) * heads != width:
         raise ArtifactError(f"{file}: head_dim is not hidden_size / heads; import another model")
+    shared = {"num_key_value_heads": heads, **_given(settings)}
     arrays, weight_files = read_weights_of(path)
     data = read_bytes(spm)
-    start, end = (number(file, settings, f"{name}_token_id") for name in ("bos", "eos"))
-    return _converted(
+    start = number(file, settings, "bos_token_id")
+    end = number(file, {**settings, **generation.special_ids}, "eos_token_id")
+    more, files = _check_tokenizer(path, data, start)
+    decoding, of_search = generation.generator()
+    model = _converted(
         "Hugging Face LLaMA",
         Reader(arrays, str(path)),
         file,
@@ -173,7 +229,7 @@ def convert_directory(path: Path) -> ForeignModel:
             "d_model": width,
             "d_ff": number(file, settings, "intermediate_size"),
             "n_heads": heads,
-            "n_key_heads": number(file, settings, "num_key_value_heads"),
+            "n_key_heads": number(file, shared, "num_key_value_heads"),
             "n_decoder_layers": number(file, settings, "num_hidden_layers"),
             "max_positions": number(file, settings, "max_position_embeddings"),
             "rotary_base": float(rope.get("rope_theta", settings.get("rope_theta", 10000.0))),
@@ -181,8 +237,41 @@ def convert_directory(path: Path) -> ForeignModel:
         },
         data,
         (start, end),
-        (file, *weight_files, spm),
+        (file, *weight_files, spm, *files, *generation.files),
+        generation.banned,
     )
+    notes = [*notes, *more, *generation.notes, *of_search]
+    return replace(model, decoding=decoding, notes=tuple(notes))
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+def _check_tokenizer(path: Path, data: bytes, start: int) -> tuple[list[str], list[Path]]:
+    """Checks the files beside a SentencePiece model; returns notes, and the files.
+
+    Raises:
+        ArtifactError: if they cut texts in another way, or put other tokens around them.
+    """
+    own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
+    model = read_spm(data, str(path / "tokenizer.model"))
+    roles = {str(own[role]) for role in ROLES if role in own}
+    added = added_tokens(path, own)
+    special = model.of_type(UNKNOWN, CONTROL, USER_DEFINED)
+    ids = {piece: place for place, piece in enumerate(model.pieces)}
+    check_added(path, added, ids, {*special, *roles})
+    ids |= {token: place for token, place in added.items() if place is not None}
+    more, whole = check_whole(path, LLAMA_WHOLE, model, ids)
+    first = own.get("bos_token", model.pieces[start] if start < len(model.pieces) else "")
+    if ids.get(first, start) != start:
+        raise ArtifactError(
+            f"{path}: its tokenizer begins texts with {shown(first)}, but bos_token_id = {start} "
+            "is another token; correct one of the two"
+        )
+    for file in whole:
+        check_surrounding(file, read_json_file(file), (first,), ())
+    return [*notes, *more], [*files, *whole]
 
 
 def convert_file(path: Path, shape: Shape) -> ForeignModel:
@@ -223,19 +312,28 @@ def _converted(
     spm: bytes,
     ends: tuple[int, int],
     files: tuple[Path, ...],
+    banned: Callable[[Rows], Rows] = lambda rows: rows,
 ) -> ForeignModel:
     """Puts a model together; `shape` are its settings by tformer's names."""
+    where = str(next(path for path in files if path.name.startswith("tok")))
     if shape["n_key_heads"] == shape["n_heads"]:
         shape["n_key_heads"] = 0
     embedding = reader.take("model.embed_tokens.weight")
     output = reader.take("lm_head.weight") if "lm_head.weight" in reader else embedding
-    pieces = read_spm(spm, str(files[-1])).pieces
-    if len(embedding) != len(pieces) or max(ends) >= len(pieces):
+    model = read_spm(spm, where)
+    n_rows = len(embedding)
+    if n_rows != len(model.pieces):
         raise ArtifactError(
-            f"{files[-1]}: has {len(pieces):,} pieces, but the model has {len(embedding):,} rows; "
-            "use this model's own files"
+            f"{where}: has {len(model.pieces):,} pieces, but the model has {n_rows:,} rows; use "
+            "this model's own files, or, if the other rows are padding, remove them "
+            f"(resize_token_embeddings({len(model.pieces)}))"
         )
-    rows = arranged(pieces, None, pieces.index("<unk>"), *ends)
+    if max(ends) >= n_rows:
+        raise ArtifactError(
+            f"{file}: texts begin and end with the ids {ends[0]} and {ends[1]}, but the model has "
+            f"{n_rows:,} rows; use this model's own files"
+        )
+    rows = banned(arranged(model.pieces, None, model.unknown, *ends))
     config = model_config(
         file,
         n_encoder_layers=0,
@@ -262,7 +360,7 @@ def _converted(
         kind=kind,
         config=config,
         weights=weights,
-        tokenizer=SentencePieceTokenizer.build(spm, None, rows.pieces, where=str(files[-1])),
+        tokenizer=SentencePieceTokenizer.build(spm, None, rows.pieces, where=where),
         decoding=DecodingConfig(beam_size=1, sampling=True),
         files=files,
         ids=rows.foreign,

@@ -6,7 +6,6 @@ other, with the paper's frequencies (Marian, Pegasus) or tensor2tensor's from po
 or learned ones from row 2 (mBART).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +16,22 @@ from tformer_cli.artifacts.library_names import MODULES
 from tformer_cli.converters.assembly import Reader, Rows, arranged, assembled, output_bias
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
-    check_settings,
     model_config,
     number,
     read_json_file,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array
 from tformer_cli.converters.formats.weight_files import read_weights_of
+from tformer_cli.converters.hugging_face.generation import IN_CONFIG, read_generation
+from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS, rows_of
 from tformer_cli.converters.hugging_face.tokenizers import (
+    CLASSES,
     HuggingFaceVocabulary,
     JointVocabulary,
     read_vocabulary,
 )
+from tformer_cli.converters.keys import USED, Keys, no_effect, only
 from tformer_cli.converters.positions import paper_halves, tensor2tensor_halves
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -80,22 +81,38 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
 )
 """Families by the model_type of config.json."""
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-KNOWN = {
-    "normalize_before": (False, True),
-    "is_encoder_decoder": (True,),
-    "add_cross_attention": (False, True),
-    "quantization_config": (None,),
-    "tie_word_embeddings": (True,),
-    "activation_function": tuple(ACTIVATIONS),
-    "scale_embedding": (False, True),
-    "share_encoder_decoder_embeddings": (False, True),
-    "static_position_embeddings": (False, True),
-    "add_bias_logits": (False,),
-    "extra_pos_embeddings": (0, 1, 2),
-}
-"""Settings that could change what is computed, with the values that are known."""
+CONFIG = Keys(
+    "config.json",
+    "Marian, M2M-100, NLLB, mBART, Pegasus",
+    {
+        **CONFIG_ROWS,
+        **IN_CONFIG,
+        **rows_of("vocab_size decoder_vocab_size d_model max_position_embeddings", USED),
+        **rows_of("encoder_layers decoder_layers encoder_attention_heads", USED),
+        **rows_of("decoder_attention_heads encoder_ffn_dim decoder_ffn_dim", USED),
+        "tokenizer_class": CLASSES,
+        "is_encoder_decoder": only(True),
+        "is_decoder": only(False),
+        "add_cross_attention": only(False, True),
+        "tie_word_embeddings": only(True),
+        "activation_function": only(*ACTIVATIONS),
+        "scale_embedding": only(False, True),
+        "share_encoder_decoder_embeddings": only(False, True),
+        "add_bias_logits": only(False),
+        "extra_pos_embeddings": only(0, 1, 2),
+        "static_position_embeddings": no_effect("the family says which positions it has"),
+        **rows_of(
+            "normalize_before normalize_embedding add_final_layer_norm",
+            no_effect("the family says where its norms are"),
+        ),
+        "num_hidden_layers": no_effect("encoder_layers and decoder_layers say it"),
+        "force_bos_token_to_be_generated": only(None, False),
+        "save_step": no_effect("of training"),
+    },
+)
 OFFSET = 2
-"""Position of the first token in M2M-100 and mBART: behind that of padding, 1."""
+"""Row of the first token in mBART's table of positions, and its position in M2M-100's models with
+padding's usual id, 1."""
 
 
 def is_hugging_face(path: Path) -> bool:
@@ -114,36 +131,33 @@ def convert(path: Path) -> ForeignModel:
     file = path / "config.json"
     settings = read_json_file(file)
     family = FAMILIES[settings["model_type"]]
-    check_settings(file, settings, KNOWN)
-    generation_file = path / "generation_config.json"
-    generation = read_json_file(generation_file) if generation_file.is_file() else {}
+    notes = CONFIG.read(file, settings)
+    generation = read_generation(path, settings)
     arrays, weight_files = read_weights_of(path)
     reader = Reader(arrays, str(path))
-    with_ids = {**settings, **special_ids(generation)}
+    with_ids = {**settings, **generation.special_ids}
     vocabulary = read_vocabulary(path, with_ids)
     sides = _rows(file, with_ids, vocabulary)
+    sides = sides[0], generation.banned(sides[1])
     config = _config(file, settings, family, sides, source_eos=not vocabulary.has_own_source_end)
-    given = _outer(reader, settings, family, config, sides)
+    first_position = number(file, with_ids, "pad_token_id") + 1
+    given = _outer(reader, settings, family, config, sides, first_position)
     weights = assembled(config, len(sides[1].pieces), TABLE, reader.take, given, str(path))
     reader.ignore(n for n in arrays if n.endswith("embed_positions.weight"))
     reader.check_all_taken()
-    decoding, notes = decoding_defaults({**settings, **generation}, config)
+    decoding, of_search = generation.search(config)
+    forced = generation.check_forced(with_ids["eos_token_id"], vocabulary.language_ids)
     return ForeignModel(
         kind=f"Hugging Face {family.title}",
         config=config,
         weights=weights,
         tokenizer=vocabulary.tokenizer(sides),
         decoding=decoding,
-        files=(file, *weight_files, *vocabulary.files),
+        files=(file, *weight_files, *vocabulary.files, *generation.files),
         ids=sides[1].foreign,
         languages=vocabulary.language_codes,
-        notes=tuple(notes),
+        notes=(*notes, *vocabulary.notes, *generation.notes, *of_search, *forced),
     )
-
-
-def special_ids(generation: Mapping[str, Any]) -> dict[str, Any]:
-    """The special ids that a generation_config.json names."""
-    return {k: v for k, v in generation.items() if k.endswith("_token_id") and v is not None}
 
 
 def _rows(
@@ -217,8 +231,9 @@ def _outer(
     family: Family,
     config: ModelConfig,
     sides: tuple[Rows, Rows],
+    first_position: int,
 ) -> dict[str, Any]:
-    """Reads the weights around the stacks."""
+    """Reads the weights around the stacks; M2M-100 counts positions from the one behind padding."""
     given: dict[str, Any] = {}
     target = ["model.decoder.embed_tokens.weight", "lm_head.weight"]
     if settings.get("share_encoder_decoder_embeddings", True):
@@ -233,42 +248,17 @@ def _outer(
     has_bias = family.has_bias and bias in reader
     given["output_bias"] = output_bias(sides[1], reader.take(bias) if has_bias else None)
     for side in ("encoder", "decoder"):
-        table = _positions(reader, family, config, f"model.{side}.embed_positions.weight")
+        name = f"model.{side}.embed_positions.weight"
+        table = _positions(reader, family, config, name, first_position)
         given[f"{side}_input.positions.table"] = table
     return given
 
 
-def _positions(reader: Reader, family: Family, config: ModelConfig, name: str) -> Array:
+def _positions(reader: Reader, family: Family, config: ModelConfig, name: str, first: int) -> Array:
     if family.positions == "learned":
         return reader.take(name)[OFFSET:]
     if family.positions == "paper":
         if name in reader:  # older files have it; it counts
             return reader.take(name)
         return paper_halves(config.max_positions, config.d_model)
-    return tensor2tensor_halves(config.max_positions, config.d_model, OFFSET)
-
-
-def decoding_defaults(
-    settings: Mapping[str, Any], config: ModelConfig
-) -> tuple[DecodingConfig, list[str]]:
-    """Turns what a generation_config.json says into defaults of the search."""
-    notes = []
-    if not settings.get("renormalize_logits", False):
-        notes.append(
-            "probabilities are renormalized without tokens that are never written, as newer "
-            "versions of such models have it"
-        )
-    if (penalty := settings.get("length_penalty", 1.0)) != 1.0:
-        notes.append(f"length_penalty = {json.dumps(penalty)[:60]} is taken as 1.0")
-    beams, longest, ngram = (
-        value if type(value) is int else 0
-        for value in map(settings.get, ("num_beams", "max_length", "no_repeat_ngram_size"))
-    )
-    decoding = DecodingConfig(
-        beam_size=beams if 1 <= beams <= 1000 else 1,
-        length_normalization="average",
-        length_penalty=1.0,
-        max_length=longest - 1 if 1 < longest <= config.max_positions else 0,
-        no_repeat_ngram=max(ngram, 0),
-    )
-    return decoding, notes
+    return tensor2tensor_halves(config.max_positions, config.d_model, first)

@@ -11,12 +11,22 @@ that tformer has exported has one of its own tokenizers.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tformer_cli.converters.assembly import UNUSED, Rows
-from tformer_cli.converters.foreign_model import read_bytes, read_json_file, shown
+from tformer_cli.converters.foreign_model import read_bytes, read_json_file
+from tformer_cli.converters.hugging_face.keys import (
+    ROLES,
+    added_tokens,
+    check_added,
+    read_tokenizer_files,
+    rows_of,
+    tokenizer_config,
+)
+from tformer_cli.converters.hugging_face.sentencepiece_json import SPM_WHOLE, check_whole
+from tformer_cli.converters.keys import USED, no_effect, noted, only
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm
@@ -38,6 +48,49 @@ _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
 _PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
 """Ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next."""
 _MOST_ENTRIES = 1 << 20
+_LANGUAGES = rows_of("src_lang tgt_lang", no_effect("chosen by each translation"))
+_SPM = {"sp_model_kwargs": only(None, {}), "unk_id": no_effect("the SentencePiece model has it")}
+_SPACES = {
+    "clean_up_tokenization_spaces": noted(
+        "translations keep the spaces before punctuation that their pieces have", False
+    )
+}
+MARIAN = tokenizer_config(
+    "Marian",
+    ["MarianTokenizer"],
+    **_SPM,
+    **_SPACES,
+    **rows_of("source_lang target_lang", USED),
+    separate_vocabs=no_effect("the model's settings say it"),
+)
+MULTILINGUAL = tokenizer_config(
+    "M2M-100, NLLB, mBART",
+    ["M2M100Tokenizer", "NllbTokenizer", "MBartTokenizer", "MBart50Tokenizer"],
+    **_SPM,
+    **_SPACES,
+    **_LANGUAGES,
+    legacy_behaviour=USED,
+    **rows_of("language_codes num_madeup_words", no_effect("files name the tokens of languages")),
+)
+PEGASUS = tokenizer_config(
+    "Pegasus",
+    ["PegasusTokenizer"],
+    **_SPM,
+    **_SPACES,
+    offset=only(103),
+    mask_token_sent=no_effect("of its pre-training"),
+)
+EXPORTED = tokenizer_config("exports of tformer", ["MarianTokenizer"], **_SPACES)
+CLASSES = only(
+    None,
+    *(
+        f"{n}Tokenizer{f}"
+        for n in ("Marian", "M2M100", "Nllb", "MBart", "MBart50", "Pegasus")
+        for f in ("", "Fast")
+    ),
+    *("PreTrainedTokenizerFast", "TokenizersBackend"),
+)
+"""Values of tokenizer_class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +113,13 @@ class HuggingFaceVocabulary:
     """Files that were read."""
     language_codes: tuple[str, str] = ("", "")
     """Codes of source and target, if the files name them."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
+
+    @property
+    def language_ids(self) -> dict[str, int]:
+        """Ids of the tokens of languages, by their codes."""
+        return {code: self.target[token] for code, token in self.languages.tokens.items()}
 
     @property
     def has_own_source_end(self) -> bool:
@@ -100,6 +160,10 @@ class JointVocabulary:
     """Codes of source and target: the files do not name them."""
     has_own_source_end: bool = False
     """True if the tokenizer itself ends source sentences."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
+    language_ids: Mapping[str, int] = field(default_factory=dict)
+    """There are none."""
 
     def source_pieces(self, size: int) -> list[str]:
         """The pieces by their ids.
@@ -145,6 +209,8 @@ def read_vocabulary(
         return _read_marian(path, settings)
     if settings["model_type"] == "pegasus":
         return _read_pegasus(path)
+    own, notes, own_files = read_tokenizer_files(path, MULTILINGUAL)
+    own = {**own, "tokenizer_class": own.get("tokenizer_class") or settings.get("tokenizer_class")}
     spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
     if spm is None:
         raise ArtifactError(
@@ -160,9 +226,13 @@ def read_vocabulary(
         ids = {piece: number for number, piece in enumerate(FAIRSEQ_FIRST)}
         ids |= {piece: number + 1 for number, piece in enumerate(pieces) if number >= 3}
         first = len(pieces) + 1
-    tokens = _language_tokens(path, settings)
+    tokens = _language_tokens(path, settings, own)
     ids |= {token: first + number for number, token in enumerate(tokens) if token not in ids}
-    target = _start_language(path, settings, {token: ids[token] for token in tokens})
+    added = added_tokens(path, own)
+    check_added(path, added, {}, {*tokens, *FAIRSEQ_FIRST, "<mask>", *_values(own)})
+    ids |= {token: number for token, number in added.items() if number is not None}
+    target = _start_language(path, settings, own, {token: ids[token] for token in tokens})
+    more, whole = check_whole(path, SPM_WHOLE, read_spm(read_bytes(spm), str(spm)), ids)
     return HuggingFaceVocabulary(
         source_spm=spm,
         target_spm=None,
@@ -172,11 +242,12 @@ def read_vocabulary(
         languages=Languages(
             tokens={token.strip("_"): token for token in tokens if token != target},
             before_source="source",
-            after_source=_has_legacy_prompt(path) or target is not None,
+            after_source=_has_legacy_prompt(own) or target is not None,
             before_target=target is None,
         ),
-        files=(spm, *([numbered] if numbered.is_file() else [])),
+        files=(spm, *([numbered] if numbered.is_file() else []), *own_files, *whole),
         language_codes=("", target or ""),
+        notes=(*notes, *more),
     )
 
 
@@ -191,18 +262,17 @@ def _read_exported(path: Path) -> JointVocabulary | None:
         joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))
     except DataError:
         return None
-    return JointVocabulary(joint=joint, files=(file,))
+    _, notes, files = read_tokenizer_files(path, EXPORTED)
+    return JointVocabulary(joint=joint, files=(file, *files), notes=tuple(notes))
 
 
 def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
-    spm, config_file = path / "spiece.model", path / "tokenizer_config.json"
-    names = read_json_file(config_file) if config_file.is_file() else {}
-    if (offset := names.get("offset", 103)) != 103:
-        raise ArtifactError(
-            f"{config_file}: offset = {shown(offset)} is not supported; import another model"
-        )
-    pieces = read_spm(read_bytes(spm), str(spm)).pieces
-    ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *pieces[2:]))}
+    spm = path / "spiece.model"
+    own, notes, files = read_tokenizer_files(path, PEGASUS)
+    model = read_spm(read_bytes(spm), str(spm))
+    ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *model.pieces[2:]))}
+    check_added(path, added_tokens(path, own), ids, {*_PEGASUS_FIRST, "<unk>"})
+    more, whole = check_whole(path, SPM_WHOLE, model, ids)
     return HuggingFaceVocabulary(
         source_spm=spm,
         target_spm=None,
@@ -210,7 +280,8 @@ def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
         target=ids,
         unk=ids.get("<unk>", -1),
         languages=NO_LANGUAGES,
-        files=(spm, *([config_file] if config_file.is_file() else [])),
+        files=(spm, *files, *whole),
+        notes=(*notes, *more),
     )
 
 
@@ -231,8 +302,10 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
     languages = NO_LANGUAGES
     if tokens:
         languages = Languages(tokens=tokens, before_source="target", in_text=True)
-    config_file = path / "tokenizer_config.json"
-    names = read_json_file(config_file) if config_file.is_file() else {}
+    names, notes, own_files = read_tokenizer_files(path, MARIAN)
+    check_added(
+        path, added_tokens(path, names), source, {*languages.tokens.values(), *_values(names)}
+    )
     codes = [names.get(f"{side}_lang") for side in ("source", "target")]
     named = [code if isinstance(code, str) else "" for code in codes]
     return HuggingFaceVocabulary(
@@ -242,8 +315,9 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
         target=target,
         unk=source.get("<unk>", -1),
         languages=languages,
-        files=tuple(files),
+        files=(*files, *own_files),
         language_codes=(named[0], named[1]),
+        notes=tuple(notes),
     )
 
 
@@ -267,30 +341,31 @@ def _by_id(ids: Mapping[str, int], size: int, where: Path) -> list[str]:
     return pieces
 
 
-def _has_legacy_prompt(path: Path) -> bool:
+def _values(own: Mapping[str, Any]) -> set[str]:
+    """The special tokens that the files name."""
+    return {"</s>", "<unk>", "<pad>", *(str(own[role]) for role in ROLES if role in own)}
+
+
+def _has_legacy_prompt(own: Mapping[str, Any]) -> bool:
     """Returns whether an NLLB tokenizer ends sources with `</s>` and the language."""
-    settings = _tokenizer_settings(path)
-    is_nllb = str(settings.get("tokenizer_class", "")).startswith("Nllb")
-    return is_nllb and settings.get("legacy_behaviour") is True
+    is_nllb = str(own["tokenizer_class"]).startswith("Nllb")
+    return is_nllb and own.get("legacy_behaviour") is True
 
 
-def _tokenizer_settings(path: Path) -> Mapping[str, Any]:
-    file = path / "tokenizer_config.json"
-    return read_json_file(file) if file.is_file() else {}
-
-
-def _is_of(name: str, path: Path, settings: Mapping[str, Any]) -> bool:
+def _is_of(name: str, own: Mapping[str, Any]) -> bool:
     """Returns whether a directory says that its tokenizer is of a class, fast or not."""
-    named = _tokenizer_settings(path).get("tokenizer_class") or settings.get("tokenizer_class")
-    return named in (name, f"{name}Fast")
+    return own["tokenizer_class"] in (name, f"{name}Fast")
 
 
-def _start_language(path: Path, settings: Mapping[str, Any], ids: Mapping[str, int]) -> str | None:
+def _start_language(
+    path: Path, settings: Mapping[str, Any], own: Mapping[str, Any], ids: Mapping[str, int]
+) -> str | None:
     """Returns the language that an mBART of 25 languages writes; None of other models.
 
     Args:
         path: the directory.
         settings: of the model, with its special ids.
+        own: of the tokenizer.
         ids: ids of the languages.
 
     Raises:
@@ -300,7 +375,7 @@ def _start_language(path: Path, settings: Mapping[str, Any], ids: Mapping[str, i
         return None
     start = settings.get("decoder_start_token_id")
     language = next((token for token, number in ids.items() if number == start), None)
-    is_first = tuple(ids) == _MBART_25 or _is_of("MBartTokenizer", path, settings)
+    is_first = tuple(ids) == _MBART_25 or _is_of("MBartTokenizer", own)
     if language is None and is_first:
         token, number = next(iter(ids.items()))
         raise ArtifactError(
@@ -308,7 +383,7 @@ def _start_language(path: Path, settings: Mapping[str, Any], ids: Mapping[str, i
             "but decoder_start_token_id is not one; set it in config.json to the language that is "
             f"written, such as {number} for {token}"
         )
-    if language is not None and _is_of("MBart50Tokenizer", path, settings):
+    if language is not None and _is_of("MBart50Tokenizer", own):
         raise ArtifactError(
             f"{path}: has the tokenizer of mBART-50, but begins translations with {language} as "
             "the mBART of 25 languages does; use this model's own settings"
@@ -316,21 +391,17 @@ def _start_language(path: Path, settings: Mapping[str, Any], ids: Mapping[str, i
     return language
 
 
-def _language_tokens(path: Path, settings: Mapping[str, Any]) -> Sequence[str]:
+def _language_tokens(
+    path: Path, settings: Mapping[str, Any], own: Mapping[str, Any]
+) -> Sequence[str]:
     """Reads the tokens that name languages, in the order of their ids."""
-    for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        if not (path / name).is_file():
-            continue
-        stored = read_json_file(path / name)
-        for key in ("additional_special_tokens", "extra_special_tokens"):
-            tokens = stored.get(key)
-            if isinstance(tokens, list) and tokens:
-                return [str(t.get("content") if isinstance(t, dict) else t) for t in tokens]
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = own.get(key)
+        if isinstance(tokens, list) and tokens:
+            return [str(t.get("content") if isinstance(t, dict) else t) for t in tokens]
     special = (settings.get(f"{name}_token_id") for name in ("decoder_start", "eos"))
     starts_otherwise = len({*special}) > 1
-    if settings["model_type"] == "mbart" and (
-        _is_of("MBartTokenizer", path, settings) or starts_otherwise
-    ):
+    if settings["model_type"] == "mbart" and (_is_of("MBartTokenizer", own) or starts_otherwise):
         return _MBART_25
     raise ArtifactError(
         f"{path}: names no language tokens in special_tokens_map.json; download the whole model"

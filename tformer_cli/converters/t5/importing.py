@@ -17,14 +17,17 @@ import numpy as np
 from tformer_cli.converters.assembly import Reader, Rows, assembled, output_bias
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
-    check_settings,
     model_config,
     number,
     read_json_file,
+    shown,
 )
 from tformer_cli.converters.formats.weight_files import read_weights_of
-from tformer_cli.converters.hugging_face.importing import decoding_defaults, special_ids
-from tformer_cli.converters.t5.tokenizers import read_vocabulary
+from tformer_cli.converters.hugging_face.generation import IN_CONFIG, read_generation
+from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS, rows_of
+from tformer_cli.converters.keys import USED, Keys, only
+from tformer_cli.converters.t5.tokenizers import CLASSES, read_vocabulary
+from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig, TiedEmbeddings
 
 _ACTIVATIONS = {
@@ -43,16 +46,26 @@ PROJECTIONS: Mapping[str, tuple[str, bool]] = MappingProxyType(
 )
 """Activation of each feed_forward_proj, and whether it is gated."""
 _CLASSES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel")
-KNOWN = {
-    "architectures": (None, [], *([name] for name in _CLASSES)),
-    "is_encoder_decoder": (True,),
-    "is_decoder": (False,),
-    "quantization_config": (None,),
-    "tie_word_embeddings": (False, True),
-    "scale_decoder_outputs": (False, True),
-    "feed_forward_proj": tuple(PROJECTIONS),
-}
-"""Settings that could change what is computed, with the values that are known."""
+CONFIG = Keys(
+    "config.json",
+    "T5, mT5, ByT5, MADLAD",
+    {
+        **CONFIG_ROWS,
+        **IN_CONFIG,
+        "architectures": only(None, [], *([name] for name in _CLASSES)),
+        "is_encoder_decoder": only(True),
+        "is_decoder": only(False),
+        "tie_word_embeddings": only(False, True),
+        "scale_decoder_outputs": only(False, True),
+        "feed_forward_proj": only(*PROJECTIONS),
+        "transformers_version": USED,
+        "task_specific_params": USED,
+        "tokenizer_class": CLASSES,
+        **rows_of("vocab_size d_model d_kv d_ff num_layers num_decoder_layers num_heads", USED),
+        **rows_of("relative_attention_num_buckets relative_attention_max_distance", USED),
+        **rows_of("layer_norm_epsilon n_positions dense_act_fn is_gated_act", USED),
+    },
+)
 _TITLES = {"t5": "T5", "mt5": "mT5"}
 BIASES = "{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 """Foreign name of the biases of distances of a stack."""
@@ -104,17 +117,17 @@ def convert(path: Path) -> ForeignModel:
     """
     file = path / "config.json"
     settings = read_json_file(file)
-    check_settings(file, settings, KNOWN)
-    generation_file = path / "generation_config.json"
-    generation = read_json_file(generation_file) if generation_file.is_file() else {}
+    notes = CONFIG.read(file, settings)
+    generation = read_generation(path, settings, _translation(settings))
     arrays, weight_files = read_weights_of(path)
     reader = Reader(arrays, str(path))
     size = number(file, settings, "vocab_size")
     vocabulary = read_vocabulary(path, settings, size)
-    ids = {"pad_token_id": 0, "eos_token_id": 1, **special_ids(settings), **special_ids(generation)}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, **_special_ids(settings), **generation.special_ids}
     ids = {"decoder_start_token_id": ids["pad_token_id"], **ids}
     pad, start, end = (number(file, ids, f"{n}_token_id") for n in ("pad", "decoder_start", "eos"))
-    rows = vocabulary.rows(size, pad, start, end, str(file))
+    rows = generation.banned(vocabulary.rows(size, pad, start, end, str(file)))
+    forced = generation.check_forced(end)
     given, tied = _outer(reader, settings, rows)
     config = _config(file, settings, tied)
     is_scaled = _is_scaled(settings)
@@ -125,9 +138,8 @@ def convert(path: Path) -> ForeignModel:
     weights = assembled(config, len(rows.pieces), table, reader.take, given, str(path))
     reader.ignore([name for name in arrays if name.endswith(_IGNORED)])
     reader.check_all_taken()
-    decoding, notes = decoding_defaults(
-        {**_translation(settings), **settings, **generation}, config
-    )
+    decoding, of_search = generation.search(config)
+    notes += [*vocabulary.notes, *generation.notes, *of_search, *forced]
     if is_scaled:
         notes.append("the factor d_model^-0.5 of its logits is in the decoder's final norm")
     return ForeignModel(
@@ -136,7 +148,7 @@ def convert(path: Path) -> ForeignModel:
         weights=weights,
         tokenizer=vocabulary.tokenizer(rows),
         decoding=decoding,
-        files=(file, *weight_files, *vocabulary.files),
+        files=(file, *weight_files, *vocabulary.files, *generation.files),
         ids=rows.foreign,
         notes=tuple(notes),
     )
@@ -178,7 +190,15 @@ def _outer(
 
 def _config(file: Path, settings: Mapping[str, Any], tied: TiedEmbeddings) -> ModelConfig:
     default = "gated-gelu" if settings["model_type"] == "mt5" else "relu"
-    activation, is_gated = PROJECTIONS[settings.get("feed_forward_proj", default)]
+    projection = settings.get("feed_forward_proj", default)
+    activation, is_gated = PROJECTIONS[projection]
+    own = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
+    for name, implied in (("dense_act_fn", own), ("is_gated_act", is_gated)):
+        if settings.get(name, implied) != implied:
+            raise ArtifactError(
+                f"{file}: {name} = {shown(settings[name])}, but feed_forward_proj = "
+                f"{shown(projection)}; correct one of the two"
+            )
     n_layers = number(file, settings, "num_layers")
     width, heads = (number(file, settings, name) for name in ("d_model", "num_heads"))
     head_width = number(file, settings, "d_kv")
@@ -205,6 +225,10 @@ def _config(file: Path, settings: Mapping[str, Any], tied: TiedEmbeddings) -> Mo
         output_bias=True,
         scale_embeddings=False,
     )
+
+
+def _special_ids(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if k.endswith("_token_id") and v is not None}
 
 
 def _translation(settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,7 +5,6 @@ for what is left out of a text. They become words that are one piece, as in the 
 seqio; mT5's file has them already. Special tokens in a text are plain text, but for these.
 """
 
-import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.converters.assembly import UNUSED, Rows, arranged
-from tformer_cli.converters.foreign_model import check_settings, read_bytes, read_json_file
+from tformer_cli.converters.foreign_model import read_bytes, read_json_file
+from tformer_cli.converters.hugging_face.keys import (
+    TOKENIZER,
+    added_tokens,
+    check_added,
+    read_tokenizer_files,
+    tokenizer_config,
+    whole_tokenizer,
+)
+from tformer_cli.converters.hugging_face.sentencepiece_json import (
+    NORMALIZER,
+    PRE_TOKENIZER,
+    charsmap_of,
+    check_whole,
+    model_rows,
+)
+from tformer_cli.converters.keys import USED, no_effect, noted, only
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
 from tformer_cli.data.pipelines import SPECIAL_PIECES, blank_tokenizer
@@ -42,10 +57,27 @@ _TASK = re.compile(r"translation_\w+?_to_(\w+)")
 """Task of T5's config.json that translates into a language."""
 _FIRST_BYTE = 3
 """Id of byte 0 in ByT5, behind `<pad> </s> <unk>`."""
-_NORMALIZERS = ("Precompiled", "Replace", "Strip", "Sequence")
-_SPLITTERS = ("WhitespaceSplit", "Metaspace", "Sequence")
-_REPLACED = ({"Regex": " {2,}"}, {"String": " "})
 _MOST_ENTRIES = 1 << 20
+_NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
+T5_TOKENIZER = tokenizer_config(
+    "T5, mT5, ByT5, MADLAD",
+    _NAMES,
+    sp_model_kwargs=only(None, {}),
+    extra_ids=USED,
+    unk_id=no_effect("the SentencePiece model has it"),
+    add_prefix_space=only(None, True),
+    clean_up_tokenization_spaces=noted(
+        "translations keep the spaces before punctuation that their pieces have", False
+    ),
+)
+CLASSES = T5_TOKENIZER.rows["tokenizer_class"]
+"""Values of tokenizer_class."""
+T5_WHOLE = whole_tokenizer(
+    "T5, mT5, MADLAD",
+    normalizer=NORMALIZER,
+    pre_tokenizer=PRE_TOKENIZER,
+    model={**model_rows(byte_fallback=False), "type": only("Unigram")},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +94,8 @@ class T5Vocabulary:
     """Texts that ask for a translation, by the language that is written."""
     files: tuple[Path, ...]
     """Files that were read."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
 
     def rows(self, size: int, pad: int, start: int, end: int, where: str) -> Rows:
         """Orders the rows of a model; those without a piece are never written.
@@ -107,15 +141,17 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Voc
     Raises:
         ArtifactError: if there are none, or they are damaged or not supported.
     """
-    config_file = path / "tokenizer_config.json"
-    own = read_json_file(config_file) if config_file.is_file() else {}
-    files = (config_file,) if config_file.is_file() else ()
+    own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
     if named == "ByT5Tokenizer":
         pieces = [*_padded_specials(), *BYTE_CHARACTERS]
-        config_file = path / "config.json"
-        return T5Vocabulary(pieces=pieces, unknown=2, spm=b"", files=files or (config_file,))
-    spm, whole = path / "spiece.model", path / "tokenizer.json"
+        known = {f"<extra_id_{n}>" for n in range(size)} | set(_padded_specials())
+        check_added(path, added_tokens(path, own), {}, known)
+        files = files or [path / "config.json"]
+        return T5Vocabulary(
+            pieces=pieces, unknown=2, spm=b"", files=tuple(files), notes=tuple(notes)
+        )
+    spm, whole = path / "spiece.model", path / TOKENIZER
     if spm.is_file():
         data = read_bytes(spm)
         model = read_spm(data, str(spm))
@@ -123,9 +159,20 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Voc
         data += b"".join(spm_piece(piece, 0.0, USER_DEFINED) for piece in added)
         pieces, file = [*model.pieces, *added], spm
         unknown = model.unknown
+        ids = _named(pieces)
+        more, _ = check_whole(path, T5_WHOLE, model, ids)
+        files = [*files, *([whole] if whole.is_file() else [])]
+        notes = [*notes, *more]
+        known = {*map(_plain, added), *model.of_type(CONTROL, UNKNOWN, USER_DEFINED)}
+        check_added(
+            path, added_tokens(path, own), ids, known | set(filter(_SENTINEL.fullmatch, ids))
+        )
     elif whole.is_file():
+        notes += T5_WHOLE.read(whole, read_json_file(whole))
         model, file = _read_whole(whole), whole
         data, pieces, unknown = write_spm(model), model.pieces, model.unknown
+        ids = _named(pieces)
+        check_added(path, added_tokens(path, own), ids, ids)
     else:
         raise ArtifactError(
             f"{path}: has neither spiece.model nor tokenizer.json; download the whole model"
@@ -137,7 +184,18 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Voc
         spm=data,
         prompts=prompts or dict(_prompts(settings)),
         files=(file, *files),
+        notes=tuple(notes),
     )
+
+
+def _plain(piece: str) -> str:
+    """Removes the space before a token for what is left out."""
+    name = piece.removeprefix(SPACE)
+    return name if _SENTINEL.fullmatch(name) else piece
+
+
+def _named(pieces: Sequence[str]) -> dict[str, int]:
+    return {_plain(piece): place for place, piece in enumerate(pieces)}
 
 
 def _padded_specials() -> tuple[str, ...]:
@@ -184,22 +242,7 @@ def _read_whole(file: Path) -> SpmModel:
     """
     data = read_json_file(file)
     model = data.get("model") or {}
-    check_settings(
-        file,
-        {f"model.{key}": model.get(key) for key in ("type", "byte_fallback")},
-        {"model.type": ("Unigram",), "model.byte_fallback": (None, False)},
-    )
-    charsmap = b""
-    for kind, part in _parts(data.get("normalizer"), "normalizers"):
-        check_settings(file, {"normalizer.type": kind}, {"normalizer.type": _NORMALIZERS})
-        if kind == "Precompiled":
-            charsmap = base64.b64decode(part["precompiled_charsmap"] or "", validate=True)
-        if kind == "Replace" and part.get("pattern") not in _REPLACED:
-            raise ArtifactError(
-                f"{file}: normalizer.pattern is not supported but for spaces; import another model"
-            )
-    for kind, _ in _parts(data.get("pre_tokenizer"), "pretokenizers"):
-        check_settings(file, {"pre_tokenizer.type": kind}, {"pre_tokenizer.type": _SPLITTERS})
+    charsmap = charsmap_of(data.get("normalizer"))
     entries = [(str(piece), float(score)) for piece, score in model["vocab"]]
     kinds = {model["unk_id"]: UNKNOWN}
     for token in data.get("added_tokens") or ():
@@ -222,12 +265,3 @@ def _read_whole(file: Path) -> SpmModel:
         bytes(kinds.get(place, NORMAL) for place in range(len(entries))),
         charsmap=charsmap,
     )
-
-
-def _parts(section: Any, inner: str) -> Iterator[tuple[str, Mapping[str, Any]]]:  # noqa: ANN401
-    """The types and settings of a section of a tokenizer.json, those of its parts included."""
-    if section is None:
-        return
-    yield section["type"], section
-    for part in section.get(inner) or ():
-        yield from _parts(part, inner)

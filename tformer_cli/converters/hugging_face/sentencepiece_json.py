@@ -1,0 +1,129 @@
+"""A tokenizer.json of a SentencePiece model: whether it cuts text as that model does."""
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+
+from tformer_cli.converters.foreign_model import read_json_file
+from tformer_cli.converters.hugging_face.keys import (
+    TOKENIZER,
+    added_of,
+    rows_of,
+    whole_tokenizer,
+)
+from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, only
+from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmModel
+from tformer_cli.errors import ArtifactError
+
+_REPLACED = only({"Regex": " {2,}"}, {"String": " "})
+NORMALIZER = Parts(
+    {
+        None: {},
+        "Precompiled": {"precompiled_charsmap": USED},
+        "Replace": {"pattern": _REPLACED, "content": only(" ", SPACE)},
+        "Prepend": {"prepend": only(SPACE)},
+        "Strip": rows_of("strip_left strip_right", no_effect("texts lose spaces at their ends")),
+    },
+    in_sequence=True,
+)
+PRE_TOKENIZER = Parts(
+    {
+        None: {},
+        "WhitespaceSplit": {},
+        "Metaspace": {
+            **rows_of("replacement str_rep", only(SPACE)),
+            "add_prefix_space": only(True),
+            "prepend_scheme": only("always", "first"),
+            "split": no_effect("pieces do not cross spaces, or the model has those that do"),
+        },
+    },
+    in_sequence=True,
+)
+
+
+def model_rows(*, byte_fallback: bool) -> Rows:
+    """The rows of the model in a tokenizer.json, of unigram pieces or merges."""
+    return {
+        "type": only("Unigram", "BPE"),
+        **rows_of("vocab unk_id unk_token", USED),
+        "merges": no_effect("the SentencePiece model has them"),
+        "byte_fallback": only(byte_fallback, *(() if byte_fallback else (None,))),
+        "dropout": only(None, 0.0),
+        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+        "fuse_unk": only(True),
+        "ignore_merges": only(False),
+    }
+
+
+def check_whole(
+    path: Path, table: Keys, spm: SpmModel, ids: Mapping[str, int]
+) -> tuple[list[str], list[Path]]:
+    """Checks the tokenizer.json beside a SentencePiece model, if there is one.
+
+    Args:
+        path: the directory.
+        table: of the file.
+        spm: the model.
+        ids: of all pieces.
+
+    Returns:
+        Notes, and the file.
+
+    Raises:
+        ArtifactError: if it cuts text in another way, or has other pieces or ids.
+    """
+    file = path / TOKENIZER
+    if not file.is_file():
+        return [], []
+    parts = read_json_file(file)
+    notes = table.read(file, parts)
+    model = parts.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    try:
+        named = (
+            {str(piece): place for place, (piece, _) in enumerate(vocab)}
+            if isinstance(vocab, list)
+            else dict(vocab)  # type: ignore[arg-type]
+        )
+    except (TypeError, ValueError):
+        raise ArtifactError(f"{file}: has no vocabulary; download it again") from None
+    other = next(
+        (one for one, place in {**named, **added_of(parts, file)}.items() if ids.get(one) != place),
+        None,
+    )
+    if other is not None or len(named) < len(spm.pieces):
+        which = "fewer pieces" if other is None else f"another id of {ascii(other)[:60]}"
+        raise ArtifactError(
+            f"{file}: has {which} than the SentencePiece model beside it; use the files of one "
+            "model"
+        )
+    if charsmap_of(parts.get("normalizer")) != spm.charsmap:
+        raise ArtifactError(
+            f"{file}: normalizer replaces other characters than the SentencePiece model beside it; "
+            "use the files of one model"
+        )
+    return notes, [file]
+
+
+def charsmap_of(part: object) -> bytes:
+    """The table of replacements in a normalizer of a tokenizer.json; empty: it has none."""
+    if not isinstance(part, dict):
+        return b""
+    if part.get("type") == "Precompiled":
+        return base64.b64decode(str(part.get("precompiled_charsmap") or ""))
+    inner = part.get("normalizers")
+    return b"".join(map(charsmap_of, inner)) if isinstance(inner, list) else b""
+
+
+SPM_WHOLE = whole_tokenizer(
+    "NLLB, mBART, Pegasus (beside a SentencePiece model)",
+    normalizer=NORMALIZER,
+    pre_tokenizer=PRE_TOKENIZER,
+    model=model_rows(byte_fallback=False),
+)
+LLAMA_WHOLE = whole_tokenizer(
+    "LLaMA (beside a SentencePiece model)",
+    normalizer=NORMALIZER,
+    pre_tokenizer=PRE_TOKENIZER,
+    model=model_rows(byte_fallback=True),
+)
