@@ -60,10 +60,10 @@ class Scaling:
     even number as torchvision does it."""
 
     def __post_init__(self) -> None:
-        height, width, channels = self.size
         if len(self.resize) > 2 or not all(1 <= n <= MOST_PIXELS for n in self.resize):
             raise ValueError(f"resize: must be height and width, or one side, but is {self.resize}")
-        if self.resize and (min(self.resize) < min(height, width) or channels not in (1, 3)):
+        is_small = any(n < side for n, side in zip(self.resize * 2, self.size[:2], strict=False))
+        if self.resize and (is_small or self.size[2] not in (1, 3)):
             raise ValueError(f"resize: {list(self.resize)} does not make an image of {self.size}")
 
 
