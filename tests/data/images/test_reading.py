@@ -18,7 +18,7 @@ from tformer_cli.data.images.decoding import Scaling, decoded, scaled
 from tformer_cli.data.images.named import is_row, name_of_image, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.figures.pixels import png_of
 
 SIZE = (4, 3, 1)
@@ -301,7 +301,7 @@ def test_a_damaged_file_of_a_tokenizer_is_refused(change, value):
 
 def test_without_pillow_pictures_ask_for_it_and_idx_files_do_without(images, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match=r"pip install 'tformer\[images\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'tformer\[images\]'"):
         decoded(b"", "a")
     tokenizer = ImageTokenizer(Scaling(size=SIZE), 1)
     assert len(tokenizer.source.encode(f"{tmp_path / 'few.idx'}#0")) == 12

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -75,8 +75,8 @@ def decoded(content: bytes, name: str) -> Pixels:
         name: of the picture in messages.
 
     Raises:
-        DataError: if it is damaged, cut off, too large or of an unknown format, or Pillow is not
-            installed.
+        DataError: if it is damaged, cut off, too large or of an unknown format.
+        UsageError: if Pillow is not installed.
     """
     image_module = _pillow()
     from PIL import ImageOps
@@ -116,7 +116,7 @@ def _pillow() -> Any:  # noqa: ANN401 - a module
     try:
         from PIL import Image
     except ImportError:
-        raise DataError(
+        raise UsageError(
             "images: reading and scaling pictures needs Pillow; pip install 'tformer[images]'"
         ) from None
     return Image
