@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from tformer_cli.cli.console import warn
 from tformer_cli.cli.options import option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.workflows.classify import OpenedClassifier
@@ -48,15 +50,14 @@ class ImageOptions:
         if self.images is not None and has_texts:
             raise UsageError("--images: the input is named already; omit one of the two")
 
-    def check_model(self, opened: "OpenedClassifier | OpenedEncoder") -> Path | None:
-        """Returns the path of the images, if there is one.
+    def check_model(self, *, reads_images: bool) -> None:
+        """Refuses options of images for a model of texts.
 
         Raises:
-            UsageError: if the model reads texts.
+            UsageError: naming the first of them.
         """
-        if self.images is not None and not opened.reads_images:
+        if self.images is not None and not reads_images:
             raise UsageError("--images: MODEL reads texts; omit it")
-        return self.images
 
     def labeled(
         self, labels: str, option: str, counts: LineCounts
@@ -87,6 +88,31 @@ class ImageOptions:
         """
         from tformer_cli.data.images.corpora import image_names
 
-        path = self.check_model(opened)
+        self.check_model(reads_images=opened.reads_images)
         size = opened.directory.config.image_size
-        return None if path is None else image_names(path, size, self.label_field)
+        return None if self.images is None else image_names(self.images, size, self.label_field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadImageOptions(ImageOptions):
+    """The same, and those that cannot be read."""
+
+    damaged: Annotated[
+        Literal["error", "skip"],
+        option(
+            "Treatment of images that cannot be read: error ends the command, skip leaves a blank "
+            "line for each, which jsonl explains, and them out of scores."
+        ),
+    ] = "error"
+
+    def check_model(self, *, reads_images: bool) -> None:
+        """See `ImageOptions`."""
+        super().check_model(reads_images=reads_images)
+        if self.damaged == "skip" and not reads_images:
+            raise UsageError("--damaged: is of a model of images; omit it")
+
+
+def warn_of_damaged(n_images: int, outcome: str = "left blank") -> None:
+    """Warns of images that could not be read."""
+    if n_images:
+        warn(f"{count_of(n_images, 'image')} that cannot be read; {outcome}")

@@ -32,8 +32,11 @@ def label_names(
             f"{file}: has one output, a number and no label; import a model of two labels or more"
         )
     named = settings.get("id2label")
-    if isinstance(settings.get("label_names"), list):
-        named = {str(number): name for number, name in enumerate(settings["label_names"])}
+    if by_timm := settings.get(
+        "label_names", (settings.get("pretrained_cfg") or {}).get("label_names")
+    ):
+        is_list = isinstance(by_timm, list)
+        named = {str(n): name for n, name in enumerate(by_timm)} if is_list else by_timm
     named = named if isinstance(named, dict) else {}
     names = [str(named.get(str(place), "")).strip() for place in range(n_labels)]
     if len(named) == n_labels and all(names):

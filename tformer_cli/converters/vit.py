@@ -21,14 +21,21 @@ from tformer_cli.converters.assembly import Reader, assembled
 from tformer_cli.converters.bert import ACTIVATIONS
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
-    check_settings,
     model_config,
     number,
     read_json_file,
+    shown,
 )
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
-from tformer_cli.converters.image_processor import Preparation, of_processor, of_timm
+from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS, LABELS, rows_of
+from tformer_cli.converters.image_processor import (
+    TIMM_PREPARATION,
+    Preparation,
+    of_processor,
+    of_timm,
+)
+from tformer_cli.converters.keys import USED, Keys, no_effect, only
 from tformer_cli.converters.label_names import label_names
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
@@ -79,16 +86,60 @@ _TIMM = (
     (r"head\.", "labels."),
 )
 """Beginnings of foreign names as patterns, and what they are called in `TABLE`."""
-KNOWN: Mapping[str, tuple[Any, ...]] = {
-    "qkv_bias": (True,),
-    "hidden_act": tuple(ACTIVATIONS),
-    "use_swiglu_ffn": (False,),
-    "apply_layernorm": (True,),
-    "quantization_config": (None,),
-    "problem_type": (None, "single_label_classification"),
-    "pruned_heads": ({}, None),
+_SHAPES = no_effect("the tensors say it")
+_OF_TRAINING = no_effect("of training")
+CONFIG = Keys(
+    "config.json",
+    "ViT and DINOv2",
+    {
+        **CONFIG_ROWS,
+        **LABELS,
+        **rows_of("hidden_size num_hidden_layers num_attention_heads intermediate_size", USED),
+        **rows_of("num_channels patch_size image_size layer_norm_eps", USED),
+        "mlp_ratio": _SHAPES,
+        "hidden_act": only(*ACTIVATIONS),
+        "qkv_bias": only(True),
+        "use_swiglu_ffn": only(False),
+        "apply_layernorm": only(True),
+        "problem_type": only(None, "single_label_classification"),
+        **rows_of("encoder_stride use_mask_token", no_effect("of models that fill in pixels")),
+        **rows_of("pooler_act pooler_output_size", no_effect("the pooler is not read")),
+        **rows_of("drop_path_rate layerscale_value", _OF_TRAINING),
+        **rows_of("out_features out_indices stage_names", no_effect("of a backbone")),
+        **rows_of("_out_features _out_indices reshape_hidden_states", no_effect("of a backbone")),
+    },
+)
+_TIMM_ACTIVATIONS: Mapping[str | None, str] = {
+    None: "gelu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu-tanh",
+    "relu": "relu",
+    "silu": "swish",
+    "swish": "swish",
 }
-"""Settings that could change what is computed, with the values that are known."""
+_MODEL_ARGS = {
+    **rows_of("num_heads img_size global_pool act_layer", USED),
+    **rows_of("embed_dim depth patch_size in_chans num_classes", USED),
+    **rows_of("mlp_ratio class_token no_embed_class init_values fc_norm", _SHAPES),
+    **rows_of("qkv_bias proj_bias final_norm", only(True)),
+    **rows_of("qk_norm scale_attn_norm scale_mlp_norm pre_norm dynamic_img_pad", only(False)),
+    "pool_include_prefix": only(False),
+    "reg_tokens": only(0),
+    "pos_embed": only("learn"),
+    "norm_layer": only(None, "layernorm"),
+    **rows_of("drop_rate pos_drop_rate patch_drop_rate proj_drop_rate", _OF_TRAINING),
+    **rows_of("attn_drop_rate drop_path_rate weight_init fix_init", _OF_TRAINING),
+    **rows_of("dynamic_img_size strict_img_size", no_effect("images have one size")),
+}
+_TIMM_ROWS = {
+    **rows_of("architecture global_pool", USED),
+    **rows_of("num_features labels", no_effect("names and shapes")),
+    **rows_of("num_classes label_names label_descriptions", USED),
+    "model_args": _MODEL_ARGS,
+}
+TIMM = Keys("config.json", "timm", {**_TIMM_ROWS, "pretrained_cfg": TIMM_PREPARATION})
+TIMM_EARLIER = Keys("config.json", "timm", {**TIMM_PREPARATION, **_TIMM_ROWS})
+"""Of versions that had no object pretrained_cfg."""
 FAMILIES = {"vit": "ViT", "dinov2": "DINOv2"}
 """Names of families by their `model_type`."""
 UNSUPPORTED = {
@@ -99,8 +150,22 @@ UNSUPPORTED = {
     "beit": "has positions of its own; import a ViT",
 }
 """Near relatives that are not imported, and what to do."""
-_ARCHITECTURE = re.compile(r"(?:vit|deit3?)_(tiny|small|base|large)_(?:patch|r26|r50)?\w*")
-_TIMM_HEAD_WIDTH = 64
+_ARCHITECTURES: Mapping[str, tuple[int, str]] = {
+    r"vit_(tiny|small|base|large)_patch\d+(_plus|_36x1)?_\d+": (64, "token"),
+    r"vit_(small|base|large)_patch14_dinov2": (64, "token"),
+    r"deit_(tiny|small|base)_patch16_\d+": (64, "token"),
+    r"deit3_(small|medium|base|large)_patch16_\d+": (64, "token"),
+    r"(vit|deit3)_huge_patch14_224": (80, "token"),
+    "vit_giant_patch14_224": (88, "token"),
+    "vit_gigantic_patch14_224": (104, "token"),
+    "vit_base_patch16_gap_224": (48, "avg"),
+    r"vit_huge_patch\d+_gap_\d+": (80, "avg"),
+    "vit_giant_patch16_gap_224": (88, "avg"),
+    r"vit_(base_patch16_siglip_gap_\d+|large_patch16_siglip_gap_(256|384))": (64, "avg"),
+    r"vit_so400m_patch14_siglip_gap_\d+": (72, "avg"),
+}
+"""Architectures of timm that are plain where model_args do not say otherwise: the width of their
+heads, and how they pool."""
 _TIMM_EPSILON = 1e-6
 _EPSILON = {"vit": 1e-12, "dinov2": 1e-6}
 
@@ -159,7 +224,7 @@ def _of_hugging_face(file: Path, settings: Mapping[str, Any], arrays: LazyArrays
     kind = str(settings.get("model_type"))
     if kind in UNSUPPORTED:
         raise ArtifactError(f"{file}: model_type = {json.dumps(kind)} {UNSUPPORTED[kind]}")
-    check_settings(file, settings, KNOWN)
+    notes = CONFIG.read(file, settings)
     for name in settings.get("architectures") or ():
         if not str(name).endswith(("Model", "ForImageClassification")):
             raise ArtifactError(
@@ -167,7 +232,6 @@ def _of_hugging_face(file: Path, settings: Mapping[str, Any], arrays: LazyArrays
                 "for the classification of images"
             )
     renamed = _renamed(arrays, _HUGGING_FACE, f"{kind}.")
-    notes = []
     if left := [name for name in renamed if name.startswith("pooler.")]:
         notes.append("the pooler, tanh of a product with the class token, is not read")
     has_labels = "labels.weight" in renamed
@@ -201,19 +265,33 @@ def _of_timm(file: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> _So
             f"{file}: {name} norms what it has pooled (fc_norm), which is not supported; import "
             "one that pools normed states"
         )
+    usual = [more for known, more in _ARCHITECTURES.items() if re.fullmatch(known, name)]
+    if not usual:
+        raise ArtifactError(f"{file}: architecture = {json.dumps(name)} is not supported")
+    table = TIMM if "pretrained_cfg" in settings else TIMM_EARLIER
+    notes = table.read(file, settings)
     renamed = _renamed(arrays, _TIMM, "")
     width = renamed["patches.weight"].shape[0] if "patches.weight" in renamed else 0
-    more = settings.get("model_args") or {}
-    n_heads = more.get("num_heads") if isinstance(more, dict) else None
-    if n_heads is None and _ARCHITECTURE.fullmatch(name) and width % _TIMM_HEAD_WIDTH == 0:
-        n_heads = width // _TIMM_HEAD_WIDTH
+    arguments = settings.get("model_args") or {}
+    (head_width, pools), n_heads = usual[0], arguments.get("num_heads")
+    if n_heads is None and width % head_width == 0:
+        n_heads = width // head_width
     if type(n_heads) is not int or n_heads < 1:
         raise ArtifactError(
             f"{file}: {name} does not tell its number of heads; give model_args.num_heads there"
         )
-    pools = settings.get("global_pool", "token")
-    if pools not in ("token", "avg"):
-        raise ArtifactError(f"{file}: global_pool = {json.dumps(pools)[:40]} is not supported")
+    pools = arguments.get("global_pool") or pools
+    for found in (settings.get("global_pool") or pools, pools):
+        if found not in ("token", "avg"):
+            raise ArtifactError(f"{file}: global_pool = {shown(found)} is not supported")
+        if found != pools:
+            raise ArtifactError(
+                f"{file}: global_pool = {shown(found)}, but {name} is built with {shown(pools)}; "
+                "give model_args.global_pool there"
+            )
+    activation = arguments.get("act_layer")
+    if activation not in list(_TIMM_ACTIVATIONS):
+        raise ArtifactError(f"{file}: act_layer = {shown(activation)} is not supported")
     preparation = of_timm(file, settings)
     return _Source(
         kind="timm Vision Transformer",
@@ -224,8 +302,9 @@ def _of_timm(file: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> _So
         epsilon=_TIMM_EPSILON,
         pooling="first" if pools == "token" else "mean",
         preparation=preparation,
+        activation=_TIMM_ACTIVATIONS[activation],
         files=(file,),
-        notes=[*preparation.notes],
+        notes=notes,
     )
 
 
@@ -261,19 +340,36 @@ def _assembled(source: _Source, files: tuple[Path, ...]) -> ForeignModel:
     d_model, channels, patch, _ = kernel.shape
     height, width = preparation.size
     grid = height // patch, width // patch
+    if not all(grid):
+        raise ArtifactError(
+            f"{file}: images of {height}×{width} pixels are smaller than a patch of {patch}×{patch}"
+            "; correct image_size, or crop_size of preprocessor_config.json"
+        )
     has_class = "class_token" in reader
     labels, given = _head(source, d_model)
     given["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
     given["encoder_input.patches.bias"] = reader.take("patches.bias")
-    given["encoder_input.positions.table"] = _positions(source, grid, has_class=has_class)
+    given["encoder_input.positions.table"] = _positions(source, grid, patch, has_class=has_class)
     if has_class:
         given["encoder_input.class_token"] = reader.take("class_token").reshape(-1)
     n_layers = sum(re.fullmatch(r"layer\.\d+\.fc1\.weight", n) is not None for n in reader.arrays)
+    d_ff = len(reader.arrays["layer.0.fc1.weight"]) if n_layers else 1
+    _check_shapes(
+        source,
+        {
+            "hidden_size embed_dim": d_model,
+            "num_hidden_layers depth": n_layers,
+            "intermediate_size": d_ff,
+            "num_channels in_chans": channels,
+            "patch_size": patch,
+            "num_classes": len(labels),
+        },
+    )
     config = model_config(
         file,
         d_model=d_model,
         n_heads=source.n_heads,
-        d_ff=len(reader.arrays["layer.0.fc1.weight"]) if n_layers else 1,
+        d_ff=d_ff,
         n_encoder_layers=n_layers,
         n_decoder_layers=0,
         norm="pre",
@@ -333,18 +429,40 @@ def _head(source: _Source, d_model: int) -> tuple[tuple[str, ...], dict[str, Any
     return names, {"output_projection.weight": rows, "output_bias": bias}
 
 
-def _positions(source: _Source, grid: tuple[int, int], *, has_class: bool) -> Array:
+def _check_shapes(source: _Source, shapes: Mapping[str, int]) -> None:
+    """Refuses settings that say other numbers than the tensors."""
+    arguments = source.settings.get("model_args") or {}
+    for names, found in shapes.items():
+        for name in names.split():
+            said = arguments.get(name, source.settings.get(name))
+            if said is not None and said not in (found, [found, found]):
+                raise ArtifactError(
+                    f"{source.file}: {name} = {shown(said)}, but its tensors say {found}; use this "
+                    "model's own files"
+                )
+
+
+def _positions(source: _Source, grid: tuple[int, int], patch: int, *, has_class: bool) -> Array:
     """The vectors of positions, the class token's first, interpolated to the grid of patches.
 
     As transformers and timm do it: bicubic, the square that they were trained for stretched.
     """
     table = source.reader.take("positions")
     table = table.reshape(-1, table.shape[-1])
-    n_patches = grid[0] * grid[1]
+    is_timm = source.preparation.is_timm
+    height, width = (side // patch for side in source.preparation.own_size)
+    if not is_timm and len(table) != height * width + has_class:
+        raise ArtifactError(
+            f"{source.file}: has {len(table):,} positions, but images of {height}×{width} patches; "
+            "correct image_size"
+        )
     side = math.isqrt(len(table))
-    if side * side == len(table) and has_class:  # timm's no_embed_class
+    # timm's no_embed_class: the class token has no position
+    if is_timm and has_class and len(table) in (height * width, side * side):
         table = np.concatenate([np.zeros_like(table[:1]), table])
-    if len(table) == n_patches + has_class:
+    # the library's DINOv2 takes a table of rectangular images for one of squares, too
+    is_stretched = source.settings.get("model_type") == "dinov2" and grid[0] != grid[1]
+    if len(table) == height * width + has_class and grid == (height, width) and not is_stretched:
         return table
     first, patches = table[: int(has_class)], table[int(has_class) :]
     side = math.isqrt(len(patches))
@@ -358,5 +476,7 @@ def _positions(source: _Source, grid: tuple[int, int], *, has_class: bool) -> Ar
 
     # (h·w, D) -> (1, D, h, w)
     square = torch.from_numpy(np.array(patches)).view(1, side, side, -1)
-    stretched = functional.interpolate(square.permute(0, 3, 1, 2), size=grid, mode="bicubic")
+    stretched = functional.interpolate(
+        square.permute(0, 3, 1, 2), size=grid, mode="bicubic", antialias=is_timm
+    )
     return np.concatenate([first, stretched[0].flatten(1).T.numpy()])

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.prefetch import buffers
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.opening.encoder import TooLong, fitting, source_ids, usual_buffer
+from tformer_cli.workflows.opening.encoder import (
+    Damaged,
+    TooLong,
+    computed_by_buffer,
+    fitting,
+    source_ids,
+)
 from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
 from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.translator import device_of
@@ -43,6 +48,8 @@ class LabeledText:
     """Labels with their probabilities, the most probable first; none for a blank text."""
     is_truncated: bool = False
     """True if the text was longer than the model takes; its end was cut off."""
+    error: str = ""
+    """What is wrong with an image that could not be read."""
     n_unknown: int = 0
     """Words or characters that the model does not know; it reads `<unk>` in their place."""
 
@@ -65,7 +72,11 @@ class OpenedClassifier:
     engine: str = "tformer"
 
     def label(
-        self, texts: Sequence[str], too_long: TooLong = "truncate", first_index: int = 0
+        self,
+        texts: Sequence[str],
+        too_long: TooLong = "truncate",
+        first_index: int = 0,
+        damaged: Damaged = "error",
     ) -> list[LabeledText]:
         """Labels texts; in float32 on a CPU what a text gets does not depend on the others.
 
@@ -73,11 +84,12 @@ class OpenedClassifier:
             texts: the texts; a blank one has no label.
             first_index: number of the first one.
             too_long: what becomes of texts longer than the model takes.
+            damaged: what becomes of images that cannot be read.
 
         Raises:
             DataError: if one is too long and `too_long` is "error", or an image cannot be read.
         """
-        ids = source_ids(self.directory, texts, first_index)
+        ids, problems = source_ids(self.directory, texts, first_index, damaged)
         read = fitting(self.directory, ids, too_long, first_index)
         there = [number for number, one in enumerate(read) if one]
         rows = self.scorer([read[number] for number in there])
@@ -88,6 +100,7 @@ class OpenedClassifier:
                 text=text,
                 labels=self._ranked(found.get(number, [])),
                 is_truncated=len(ids[number]) > len(read[number]),
+                error=problems.get(number, ""),
                 # the ids of an image are its pixels
                 n_unknown=0 if self.reads_images else ids[number].count(UNK_ID),
             )
@@ -155,6 +168,7 @@ def classify_lines(
     buffer_lines: int | None = None,
     *,
     too_long: TooLong = "truncate",
+    damaged: Damaged = "error",
     max_wait: float | None = None,
 ) -> Iterator[list[LabeledText]]:
     """Labels lines as they come, in order, a buffer at a time.
@@ -165,17 +179,19 @@ def classify_lines(
         buffer_lines: lines that are batched together; 1 answers line by line; None: as many as
             usual, of large images only some.
         too_long: what becomes of lines longer than the model takes.
+        damaged: what becomes of images that cannot be read.
         max_wait: seconds after which a buffer is labeled although it is not full.
 
     Raises:
         TypeError: if the lines are one string, or hold something else.
-        DataError: if a line is too long and `too_long` is "error".
+        DataError: if a line is too long and `too_long` is "error", or an image cannot be read.
     """
-    first = 0
-    size = usual_buffer(opened.directory) if buffer_lines is None else buffer_lines
-    for buffer in buffers(given_lines(lines), size, max_wait):
-        yield opened.label(buffer, too_long, first)
-        first += len(buffer)
+
+    def compute(buffer: list[str], first: int) -> list[LabeledText]:
+        return opened.label(buffer, too_long, first, damaged)
+
+    lines = given_lines(lines)
+    yield from computed_by_buffer(opened.directory, lines, compute, buffer_lines, max_wait)
 
 
 def format_label(labeled: LabeledText, output_format: LabelFormat, top: int = 1) -> str:
@@ -205,6 +221,8 @@ def format_label(labeled: LabeledText, output_format: LabelFormat, top: int = 1)
         record["probabilities"] = dict(shown)
     if labeled.is_truncated:
         record["truncated"] = True
+    if labeled.error:
+        record["error"] = labeled.error
     return json.dumps(record, ensure_ascii=False)
 
 
@@ -216,7 +234,7 @@ class LabelEvaluation:
     loss: float
     """Mean -ln p of the right labels."""
     predicted: tuple[str, ...]
-    """The label of each text."""
+    """The label of each text; empty for an image that could not be read."""
     right: tuple[str, ...]
     """The right ones."""
 
@@ -275,6 +293,7 @@ def evaluate_classifier(
     texts: Sequence[str],
     labels: Sequence[str],
     progress: Callable[[int], None] | None = None,
+    damaged: Damaged = "error",
 ) -> LabelEvaluation:
     """Labels texts and compares the labels with the right ones.
 
@@ -283,9 +302,11 @@ def evaluate_classifier(
         texts: the texts, none blank.
         labels: the right label of each.
         progress: called with the number of texts labeled.
+        damaged: whether an image that cannot be read is an error, or left out of the scores.
 
     Raises:
-        DataError: if the numbers differ, a text is blank, or a label is none of the model's.
+        DataError: if the numbers differ, a text is blank, or a label is none of the model's; or an
+            image cannot be read and that is an error, or none can.
     """
     known = opened.directory.info.labels
     right = [label.strip() for label in labels]
@@ -296,13 +317,17 @@ def evaluate_classifier(
         )
     check_labels(opened, list(zip(texts, right, strict=True)), takes_blank=False)
     predicted, losses = [], []
-    for one in score_label_pairs(opened, zip(texts, right, strict=True)):
+    for one in score_label_pairs(opened, zip(texts, right, strict=True), damaged):
         predicted.append(one.predicted)
-        losses.append(-(one.log_probability or 0.0))
+        if one.log_probability is not None:
+            losses.append(-one.log_probability)
         if progress is not None:
             progress(len(predicted))
+    if predicted and not losses:
+        raise DataError(f"none of the {len(predicted):,} images can be read; name others")
+    read = [number for number, label in enumerate(predicted) if label]
     return LabelEvaluation(
-        scores=score_labels(predicted, right, known),
+        scores=score_labels([predicted[n] for n in read], [right[n] for n in read], known),
         loss=math.fsum(losses) / max(1, len(losses)),
         predicted=tuple(predicted),
         right=tuple(right),
@@ -327,4 +352,7 @@ def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> lis
             f"--baseline: has {len(labels):,} labels, but there are {len(result.right):,} "
             "examples; give files whose lines correspond"
         )
-    return compare_labels(labels, result.predicted, result.right)
+    read = [number for number, label in enumerate(result.predicted) if label]
+    return compare_labels(
+        *([one[number] for number in read] for one in (labels, result.predicted, result.right))
+    )

@@ -13,10 +13,9 @@ import numpy as np
 
 from tformer_cli.artifacts.array_file import write_header
 from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.pooled import pooled
 from tformer_cli.errors import UsageError
-from tformer_cli.workflows.opening.encoder import fitting, source_ids, usual_buffer
+from tformer_cli.workflows.opening.encoder import computed_by_buffer, fitting, source_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.model.config import ModelConfig, Pooling
-    from tformer_cli.workflows.opening.encoder import OpenedEncoder, TooLong
+    from tformer_cli.workflows.opening.encoder import Damaged, OpenedEncoder, TooLong
 
 VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
 ENCODERS: tuple[TaskKind, ...] = ("embed", "masked", "classify", "image")
@@ -45,6 +44,8 @@ class EmbeddedText:
     """(D), or (2·D) of pooling "first-and-mean"; None of a blank text."""
     is_truncated: bool = False
     """True if the text was longer than the model takes; its end was cut off."""
+    error: str = ""
+    """What is wrong with an image that could not be read."""
 
 
 def embed_texts(
@@ -54,6 +55,7 @@ def embed_texts(
     pooling: Pooling | None = None,
     unit_length: bool | None = None,
     too_long: TooLong = "truncate",
+    damaged: Damaged = "error",
     first_index: int = 0,
 ) -> list[EmbeddedText]:
     """Computes the vectors of texts or images; in float32 on a CPU none depends on the others.
@@ -65,6 +67,7 @@ def embed_texts(
             settings.
         unit_length: whether vectors are divided by their length; None: see `pooling`.
         too_long: what becomes of texts longer than the model takes.
+        damaged: what becomes of images that cannot be read.
         first_index: number of the first one.
 
     Raises:
@@ -74,7 +77,7 @@ def embed_texts(
     directory = opened.directory
     config = directory.config
     kind = checked_pooling(config, pooling)
-    ids = source_ids(directory, texts, first_index)
+    ids, problems = source_ids(directory, texts, first_index, damaged)
     read = fitting(directory, ids, too_long, first_index)
     there = [number for number, one in enumerate(read) if one]
     vectors = _vectors(
@@ -90,6 +93,7 @@ def embed_texts(
             text=text,
             vector=found.get(number),
             is_truncated=len(ids[number]) > len(read[number]),
+            error=problems.get(number, ""),
         )
         for number, text in enumerate(texts)
     ]
@@ -153,17 +157,18 @@ def embed_lines(
         buffer_lines: lines that are batched together; 1 answers line by line; None: as many as
             usual, of large images only some.
         max_wait: seconds after which a buffer is computed although it is not full.
-        **settings: pooling, unit_length and too_long of `embed_texts`.
+        **settings: pooling, unit_length, too_long and damaged of `embed_texts`.
 
     Raises:
         TypeError: if the lines are one string, or hold something else.
         UsageError, DataError: see `embed_texts`.
     """
-    first = 0
-    size = usual_buffer(opened.directory) if buffer_lines is None else buffer_lines
-    for buffer in buffers(given_lines(lines), size, max_wait):
-        yield embed_texts(opened, buffer, first_index=first, **settings)
-        first += len(buffer)
+
+    def compute(buffer: list[str], first: int) -> list[EmbeddedText]:
+        return embed_texts(opened, buffer, first_index=first, **settings)
+
+    lines = given_lines(lines)
+    yield from computed_by_buffer(opened.directory, lines, compute, buffer_lines, max_wait)
 
 
 def format_vector(embedded: EmbeddedText, output_format: VectorFormat) -> str:
@@ -181,7 +186,11 @@ def format_vector(embedded: EmbeddedText, output_format: VectorFormat) -> str:
     record = {"index": embedded.index, "text": embedded.text}
     shown = json.dumps(record, ensure_ascii=False)[:-1]
     shown += f', "vector": [{", ".join(numbers)}]' if numbers else ', "vector": null'
-    return shown + (', "truncated": true}' if embedded.is_truncated else "}")
+    shown += ', "truncated": true' if embedded.is_truncated else ""
+    shown += (
+        f', "error": {json.dumps(embedded.error, ensure_ascii=False)}' if embedded.error else ""
+    )
+    return f"{shown}}}"
 
 
 @contextmanager

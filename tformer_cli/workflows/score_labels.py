@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.data.images.named import short_name
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import DataError
-from tformer_cli.workflows.opening.encoder import usual_buffer
+from tformer_cli.workflows.opening.encoder import computed_by_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tformer_cli.workflows.classify import OpenedClassifier
+    from tformer_cli.workflows.classify import LabeledText, OpenedClassifier
+    from tformer_cli.workflows.opening.encoder import Damaged
     from tformer_cli.workflows.score import ScoreFormat
 
 _LEAST = 1e-300
@@ -33,11 +34,13 @@ class ScoredLabel:
     label: str
     """The given one."""
     log_probability: float | None
-    """ln p of it; None for a blank text."""
+    """ln p of it; None for a blank text, and an image that could not be read."""
     predicted: str
     """The most probable label; empty for a blank text."""
     is_truncated: bool
     """True if the text was longer than the model takes; its end was cut off."""
+    error: str = ""
+    """What is wrong with an image that could not be read."""
 
 
 def check_labels(
@@ -74,31 +77,40 @@ def check_labels(
 
 
 def score_label_pairs(
-    opened: OpenedClassifier, pairs: Iterable[tuple[str, str]]
+    opened: OpenedClassifier, pairs: Iterable[tuple[str, str]], damaged: Damaged = "error"
 ) -> Iterator[ScoredLabel]:
     """Scores a label of each text or image, some at a time.
 
     Args:
         opened: from `open_classifier`.
         pairs: texts or names of images, with a label each; a blank text has none.
+        damaged: what becomes of images that cannot be read.
 
     Raises:
         DataError: naming the line whose label is none of the model's, or whose image cannot be
             read.
     """
-    remaining, first = iter(pairs), 0
-    while buffer := list(islice(remaining, usual_buffer(opened.directory))):
-        given = [label.strip() for _, label in buffer]
-        texts = [text for text, _ in buffer]
-        check_labels(opened, list(zip(texts, given, strict=True)), first)
-        labeled = opened.label(texts, first_index=first)
-        for one, label in zip(labeled, given, strict=True):
-            share = dict(one.labels).get(label)
-            log_probability = None if share is None else math.log(max(share, _LEAST))
-            yield ScoredLabel(
-                one.index, one.text, label, log_probability, one.label, one.is_truncated
-            )
-        first += len(buffer)
+
+    def compute(buffer: list[tuple[str, str]], first: int) -> list[ScoredLabel]:
+        given = [(text, label.strip()) for text, label in buffer]
+        check_labels(opened, given, first)
+        labeled = opened.label([text for text, _ in given], first_index=first, damaged=damaged)
+        return [_scored(one, label) for one, (_, label) in zip(labeled, given, strict=True)]
+
+    yield from chain.from_iterable(computed_by_buffer(opened.directory, pairs, compute))
+
+
+def _scored(found: LabeledText, label: str) -> ScoredLabel:
+    share = dict(found.labels).get(label)
+    return ScoredLabel(
+        index=found.index,
+        text=found.text,
+        label=label,
+        log_probability=None if share is None else math.log(max(share, _LEAST)),
+        predicted=found.label,
+        is_truncated=found.is_truncated,
+        error=found.error,
+    )
 
 
 def format_label_score(scored: ScoredLabel, output_format: ScoreFormat) -> str:
@@ -127,4 +139,6 @@ def format_label_score(scored: ScoredLabel, output_format: ScoreFormat) -> str:
     }
     if scored.is_truncated:
         record["truncated"] = True
+    if scored.error:
+        record["error"] = scored.error
     return json.dumps(record, ensure_ascii=False)

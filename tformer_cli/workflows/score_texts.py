@@ -101,7 +101,7 @@ def score_masked_lines(opened: OpenedEncoder, lines: Iterable[str]) -> Iterator[
         )
     numbered = enumerate(given_lines(lines))
     while buffer := list(islice(numbered, MASKED_LINES_AT_ONCE)):
-        encoded = source_ids(directory, [text for _, text in buffer], buffer[0][0])
+        encoded, _ = source_ids(directory, [text for _, text in buffer], buffer[0][0])
         read = fitting(directory, encoded, "truncate", buffer[0][0])
         hidden: list[list[int]] = []
         gaps: list[tuple[int, int]] = []

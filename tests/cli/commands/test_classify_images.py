@@ -286,3 +286,78 @@ def test_python_gives_paths_and_arrays(images, photos):
         loaded.classify("a.png")
     with pytest.raises(DataError, match=r"line 1: .* cannot be read"):
         list(loaded.classify(["no.png"]))
+
+
+@pytest.fixture
+def damaged(photos, tmp_path):
+    """Names of three photos, the second one cut off."""
+    cut = tmp_path / "cut.png"
+    cut.write_bytes((photos / "ant" / "0.png").read_bytes()[:120])
+    names = [photos / "ant" / "0.png", cut, photos / "bee" / "1.png"]
+    (tmp_path / "names.txt").write_text("".join(f"{name}\n" for name in names))
+    (tmp_path / "labels.txt").write_text("ant\nant\nbee\n")
+    return tmp_path / "names.txt"
+
+
+DAMAGED = {
+    "classify": ["-i"],
+    "embed": ["--format", "tsv", "-i"],
+    "score": ["--target-file", "labels.txt", "-i"],
+}
+
+
+@pytest.mark.parametrize("command", DAMAGED)
+def test_a_damaged_image_ends_the_work_or_leaves_a_blank_line(
+    command, images, damaged, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    arguments = [command, images, *DAMAGED[command], damaged, "-q"]
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "line 2: " in done.stderr
+    assert "cut.png: is damaged" in done.stderr
+    assert done.stderr.count("\n") == 1
+    skipped = run(*arguments, "--damaged", "skip")
+    assert skipped.exit_code == 0, skipped.stderr
+    assert skipped.stderr.count("\n") == 1
+    assert "1 image that cannot be read; left blank" in skipped.stderr
+    lines = skipped.stdout.split("\n")
+    assert [bool(line) for line in lines] == [True, False, True, False]
+    assert done.stdout == f"{lines[0]}\n"
+    again = run(*arguments, "--damaged", "skip", "--format", "jsonl")
+    records = [json.loads(line) for line in again.stdout.splitlines()]
+    assert ["error" in record for record in records] == [False, True, False]
+    assert "cut.png: is damaged" in records[1]["error"]
+    assert run(*arguments, "-o", "out").exit_code == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_scores_leave_damaged_images_out(images, damaged, photos, tmp_path):
+    (photos / "bee" / "9.png").write_bytes((tmp_path / "cut.png").read_bytes())
+    arguments = ["evaluate", images, "--images", photos, "--format", "json", "-q"]
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert "9.png: is damaged" in done.stderr
+    predicted = tmp_path / "predicted"
+    more = ["--damaged", "skip", "-o", predicted, "--baseline-model", images]
+    skipped = run(*arguments, *more)
+    assert skipped.exit_code == 0, skipped.stderr
+    assert "1 image that cannot be read; left out of the scores" in skipped.stderr
+    scores = json.loads(skipped.stdout)
+    (photos / "bee" / "9.png").unlink()
+    whole = json.loads(run(*arguments, "--baseline-model", images).stdout)
+    assert scores == whole
+    assert predicted.read_text().splitlines()[6] == ""
+    for file in photos.rglob("*.png"):
+        file.write_bytes(b"")
+    assert "none of the 6 images can be read" in run(*arguments, *more).stderr
+
+
+@pytest.mark.parametrize("command", ["classify", "embed", "score", "evaluate"])
+def test_models_of_texts_have_no_damaged_images(command, classifier, tmp_path):
+    texts = tmp_path / "texts"
+    texts.write_text("x\n")
+    labels = {"score": ["--target-file", texts], "evaluate": ["--reference", texts]}
+    done = run(command, classifier, "-i", texts, *labels.get(command, []), "--damaged", "skip")
+    assert done.exit_code == 2
+    assert "--damaged: is of a model of images; omit it" in done.stderr

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from tests.cli.test_app import only_line, run, run_here
 from tests.evaluation.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
+from tests.policy import POLICY
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.app import app
 from tformer_cli.workflows.classify import classify_lines, open_classifier
@@ -74,7 +75,9 @@ def test_json_says_how_and_is_the_same_for_the_same_seed():
 def test_the_format_follows_the_files_name(name, beginning):
     done = compare(*SYSTEMS, "-o", name)
     assert (done.exit_code, done.stdout) == (0, "")
-    assert Path(name).read_text(encoding="utf-8").startswith(beginning)
+    text = Path(name).read_text(encoding="utf-8")
+    assert text.startswith(beginning)
+    assert (POLICY in text) == name.endswith(".html")
 
 
 def test_the_order_the_baseline_and_the_metrics_are_as_asked():

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.data.quality.test_checks import ENGLISH, FRENCH
+from tests.policy import POLICY
 from tformer_cli.cli.app import app
 from tformer_cli.data.quality.examine import judge
 from tformer_cli.grammar.generate import generate_corpus
@@ -114,6 +115,7 @@ def test_a_page_shows_text_as_text_and_needs_nothing_else(noisy, tmp_path):
     assert (result.exit_code, result.stdout) == (0, "")
     page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert {"script", "img", "link", "iframe"}.isdisjoint(page.tags)
+    assert POLICY in (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<script>alert(1)</script>" in page.texts
     assert "<U+202E><img src=x>" in page.texts
     assert "tformer data clean b.tsv -o cleaned" in page.texts

@@ -4,18 +4,21 @@ import base64
 import gzip
 import io
 import struct
+import subprocess
 import sys
+import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
+from tformer_cli.data.images import decoding
 from tformer_cli.data.images.decoding import Scaling, decoded, scaled
 from tformer_cli.data.images.named import is_row, name_of_image, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.figures.pixels import png_of
 
 SIZE = (4, 3, 1)
@@ -204,7 +207,62 @@ def test_other_sizes_are_refused_or_scaled_as_pillow_does():
         scaled(pixels, Scaling(size=(30, 50, 2)), "a")
 
 
-@pytest.mark.parametrize("resize", [(4, 4), (0, 9), (9, 9, 9)])
+def test_an_image_of_the_models_size_is_scaled_and_cut_like_others():
+    pixels = np.random.default_rng(5).integers(0, 256, (8, 8, 3), np.uint8)
+    expected = np.asarray(Image.fromarray(pixels).resize((12, 12), Image.Resampling.BILINEAR))
+    for resize in ((12,), (12, 12)):
+        found = scaled(pixels, Scaling(size=(8, 8, 3), resize=resize), "a")
+        assert np.array_equal(found, expected[2:10, 2:10])
+
+
+@pytest.mark.parametrize("size", [(1, 3000), (60_000, 1), (4, 100_000)])
+@pytest.mark.parametrize("resample", ["bilinear", "bicubic"])
+def test_thin_images_take_the_memory_of_the_result(size, resample):
+    pixels = np.random.default_rng(5).integers(0, 256, (*size, 3), np.uint8)
+    tracemalloc.start()
+    found = scaled(pixels, Scaling(size=(224, 224, 3), resize=(256,), resample=resample), "a")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2_000_000
+    # the middle alone, scaled whole: borders differ, but they are far away
+    along = int(size[1] > size[0])
+    middle = size[along] // 2
+    cut = [slice(None), slice(None)]
+    cut[along] = slice(middle - 8 - middle % 2, middle + 8 + size[along] % 2 - middle % 2)
+    part = pixels[tuple(cut)]
+    n_rows, n_columns = (256 * side // min(size) for side in part.shape[:2])
+    filters = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+    whole = np.asarray(Image.fromarray(part).resize((n_columns, n_rows), filters[resample]))
+    top, left = (n_rows - 224) // 2, (n_columns - 224) // 2
+    shift = np.abs(whole[top : top + 224, left : left + 224].astype(int) - found)
+    assert shift.max() <= 1
+
+
+def test_large_pictures_are_read_in_strips(monkeypatch):
+    """Pixel by pixel what is read at once, of all kinds; a picture's copy is what memory holds."""
+    for mode in ("L", "LA", "RGB", "RGBA"):
+        _, content = picture(mode, (37, 53))
+        at_once = decoded(content, "a")
+        monkeypatch.setattr(decoding, "_STRIP_PIXELS", 100)
+        assert np.array_equal(decoded(content, "a"), at_once)
+        monkeypatch.undo()
+
+
+@pytest.mark.slow
+def test_a_picture_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
+    Image.new("RGBA", (10_000, 9_999)).save(tmp_path / "a.png")
+    code = (
+        "import resource, sys; from tformer_cli.data.images.decoding import *\n"
+        "pixels = decoded(open(sys.argv[1], 'rb').read(), 'a')\n"
+        "scaled(pixels, Scaling(size=(224, 224, 3), resize=(256,)), 'a')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1_000_000  # KB
+
+
+@pytest.mark.parametrize("resize", [(4, 4), (0, 9), (9, 9, 9), (9, 7)])
 def test_impossible_scalings_are_refused(resize):
     with pytest.raises(ValueError, match="resize: "):
         Scaling(size=(8, 8, 1), resize=resize)
@@ -243,7 +301,7 @@ def test_a_damaged_file_of_a_tokenizer_is_refused(change, value):
 
 def test_without_pillow_pictures_ask_for_it_and_idx_files_do_without(images, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(DataError, match=r"pip install 'tformer\[images\]'"):
+    with pytest.raises(UsageError, match=r"pip install 'tformer\[images\]'"):
         decoded(b"", "a")
     tokenizer = ImageTokenizer(Scaling(size=SIZE), 1)
     assert len(tokenizer.source.encode(f"{tmp_path / 'few.idx'}#0")) == 12

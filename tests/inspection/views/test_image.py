@@ -11,6 +11,7 @@ import torch
 from tests.cli.commands.test_classify import run
 from tests.data.images.test_reading import picture
 from tests.oracles.vit import SIZE, config
+from tests.policy import POLICY
 from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     load_model_directory,
@@ -169,7 +170,8 @@ def test_every_format_is_written(tmp_path, photo):
     pixels = decoded(base64.b64decode(images[0]), "a")
     assert np.array_equal(pixels[::18, ::18], photo[1])
     assert "distance" in page
-    assert "http" not in page
+    assert POLICY in page
+    assert "http" not in page.replace("http-equiv", "")
     run("inspect-image", path, photo[0], "--format", "png", "-q", "-o", tmp_path / "a.png")
     sheet = decoded((tmp_path / "a.png").read_bytes(), "a")
     assert sheet.shape == (3 * 216 + 12, 3 * 144 + 12, 3)

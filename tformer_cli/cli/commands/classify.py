@@ -11,7 +11,7 @@ from tformer_cli.cli.commands.parts_of_input import count_lines
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.help_screen import LARGE_JOBS
-from tformer_cli.cli.image_options import ImageOptions
+from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
@@ -97,7 +97,7 @@ def classify(
     text: ClassifiedArgument = None,
     *,
     files: FileOptions,
-    pictures: ImageOptions,
+    pictures: ReadImageOptions,
     labels: LabelOptions,
     device: DeviceOption = "auto",
     precision: Annotated[
@@ -137,7 +137,7 @@ def classify(
             text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
         )
     is_typed = is_stdin and stdin_is_terminal()
-    n_truncated = n_unknown = n_done = 0
+    n_truncated = n_damaged = n_unknown = n_done = 0
     with results(files.output) as stream:
         opened = open_classifier(
             model,
@@ -153,6 +153,7 @@ def classify(
             pictures.names(opened) or lines,
             labels.buffer_lines or (1 if is_typed else None),
             too_long=labels.too_long,
+            damaged=pictures.damaged,
             max_wait=labels.max_wait,
         )
         total = None if is_stdin else count_lines(files.input_file)
@@ -162,12 +163,14 @@ def classify(
             for buffer in found:
                 for one in buffer:
                     n_truncated += one.is_truncated
+                    n_damaged += bool(one.error)
                     n_unknown += one.n_unknown
                     stream.write(utf8_line(format_label(one, labels.output_format, labels.top)))
                 stream.flush()
                 n_done += len(buffer)
                 progress.update(n_done)
     warn_of_bytes(counts)
+    warn_of_damaged(n_damaged)
     if n_truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")
     warn_of_unknown(n_unknown)

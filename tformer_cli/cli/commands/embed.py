@@ -14,7 +14,7 @@ from tformer_cli.cli.commands.parts_of_input import count_lines
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import format_by_name
-from tformer_cli.cli.image_options import ImageOptions
+from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import DeviceOption, ModelArgument, QuietOption, ThreadsOption, option
@@ -43,7 +43,7 @@ def embed(
     text: TextsArgument = None,
     *,
     files: FileOptions,
-    pictures: ImageOptions,
+    pictures: ReadImageOptions,
     output_format: Annotated[
         Literal["tsv", "jsonl", "npy", "safetensors"] | None,
         option(
@@ -106,7 +106,7 @@ def embed(
     )
     from tformer_cli.workflows.opening.encoder import open_encoder
 
-    n_truncated = n_done = 0
+    n_truncated = n_damaged = n_done = 0
     with results(files.output) as stream, ExitStack() as stack:
         opened = open_encoder(
             model,
@@ -129,6 +129,7 @@ def embed(
             pooling=pooling,
             unit_length=normalize,
             too_long=lines.too_long,
+            damaged=pictures.damaged,
             max_wait=lines.max_wait,
         )
         total = None if is_stdin else count_lines(files.input_file)
@@ -138,6 +139,7 @@ def embed(
             for buffer in found:
                 for one in buffer:
                     n_truncated += one.is_truncated
+                    n_damaged += bool(one.error)
                     if add is not None:
                         add(one)
                     else:
@@ -146,5 +148,6 @@ def embed(
                 n_done += len(buffer)
                 progress.update(n_done)
     warn_of_bytes(counts)
+    warn_of_damaged(n_damaged)
     if n_truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")

@@ -16,7 +16,7 @@ from tformer_cli.cli.commands.evaluate_texts import TextScoringOptions, evaluate
 from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.image_options import ImageOptions
+from tformer_cli.cli.image_options import ReadImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption, option
@@ -157,7 +157,7 @@ def evaluate(
     ] = None,
     *,
     texts: TextOptions,
-    pictures: ImageOptions,
+    pictures: ReadImageOptions,
     language: TextScoringOptions,
     scores: ScoreOptions,
     options: TranslatorOptions,
@@ -202,6 +202,8 @@ def evaluate(
         )
         return
     pictures.check(has_texts=texts.source is not None)
+    if pictures.damaged == "skip" and (model is None or read_config(model).task != "image"):
+        raise UsageError("--damaged: is of a model of images; omit it")
     if pictures.images is None:
         texts.check(model)
     elif model is None or read_config(model).task != "image":

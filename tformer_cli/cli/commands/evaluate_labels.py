@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.cli.commands.changes import change_lines, change_record, signature
 from tformer_cli.cli.console import stdout_console, utf8_line, write_line
+from tformer_cli.cli.image_options import warn_of_damaged
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.cli.commands.evaluate import TextOptions
     from tformer_cli.cli.decoding_options import TranslatorOptions
-    from tformer_cli.cli.image_options import ImageOptions
+    from tformer_cli.cli.image_options import ReadImageOptions
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.workflows.classify import LabelEvaluation
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 def evaluate_labels(
     model: Path,
     texts: "TextOptions",
-    pictures: "ImageOptions",
+    pictures: "ReadImageOptions",
     options: "TranslatorOptions",
     *,
     as_json: bool,
@@ -84,9 +85,10 @@ def evaluate_labels(
             before_torch=torch_preparation(options.threads),
         )
         note_choices(opened, quiet=quiet)
-        pictures.check_model(opened)
+        pictures.check_model(reads_images=opened.reads_images)
+        damaged = pictures.damaged
         with line_progress(len(sources), "labeling", quiet=quiet) as progress:
-            result = workflow.evaluate_classifier(opened, sources, right, progress.update)
+            result = workflow.evaluate_classifier(opened, sources, right, progress.update, damaged)
         if stream is not None:
             stream.writelines(utf8_line(line) for line in result.predicted)
         if texts.baseline_model is not None:
@@ -97,8 +99,10 @@ def evaluate_labels(
                 threads=options.threads,
                 before_torch=torch_preparation(options.threads),
             )
-            given = [list(workflow.evaluate_classifier(other, sources, right).predicted)]
+            compared = workflow.evaluate_classifier(other, sources, right, damaged=damaged)
+            given = [list(compared.predicted)]
     warn_of_bytes(read)
+    warn_of_damaged(result.predicted.count(""), "left out of the scores")
     changes = [one for labels in given for one in workflow.compare_predictions(result, labels)]
     if as_json:
         more = change_record(changes, signature("examples")) if changes else {}

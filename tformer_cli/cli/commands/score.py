@@ -12,7 +12,7 @@ from tformer_cli.cli.decoding_options import (
     SourceLanguageOption,
     TargetLanguageOption,
 )
-from tformer_cli.cli.image_options import ImageOptions
+from tformer_cli.cli.image_options import ReadImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
@@ -107,7 +107,7 @@ def score(
     model: ModelArgument,
     *,
     pairs: PairOptions,
-    pictures: ImageOptions,
+    pictures: ReadImageOptions,
     adapter: AdapterOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
@@ -141,8 +141,7 @@ def score(
     pictures.check(has_texts=pairs.source is not None)
     check_model(model, ("translate", "language-model", "masked", "classify", "image"))
     stored = read_config(model)
-    if pictures.images is not None and not stored.model.reads_images:
-        raise UsageError("--images: MODEL reads texts; omit it")
+    pictures.check_model(reads_images=stored.model.reads_images)
     if stored.task != "translate":
         of_translations = {
             "--n-best-file": pairs.n_best_file,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.cli.console import note, utf8_line, warn
+from tformer_cli.cli.image_options import warn_of_damaged
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
@@ -21,7 +22,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.cli.commands.score import PairOptions
-    from tformer_cli.cli.image_options import ImageOptions
+    from tformer_cli.cli.image_options import ReadImageOptions
     from tformer_cli.cli.options import DecodingPrecision
 
 Machine = tuple[str, "DecodingPrecision", Path | None, int]
@@ -86,7 +87,7 @@ def score_texts(
 def score_labels(
     model: Path,
     pairs: "PairOptions",
-    pictures: "ImageOptions",
+    pictures: "ReadImageOptions",
     of_translations: Mapping[str, object],
     machine: Machine,
     *,
@@ -113,7 +114,7 @@ def score_labels(
 
     def begin(opening: Opening) -> tuple[Any, Iterator[Any]]:
         classifier = open_classifier(model, **opening)
-        return classifier, score_label_pairs(classifier, given)
+        return classifier, score_label_pairs(classifier, given, pictures.damaged)
 
     _write(begin, format_label_score, pairs, machine, counts, quiet=quiet)
 
@@ -130,7 +131,7 @@ def _refuse(options: Mapping[str, object], why: str) -> None:
 
 
 def _labeled(
-    pairs: "PairOptions", pictures: "ImageOptions", counts: LineCounts, *, quiet: bool
+    pairs: "PairOptions", pictures: "ReadImageOptions", counts: LineCounts, *, quiet: bool
 ) -> Iterable[tuple[str, str]]:
     """Returns texts or names of images with their labels; a missing file is an error now."""
     labeled = pictures.labeled(pairs.target_file or "", "--target-file", counts)
@@ -161,7 +162,7 @@ def _write(
 ) -> None:
     """Opens a model and writes what it scores, line by line."""
     device, precision, _, threads = machine
-    n_truncated = 0
+    n_truncated = n_damaged = 0
     with results(pairs.output) as stream:
         opened, found = begin(
             {
@@ -176,8 +177,10 @@ def _write(
         with line_progress(None, "scoring", quiet=quiet, output=pairs.output) as progress:
             for scored in found:
                 n_truncated += scored.is_truncated
+                n_damaged += bool(getattr(scored, "error", ""))
                 stream.write(utf8_line(format_score(scored, pairs.output_format)))
                 progress.update(scored.index + 1)
     warn_of_bytes(counts)
+    warn_of_damaged(n_damaged)
     if n_truncated:
         warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")

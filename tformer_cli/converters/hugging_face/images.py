@@ -140,6 +140,11 @@ def preparation_of(directory: ModelDirectory) -> bytes:
     if not isinstance(tokenizer, ImageTokenizer):
         raise UsageError(f"{directory.path}: its tokenizer.json is of texts; restore the file")
     scaling = tokenizer.scaling
+    if scaling.odd_margins != "down":
+        raise UsageError(
+            f"{directory.path}: cuts the middle out of images as timm does, often a pixel off "
+            "Hugging Face's; use it here"
+        )
     size = dict(zip(("height", "width"), config.image_size[:2], strict=True))
     resize = scaling.resize or tuple(size.values())
     is_whole = len(resize) == 2

@@ -7,6 +7,7 @@ and rows of numbers, in their own size, do without it.
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -29,8 +30,14 @@ MOST_PIXELS = 100_000_000
 """Of a picture: a small file may unpack to any number of them."""
 MOST_BYTES = 1 << 28
 """Of the file of a picture."""
-GRAY = ("1", "L", "LA", "I;16", "I;16B", "I;16L")
+GRAY = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I")
 """Pillow's names of kinds of gray pictures."""
+_STRIP_PIXELS = 1 << 20
+"""Of a picture whose bytes are taken at a time, so that a large one is held twice at most."""
+_MOST_SCALED_PIXELS = 1 << 25
+"""Of an image that is scaled whole; of a thinner one only the middle is."""
+_FILTER_REACH = 3
+"""Pixels beyond those that fall together which a filter takes in on each side, and one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +55,15 @@ class Scaling:
     images of other sizes are refused."""
     resample: Resample = "bilinear"
     """How pixels are interpolated."""
+    odd_margins: Literal["down", "even"] = "down"
+    """Where the middle begins if what is cut off is odd: half of it is rounded down, or to the
+    even number as torchvision does it."""
 
     def __post_init__(self) -> None:
-        height, width, channels = self.size
         if len(self.resize) > 2 or not all(1 <= n <= MOST_PIXELS for n in self.resize):
             raise ValueError(f"resize: must be height and width, or one side, but is {self.resize}")
-        if self.resize and (min(self.resize) < min(height, width) or channels not in (1, 3)):
+        is_small = any(n < side for n, side in zip(self.resize * 2, self.size[:2], strict=False))
+        if self.resize and (is_small or self.size[2] not in (1, 3)):
             raise ValueError(f"resize: {list(self.resize)} does not make an image of {self.size}")
 
 
@@ -65,8 +75,8 @@ def decoded(content: bytes, name: str) -> Pixels:
         name: of the picture in messages.
 
     Raises:
-        DataError: if it is damaged, cut off, too large or of an unknown format, or Pillow is not
-            installed.
+        DataError: if it is damaged, cut off, too large or of an unknown format.
+        UsageError: if Pillow is not installed.
     """
     image_module = _pillow()
     from PIL import ImageOps
@@ -77,9 +87,12 @@ def decoded(content: bytes, name: str) -> Pixels:
             picture = image_module.open(io.BytesIO(content), formats=_FORMATS)
             _check_size(picture, name)
             picture.load()
-            return _bytes_of(ImageOps.exif_transpose(picture), name)
+            ImageOps.exif_transpose(picture, in_place=True)
+            return _bytes_of(picture, name)
     except DataError:
         raise
+    except MemoryError:
+        raise DataError(f"{name}: needs more memory than there is; scale it down") from None
     except image_module.DecompressionBombError:
         raise DataError(f"{name}: has too many pixels; scale it down") from None
     except image_module.UnidentifiedImageError:
@@ -103,7 +116,7 @@ def _pillow() -> Any:  # noqa: ANN401 - a module
     try:
         from PIL import Image
     except ImportError:
-        raise DataError(
+        raise UsageError(
             "images: reading and scaling pictures needs Pillow; pip install 'tformer[images]'"
         ) from None
     return Image
@@ -111,20 +124,29 @@ def _pillow() -> Any:  # noqa: ANN401 - a module
 
 def _bytes_of(picture: Image.Image, name: str) -> Pixels:
     """The pixels of a picture as gray or as red, green and blue."""
-    if picture.mode.startswith(("I;16", "I")):
-        values = np.asarray(picture).astype(np.int64)
-        if values.size and not 0 <= values.min() <= values.max() <= 0xFFFF:
-            raise DataError(f"{name}: has pixels beyond 16 bits; convert it to 8")
-        return (values >> 8).astype(np.uint8)[..., None]
     if picture.mode == "F":
         raise DataError(f"{name}: has pixels that are fractions; convert them to 8 bits")
-    is_gray = picture.mode in GRAY
-    if picture.mode in ("LA", "RGBA", "PA", "La", "RGBa") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        white = _pillow().new("RGBA", picture.size, (255, 255, 255, 255))
-        picture = _pillow().alpha_composite(white, picture)
-    pixels = np.asarray(picture.convert("L" if is_gray else "RGB"))
-    return pixels[..., None] if is_gray else pixels
+    width, height = picture.size
+    pixels = np.empty((height, width, 1 if picture.mode in GRAY else 3), np.uint8)
+    n_rows = max(1, _STRIP_PIXELS // width)
+    for top in range(0, height, n_rows):
+        strip = picture.crop((0, top, width, min(top + n_rows, height)))
+        pixels[top : top + n_rows] = _strip_bytes(strip, name).reshape(-1, *pixels.shape[1:])
+    return pixels
+
+
+def _strip_bytes(strip: Image.Image, name: str) -> NDArray[np.uint8]:
+    if strip.mode.startswith("I"):
+        values = np.asarray(strip).astype(np.int64)
+        if not 0 <= values.min() <= values.max() <= 0xFFFF:
+            raise DataError(f"{name}: has pixels beyond 16 bits; convert it to 8")
+        return (values >> 8).astype(np.uint8)
+    mode = "L" if strip.mode in GRAY else "RGB"
+    if strip.mode in ("LA", "RGBA", "PA", "La", "RGBa") or "transparency" in strip.info:
+        strip = strip.convert("RGBA")
+        white = _pillow().new("RGBA", strip.size, (255, 255, 255, 255))
+        strip = _pillow().alpha_composite(white, strip)
+    return np.asarray(strip.convert(mode))
 
 
 def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
@@ -136,31 +158,62 @@ def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
         DataError: if it has another size and there is no `resize`.
     """
     height, width, channels = scaling.size
-    if pixels.shape == scaling.size:
-        return pixels
     if pixels.shape[:2] != (height, width) and not scaling.resize:
         raise DataError(
             f"{name}: has {pixels.shape[0]}×{pixels.shape[1]} pixels, but images here have "
             f"{height}×{width}; scale it (models trained with data.scale_images do so themselves)"
         )
     pixels = _with_channels(pixels, channels, name)
-    if pixels.shape[:2] == (height, width):
-        return pixels
     size = _scaled_size(pixels.shape[:2], scaling.resize)
-    if pixels.shape[:2] != size:
-        image_module = _pillow()
-        filters = {"bilinear": image_module.Resampling.BILINEAR,
-                   "bicubic": image_module.Resampling.BICUBIC}  # fmt: skip
-        flat = pixels[..., 0] if channels == 1 else pixels
-        picture = image_module.fromarray(np.ascontiguousarray(flat))
-        resized = picture.resize(size[::-1], filters[scaling.resample])
-        pixels = np.asarray(resized).reshape(*size, channels)
-    top, left = (size[0] - height) // 2, (size[1] - width) // 2
-    return pixels[top : top + height, left : left + width]
+    margins = size[0] - height, size[1] - width
+    half = round if scaling.odd_margins == "even" else int
+    top, left = (half(margin / 2) for margin in margins)
+    if pixels.shape[:2] == size:
+        return pixels[top : top + height, left : left + width]
+    if math.prod(size) <= _MOST_SCALED_PIXELS:
+        whole = _resized(pixels, size, (0, 0, *size), scaling.resample)
+        return whole[top : top + height, left : left + width]
+    return _resized(pixels, size, (top, left, height, width), scaling.resample)
+
+
+def _resized(
+    pixels: Pixels, size: tuple[int, int], window: tuple[int, int, int, int], resample: Resample
+) -> Pixels:
+    """Scales an image (h, w, c) to a size, of which only a window is computed.
+
+    Args:
+        pixels: the image.
+        size: height and width of the whole.
+        window: top, left, height and width, in pixels of the result.
+        resample: see `Scaling`.
+    """
+    cuts, box = [], []
+    for n_found, n_whole, start, n_wanted in zip(
+        pixels.shape, size, window[:2], window[2:], strict=False
+    ):
+        first, last = start * n_found / n_whole, (start + n_wanted) * n_found / n_whole
+        reach = math.ceil(_FILTER_REACH * max(1.0, n_found / n_whole))
+        # Pillow has four bytes for a number of the box, so the cut brings it near 0
+        cut = slice(max(0, math.floor(first) - reach), math.ceil(last) + reach)
+        cuts.append(cut)
+        box.append((first - cut.start, last - cut.start))
+    image_module = _pillow()
+    filters = {"bilinear": image_module.Resampling.BILINEAR,
+               "bicubic": image_module.Resampling.BICUBIC}  # fmt: skip
+    part = pixels[cuts[0], cuts[1]]
+    flat = part[..., 0] if part.shape[2] == 1 else part
+    picture = image_module.fromarray(np.ascontiguousarray(flat))
+    (top, bottom), (left, right) = box
+    resized = picture.resize(
+        (window[3], window[2]), filters[resample], box=(left, top, right, bottom)
+    )
+    return np.asarray(resized).reshape(window[2], window[3], part.shape[2])
 
 
 def _scaled_size(size: tuple[int, ...], resize: tuple[int, ...]) -> tuple[int, int]:
     """Height and width that an image is scaled to."""
+    if not resize:
+        return size[0], size[1]
     if len(resize) == 2:
         return resize[0], resize[1]
     shorter = min(size)
@@ -175,5 +228,5 @@ def _with_channels(pixels: Pixels, channels: int, name: str) -> Pixels:
     if {found, channels} != {1, 3}:
         raise DataError(f"{name}: has {found} channels, and images here {channels}; convert it")
     if found == 1:
-        return np.repeat(pixels, 3, axis=2)
+        return np.broadcast_to(pixels, (*pixels.shape[:2], 3))
     return np.asarray(_pillow().fromarray(np.ascontiguousarray(pixels)).convert("L"))[..., None]

@@ -87,10 +87,13 @@ class ImageTokenizer(OneSidedTokenizer):
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`."""
+        scaling = asdict(self.scaling)
+        if self.scaling.odd_margins == "down":
+            del scaling["odd_margins"]  # as in files of versions that knew no other way
         record = {
             "tformer_tokenizer": VERSION,
             "kind": self.kind,
-            "scaling": asdict(self.scaling),
+            "scaling": scaling,
             "patch_size": self.patch_size,
             "pixel_max": self.pixel_max,
         }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tformer_cli.evaluation.comparison.report import TITLE, Cell, Section, Sentence, Table
-from tformer_cli.figures.page_style import base_style
+from tformer_cli.figures.page_style import base_style, head_of_page
 
 _STYLE = """\
 header { padding: 16px 24px; background: var(--panel); border-bottom: 1px solid var(--line); }
@@ -28,10 +28,6 @@ dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 2px 
 dt { color: var(--soft); font-size: 13px; }
 dd { margin: 0; overflow-wrap: anywhere; unicode-bidi: isolate; }
 """
-_POLICY = (
-    '<meta http-equiv="Content-Security-Policy" '
-    "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-)
 
 
 def render_html(sections: Sequence[Section], title: str = TITLE) -> str:
@@ -42,11 +38,7 @@ def render_html(sections: Sequence[Section], title: str = TITLE) -> str:
         title: its heading.
     """
     lines = [
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        _POLICY,
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        f"<title>{escape(title)}</title>\n<style>\n{base_style()}{_STYLE}</style>\n</head>\n<body>",
+        head_of_page(title, base_style() + _STYLE),
         f"<header><h1>{escape(title)}</h1>\n<p>{escape(sections[0].legend)}</p></header>\n<main>",
         *(line for one in sections for line in _section(one)),
         "</main>\n</body>\n</html>\n",

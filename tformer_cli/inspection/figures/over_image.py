@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tformer_cli.figures.page_style import base_style
+from tformer_cli.figures.page_style import base_style, head_of_page
 from tformer_cli.figures.pixels import png_of
 
 if TYPE_CHECKING:
@@ -104,8 +104,5 @@ def page(title: str, sections: Sequence[tuple[str, str, Sequence[str]]]) -> str:
         parts.append(f"<h2>{escape(heading)}</h2>" if heading else "")
         parts.append(f"<p>{escape(text)}</p>" if text else "")
         parts.append(f'<div class="row">{"".join(figures)}</div>')
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{base_style()}{_STYLE}</style>'
-        f"</head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
-    )
+    head = head_of_page(title, base_style() + _STYLE)
+    return f"{head}<h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
+from tformer_cli.data.prefetch import buffers
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.settings import OpeningSettings
@@ -14,7 +15,7 @@ from tformer_cli.workflows.opening.stored_model import DirectoryModel
 from tformer_cli.workflows.opening.translator import device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.config_file import TaskKind
@@ -24,9 +25,21 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import EncoderOnly
 
 TooLong = Literal["truncate", "error"]
+Damaged = Literal["error", "skip"]
+"""What becomes of images that cannot be read."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 BUFFER_LINES = 1024
 BUFFER_IDS = 1 << 22
 """Most ids of a buffer; of texts there are fewer by far."""
+
+
+class DamagedImage(DataError):  # noqa: N818 - of the image, not of a program
+    """An image cannot be read; those before it in its buffer can."""
+
+    def __init__(self, message: str, n_before: int) -> None:
+        super().__init__(message)
+        self.n_before = n_before
 
 
 def usual_buffer(directory: ModelDirectory) -> int:
@@ -34,30 +47,69 @@ def usual_buffer(directory: ModelDirectory) -> int:
     return max(1, min(BUFFER_LINES, BUFFER_IDS // directory.config.longest_source))
 
 
+def computed_by_buffer(
+    directory: ModelDirectory,
+    lines: Iterable[Item],
+    compute: Callable[[list[Item], int], Result],
+    buffer_lines: int | None = None,
+    max_wait: float | None = None,
+) -> Iterator[Result]:
+    """Computes something of lines as they come, a buffer at a time.
+
+    Args:
+        directory: of the model.
+        lines: the texts or names of images, or pairs with them.
+        compute: takes a buffer, and the number of its first line.
+        buffer_lines: lines of a buffer; None: as many as usual.
+        max_wait: seconds after which a buffer is computed although it is not full.
+
+    Raises:
+        DamagedImage: if an image cannot be read, after the result of those before it.
+    """
+    first = 0
+    size = usual_buffer(directory) if buffer_lines is None else buffer_lines
+    for buffer in buffers(lines, size, max_wait):
+        try:
+            yield compute(buffer, first)
+        except DamagedImage as error:
+            if error.n_before:
+                yield compute(buffer[: error.n_before], first)
+            raise
+        first += len(buffer)
+
+
 def source_ids(
-    directory: ModelDirectory, texts: Sequence[str], first_index: int
-) -> list[list[int]]:
+    directory: ModelDirectory, texts: Sequence[str], first_index: int, damaged: Damaged = "error"
+) -> tuple[list[list[int]], dict[int, str]]:
     """Encodes texts, or reads the images whose names they are; a blank one has no ids.
 
     Args:
         directory: of a model.
         texts: the texts or names.
         first_index: number of the first one, from 0.
+        damaged: whether an image that cannot be read is an error, or has no ids.
+
+    Returns:
+        The ids of each, and what is wrong with images that cannot be read, by their places.
 
     Raises:
-        DataError: naming the line, if an image cannot be read.
+        DamagedImage: naming the line, if an image cannot be read and that is an error.
     """
     side = directory.tokenizer.source
     given = [text if text.strip() else "" for text in texts]
     if not directory.config.reads_images:
-        return side.encode_batch(given)
-    found = []
-    for number, text in enumerate(given, first_index + 1):
+        return side.encode_batch(given), {}
+    found: list[list[int]] = []
+    problems = {}
+    for place, text in enumerate(given):
         try:
             found.append(side.encode(text))
         except DataError as error:
-            raise DataError(f"line {number}: {error}") from None
-    return found
+            if damaged == "error":
+                raise DamagedImage(f"line {first_index + place + 1}: {error}", place) from None
+            found.append([])
+            problems[place] = str(error)
+    return found, problems
 
 
 def fitting(

@@ -5,6 +5,7 @@ from html import escape
 
 from tformer_cli.data.quality.checks import CHECKS, DROPPING
 from tformer_cli.data.quality.encoding import written_out
+from tformer_cli.figures.page_style import head_of_page
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.quality.check_data import DataReport
 
@@ -25,15 +26,12 @@ pre { overflow-x: auto; padding: .6rem; border: 1px solid #8884 }
 
 def render_html(report: DataReport) -> str:
     """Renders a report: counts, examples, doubts and commands."""
-    title = escape(", ".join(report.corpora))
+    title = ", ".join(report.corpora)
     kept = report.pairs - report.dropped
     return "\n".join(
         [
-            "<!doctype html>",
-            f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-            '<meta name="viewport" content="width=device-width">',
-            f"<style>{STYLE}</style></head><body>",
-            f"<h1>{title}</h1>",
+            head_of_page(title, STYLE),
+            f"<h1>{escape(title)}</h1>",
             f"<p>{count_of(report.pairs, report.facts.kind.noun)}; {kept:,} raise no doubt.</p>",
             *_counts(report),
             *_list("Doubts", report.doubts),
