@@ -11,7 +11,7 @@ from typing import Any
 
 from tformer_cli.converters import gpt2
 from tformer_cli.converters.assembly import UNUSED, Rows, arranged
-from tformer_cli.converters.foreign_model import check_settings, read_bytes, read_json_file
+from tformer_cli.converters.foreign_model import check_settings, read_json_file, read_lines
 from tformer_cli.data.byte_pieces import BytePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.word_pieces import NAMES, PREFIX, WordPieceTokenizer, WordRules
@@ -188,8 +188,7 @@ def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int]
     Raises:
         ArtifactError: if it is damaged.
     """
-    lines = read_bytes(file).decode("utf-8", "replace").split("\n")
-    names = [line.rstrip("\r") for line in lines]
+    names = read_lines(file)
     while names and not names[-1]:
         names.pop()
     pieces = {name: place for place, name in enumerate(names)}

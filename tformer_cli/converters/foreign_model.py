@@ -46,6 +46,8 @@ class ForeignModel:
     """Its lexical shortlist in tformer's ids, if it has one."""
     weight_type: str = "float32"
     """Type of the matrices: "float32" or "int8"."""
+    spare_rows: int = 0
+    """Rows without a piece that all models of the family have."""
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
@@ -81,6 +83,25 @@ def read_bytes(path: Path, most_bytes: int = 1 << 28) -> bytes:
         raise ArtifactError(
             f"{path}: cannot be read ({reason}); download the whole model"
         ) from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads a vocabulary that has a piece a line, all of which end.
+
+    Raises:
+        ArtifactError: if it is missing, not UTF-8, or ends inside a line.
+    """
+    try:
+        text = read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{path}: is not UTF-8 text; download it again") from None
+    lines = text.split("\n")
+    if lines.pop():
+        raise ArtifactError(
+            f"{path}: ends inside a line, so it may be cut short; download it again, or end its "
+            "last line if that is whole"
+        )
+    return [line.removesuffix("\r") for line in lines]
 
 
 def check_settings(

@@ -255,8 +255,10 @@ def _converted(
     weights: ImportedWeights | None,
     path: Path,
 ) -> "ForeignModel":
+    from tformer_cli.converters.completeness import check_complete
+
     with _foreign(path):
-        return convert(weights)
+        return check_complete(convert(weights))
 
 
 @contextmanager
