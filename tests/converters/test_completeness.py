@@ -8,6 +8,7 @@ import pytest
 from tests.converters import encoders
 from tests.converters.spm import MERGES
 from tests.converters.test_fairseq import fairseq_model
+from tformer_cli.converters.foreign_model import read_json_file, read_lines
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.import_model import import_model
 
@@ -77,3 +78,31 @@ def test_cut_codes_of_fairseq_are_refused(tmp_path, n_lines, ends):
     with pytest.raises(ArtifactError) as caught:
         import_model(str(tmp_path / "model"), None)
     assert re.search(r"bpecodes: \d+ pieces .* made by no merge", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"id2label": {"0": "\\uD800"}}', "surrogates not allowed"),
+        (b'{"a": [' + b"[]," * 4_300_000 + b"0]}", "has more than 4,194,304 values"),
+    ],
+    ids=["half a character", "many values"],
+)
+def test_json_that_no_model_has_is_refused_in_one_line(tmp_path, content, said):
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    with pytest.raises(ArtifactError, match=said) as caught:
+        read_json_file(file)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).isascii()
+
+
+def test_characters_in_two_halves_are_one(tmp_path):
+    (tmp_path / "config.json").write_bytes(b'{"a": "\\ud83d\\ude00"}')
+    assert read_json_file(tmp_path / "config.json") == {"a": "\U0001f600"}
+
+
+def test_very_many_lines_are_no_vocabulary(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(b"a\n" * 1_100_000)
+    with pytest.raises(ArtifactError, match="has more than 1,048,576 lines"):
+        read_lines(tmp_path / "vocab.txt")

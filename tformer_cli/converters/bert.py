@@ -24,6 +24,8 @@ from tformer_cli.converters.foreign_model import (
     check_settings,
     model_config,
     number,
+    parse_json,
+    read_bytes,
     read_json_file,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
@@ -418,7 +420,7 @@ def _read_pipeline(path: Path) -> Pipeline:
     if not file.is_file():
         return Pipeline(path=path)
     try:
-        found = json.loads(file.read_bytes())
+        found = parse_json(read_bytes(file))
         modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         raise ArtifactError(f"{file}: is no list of modules; download it again") from None

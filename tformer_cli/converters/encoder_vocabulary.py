@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.converters import gpt2
-from tformer_cli.converters.assembly import UNUSED, Rows, arranged
+from tformer_cli.converters.assembly import Rows, arranged, names_of_rows
 from tformer_cli.converters.foreign_model import check_settings, read_json_file, read_lines
 from tformer_cli.data.byte_pieces import BytePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
@@ -53,14 +53,7 @@ class EncoderVocabulary:
             ArtifactError: if the model has fewer rows than there are pieces, or the special tokens
                 are missing.
         """
-        if not self.pieces or max(self.pieces.values()) >= size:
-            raise ArtifactError(
-                f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use "
-                "this model's own files"
-            )
-        names = [f"{UNUSED}{place}>" for place in range(size)]
-        for piece, place in self.pieces.items():
-            names[place] = piece
+        names = names_of_rows(self.pieces, size, where)
         missing = [name for name in self.special[:4] if name not in self.pieces]
         if missing:
             raise ArtifactError(

@@ -413,7 +413,7 @@ def test_a_shortlist_in_text_is_read_as_marian_reads_it(tmp_path):
         ({"enc-depth": 1}, "tensors that are not supported: encoder_l2"),
         ({"enc-depth": 3}, "has no tensor encoder_l3"),
         ({"transformer-dim-ffn": 48}, "would have the shape"),
-        ({"dim-vocabs": [9, 9]}, "pieces, but the model 9"),
+        ({"dim-vocabs": [9, 9]}, "does not fit into the 9 rows"),
         ({"transformer-train-position-embeddings": True}, "train-position-embeddings"),
     ],
 )

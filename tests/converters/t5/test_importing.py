@@ -353,6 +353,7 @@ DAMAGED = {
     "num_decoder_layers": (2, "has tensors that are not supported: decoder.block.2."),
     "d_ff": (25, "feed_forward.inner.weight would have the shape"),
     "vocab_size": (20, "the vocabulary has .* entries, but the model 20 rows"),
+    "vocab_size\n": (200_000_000, "does not fit into the 200,000,000 rows of the model"),
     "tie_word_embeddings": (False, "has no tensor lm_head.weight"),
     "pad_token_id": (900, "use this model's own files"),
     "task_specific_params": (7, None),
@@ -363,7 +364,7 @@ DAMAGED = {
 def test_settings_that_are_not_known_are_one_line(tmp_path, name):
     value, message = DAMAGED[name]
     _, raw, tensors = random_t5()
-    write(tmp_path / "theirs", {**raw, name: value}, tensors)
+    write(tmp_path / "theirs", {**raw, name.strip(): value}, tensors)
     if message is None:
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
         return

@@ -5,14 +5,13 @@ beside the vocabularies, but need not. A vocabulary without the unknown piece ge
 entry. Source: CTranslate2 4.8, src/vocabulary.cc and src/models/sequence_to_sequence.cc.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.converters.assembly import Rows, arranged
-from tformer_cli.converters.foreign_model import read_bytes, read_lines
+from tformer_cli.converters.foreign_model import parse_json, read_bytes, read_lines
 from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -125,7 +124,7 @@ def _read_pieces(file: Path, unk: str) -> list[str]:
     """Reads pieces by their ids: a JSON list, or one a line."""
     try:
         is_json = file.suffix == ".json"
-        pieces = json.loads(read_bytes(file).decode("utf-8")) if is_json else read_lines(file)
+        pieces = parse_json(read_bytes(file)) if is_json else read_lines(file)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:100]
         raise ArtifactError(f"{file}: is damaged ({reason}); copy it again") from None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.converters.assembly import UNUSED, Rows, arranged
+from tformer_cli.converters.assembly import UNUSED, Rows, arranged, names_of_rows
 from tformer_cli.converters.foreign_model import check_settings, read_bytes, read_json_file
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
@@ -45,7 +45,6 @@ _FIRST_BYTE = 3
 _NORMALIZERS = ("Precompiled", "Replace", "Strip", "Sequence")
 _SPLITTERS = ("WhitespaceSplit", "Metaspace", "Sequence")
 _REPLACED = ({"Regex": " {2,}"}, {"String": " "})
-_MOST_ENTRIES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +73,9 @@ class T5Vocabulary:
                 f"{where}: the vocabulary has {len(self.pieces):,} entries, but the model {size:,} "
                 "rows; use this model's own files"
             )
-        names = [f"{UNUSED}{n}>" if self.spm else f"<unused{n}>" for n in range(size)]
-        names[: len(self.pieces)] = self.pieces
+        names = names_of_rows({piece: n for n, piece in enumerate(self.pieces)}, size, where)
+        if not self.spm:  # words of text are cut at spaces
+            names = [name.replace(UNUSED, "<unused") for name in names]
         rows = arranged(names, pad, self.unknown, start, end)
         unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
         return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
@@ -206,7 +206,7 @@ def _read_whole(file: Path) -> SpmModel:
         place, piece = token["id"], token["content"]
         if place == len(entries):
             entries.append((piece, 0.0))
-        if not 0 <= place < min(len(entries), _MOST_ENTRIES) or entries[place][0] != piece:
+        if not 0 <= place < len(entries) or entries[place][0] != piece:
             raise ArtifactError(
                 f"{file}: its added tokens have other ids than its pieces; download it again"
             )

@@ -33,7 +33,7 @@ class SubwordCodes:
             DataError: if it is damaged or of an unknown version.
         """
         self.text = text
-        lines = text.rstrip("\n").split("\n")
+        lines = text.rstrip("\n").split("\n", MOST_PIECES + 1)
         self._ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3
         if lines[0].startswith(_VERSION):
             if lines[0].removeprefix(_VERSION).strip() != "0.2":
