@@ -81,6 +81,19 @@ def test_a_foreign_model_is_imported_once_into_the_cache(tmp_path, source, monke
     assert "imported" in run(*args).stderr
 
 
+def test_weights_that_were_exchanged_under_their_size_and_time_are_seen(
+    tmp_path, source, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = resolve_model(source)
+    file = source / "vocab.spm"
+    about = file.stat()
+    file.write_bytes(file.read_bytes().replace("▁a".encode(), "▁%".encode(), 1))
+    os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert file.stat().st_size == about.st_size
+    assert resolve_model(source) != before
+
+
 def test_views_take_integers_as_float32(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     options = OPTIONS | VARIANTS["ssru"]
