@@ -11,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tformer_cli import __version__
+from tformer_cli.cli import console
 from tformer_cli.cli.app import COMMANDS as NAMES
 from tformer_cli.cli.app import app, make_app, wanted_command
 from tformer_cli.cli.checked_command import CheckedCommand
@@ -290,6 +291,50 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch, error):
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
     assert result.stderr.startswith("error: there is not enough memory; use smaller batches")
+
+
+def test_a_panic_of_a_library_is_one_line(tmp_path, monkeypatch):
+    class PanicException(BaseException):
+        """As pyo3 has it: no Exception."""
+
+    def fail(*_, **__):
+        raise PanicException("no thread\nmore")
+
+    monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
+    result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
+    assert result.exit_code == 1
+    line = "error: PanicException: no thread; run `tformer --debug …` for a traceback"
+    assert result.stderr.splitlines() == [line]
+
+
+def test_the_error_of_a_thread_is_one_line(tmp_path):
+    code = (
+        "import sys, threading; import tformer_cli.cli.app as app\n"
+        "def fail(): raise RuntimeError('why')\n"
+        "def run():\n"
+        "    thread = threading.Thread(target=fail); thread.start(); thread.join()\n"
+        "app.make_app = lambda only: run\n"
+        "app.main()\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert b"Traceback" not in result.stderr
+    assert result.stderr.startswith(b"error: RuntimeError: why; run ")
+
+
+HOSTILE = "\x1b[31m\x07\u202e\u2066\x9b" + "binary " * 10_000
+
+
+@pytest.mark.parametrize("say", [console.error_line, console.warn, console.note])
+def test_what_messages_quote_is_cut_and_escaped(capsys, say):
+    console.stderr_console.cache_clear()
+    say(f"model.bin: has no {HOSTILE}; download it again")
+    console.stderr_console.cache_clear()
+    said = capsys.readouterr().err
+    assert said.endswith("; download it again\n")
+    assert "model.bin: has no <0x1B>[31m<0x07><0xE2><0x80><0xAE><0xE2><0x81><0xA6>" in said
+    assert not set("\x1b\x07\u202e\u2066\x9b") & set(said)
+    assert len(said) < 2200
+    assert said.count("\n") == 1
 
 
 def test_tracebacks_come_only_with_debug():

@@ -6,6 +6,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from tests.converters.spm import padded
+
 TEXTS = [
     "The soup was not too terrible, and the unbelievable café was friendly.",
     "Did the waiter's brother really recommend it? He didn't!",
@@ -92,13 +94,13 @@ def write_directory(path, kind, head, *, files="whole", lowercase=True, **change
     is_bytes = kind == "roberta"
     tokenizer = byte_pieces() if is_bytes else word_pieces(lowercase=lowercase)
     size = tokenizer.get_vocab_size()
-    model = random_model(kind, head, size + 3, **changes)
+    model = random_model(kind, head, padded(size), **changes)
     model.save_pretrained(path)
     if files == "whole":
-        padded = Tokenizer.from_str(tokenizer.to_str())
-        padded.enable_truncation(5)
-        padded.enable_padding(length=5)
-        padded.save(str(path / "tokenizer.json"))
+        whole = Tokenizer.from_str(tokenizer.to_str())
+        whole.enable_truncation(5)
+        whole.enable_padding(length=5)
+        whole.save(str(path / "tokenizer.json"))
     elif is_bytes:
         tokenizer.model.save(str(path))
         pieces = json.loads((path / "vocab.json").read_text())

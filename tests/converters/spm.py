@@ -37,5 +37,12 @@ def spm(pieces, specials=None, algorithm=1, special_score=None):
     return found + _sized(2, trainer) + _sized(3, normalizer)
 
 
+def padded(n_pieces):
+    """Rows of a model of some pieces, rounded up to a multiple of 8 with one without a piece."""
+    return n_pieces // 8 * 8 + 8
+
+
 LETTERS = [chr(n) for n in range(ord("a"), ord("z") + 1)]
+MERGES = "".join(f"▁ {x}\n" for x in LETTERS)
+"""What makes the pieces below, as lines of a file of merges."""
 PIECES = ["<unk>", "<s>", "</s>", "▁", *(f"▁{x}" for x in LETTERS), *LETTERS]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.converters.against_torch import logits_differ
-from tests.converters.spm import PIECES, spm
+from tests.converters.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, layer_tensors
 from tformer_cli.converters import fairseq
 from tformer_cli.errors import ArtifactError
@@ -224,7 +224,7 @@ def test_without_a_tokenizer_texts_are_pieces(tmp_path):
 
 def test_codes_beside_it_cut_words(tmp_path):
     fairseq_model(tmp_path / "model")
-    (tmp_path / "model" / "bpecodes").write_text("a b 7\nab c</w> 5\n")
+    (tmp_path / "model" / "bpecodes").write_text(f"a b 7\nab c</w> 5\n{MERGES}")
     model = import_model(str(tmp_path / "model"), None)
     assert model.tokenizer.source.pieces(model.tokenizer.source.encode("x abc")) == ["x", "<unk>"]
     assert model.tokenizer.source.codes.cut("abcd") == ("ab@@", "c@@", "d")

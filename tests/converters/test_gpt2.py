@@ -10,6 +10,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+from tests.converters.spm import padded
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters import gpt2
 from tformer_cli.data.tokenizer import Tokenizer as OurTokenizer
@@ -59,7 +60,7 @@ def directory(tmp_path):
         path = tmp_path / "theirs"
         path.mkdir()
         tokenizer = write_tokenizer(path)
-        model = random_gpt2(tokenizer.get_vocab_size() + 2, **changes)
+        model = random_gpt2(padded(tokenizer.get_vocab_size()), **changes)
         model.save_pretrained(path)
         return path, model, tokenizer
 

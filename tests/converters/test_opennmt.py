@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.converters.against_torch import logits_differ
-from tests.converters.spm import PIECES, spm
+from tests.converters.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, interleaved, layer_tensors
 from tformer_cli.converters import eole, opennmt
 from tformer_cli.errors import ArtifactError
@@ -319,7 +319,7 @@ def test_a_sentencepiece_model_beside_it_cuts_text(tmp_path):
 
 def test_merges_may_be_called_a_model(tmp_path):
     eole_model(tmp_path / "model")
-    (tmp_path / "model" / "bpe.model").write_text("#version: 0.2\na b\n")
+    (tmp_path / "model" / "bpe.model").write_text(f"#version: 0.2\n{MERGES}a b\n")
     model = import_model(str(tmp_path / "model"), None)
     assert model.tokenizer.source.codes.cut("abb") == ("ab@@", "b")
 

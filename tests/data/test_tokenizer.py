@@ -156,6 +156,8 @@ def set_in(data, path, value):
         (["model"], 3, "not a tokenizer"),
         (["model", "vocab", "<pad>"], 5, "special tokens"),
         (["model", "vocab", "extra"], 99_999, "ids are not 0, 1, 2"),
+        (["model", "vocab", "extra"], 1 << 31, "has the id 2,147,483,648, but a vocabulary has"),
+        (["added_tokens", 0, "id"], 1 << 31, "has the id 2,147,483,648, but a vocabulary has"),
         (["model", "vocab", "漢"], 320, "not made of bytes"),
         (["added_tokens", 0, "content"], "<blank>", "special tokens"),
         (["added_tokens"], [], "special tokens"),

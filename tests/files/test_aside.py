@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tformer_cli.files.aside import aside_of
+from tformer_cli.files.aside import aside_of, scratch_directory, scratch_file
 from tformer_cli.files.atomic import directory_aside, written_aside
 
 
@@ -61,3 +61,54 @@ def test_a_killed_program_leaves_nothing_for_ever(tmp_path):
     with written_aside(path) as aside:
         aside.write_text("whole")
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path
+
+
+def test_temporary_files_have_no_name_that_a_killed_process_could_leave(temporary):
+    with scratch_file() as file:
+        file.write(b"x" * 100_000)
+        assert not list(temporary.iterdir())
+
+
+def test_temporary_directories_of_killed_processes_are_removed_and_others_stay(temporary, dead):
+    (temporary / f"tformer-{dead}-abc").mkdir()
+    (temporary / f"tformer-{os.getppid()}-abc").mkdir()
+    (temporary / "tformer-models").mkdir()
+    with scratch_directory() as directory:
+        left = {entry.name for entry in temporary.iterdir()}
+        assert left == {directory.name, f"tformer-{os.getppid()}-abc", "tformer-models"}
+    assert not directory.exists()
+
+
+def test_a_full_temporary_directory_is_named(tmp_path):
+    code = (
+        "import errno, os, tempfile\n"
+        "from tformer_cli.data.quality import minhash, repeats\n"
+        "class Full:\n"
+        "    def write(self, data): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    close = flush = lambda self: self.write(b'')\n"
+        "tempfile.TemporaryFile = lambda **_: Full()\n"
+        "keys = repeats.key_files(1), [minhash.np.ones(3)]\n"
+        "for made, added in (keys, (minhash.near_duplicates(), [('a', 'b')])):\n"
+        "    try:\n"
+        "        with made as files: files.add(added)\n"
+        "    except Exception as error:\n"
+        "        print(type(error).__name__, error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    lines = found.stdout.splitlines()
+    assert len(lines) == 2
+    said = f"ArtifactError TMPDIR: temporary files cannot be written to {tmp_path} (no space left"
+    assert all(line.startswith(said) for line in lines)

@@ -274,5 +274,5 @@ def open_tensors(path: Path, framework: str, device: str = "cpu") -> "safe_open"
 
 
 _DAMAGED = "is damaged or not a safetensors file; copy it again, or use another one"
-_LENGTH, _LARGEST_HEADER, _METADATA = 8, 100_000_000, "__metadata__"
-"""Bytes of the header's length; the longest header that the library reads; a name in it."""
+_LENGTH, _LARGEST_HEADER, _METADATA = 8, 1 << 23, "__metadata__"
+"""Bytes of the header's length, of the longest header, of some 80,000 tensors; a name in it."""

@@ -88,14 +88,15 @@ class OneLineErrors(HelpfulGroup):
             if error.errno == errno.EPIPE:
                 _leave_closed_pipe()
             _end(given, error, _system_message(error), 1)
-        except Exception as error:  # noqa: BLE001 - a fault of ours is one line, too
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        # a fault of ours is one line, too, and so is a panic of a library, which is no Exception
+        except BaseException as error:  # noqa: BLE001
             if _signals:  # a library that was interrupted may call that an error of its own
                 sys.exit(128 + _signals[0])
             if _is_out_of_memory(error):
                 _end(given, error, f"{NO_MEMORY}; {LESS_MEMORY}", 1)
-            message = str(error).splitlines()[0] if str(error) else "no message"
-            hint = "run `tformer --debug …` for a traceback"
-            _end(given, error, f"{type(error).__name__}: {message}; {hint}", 1)
+            _end(given, error, _fault(error), 1)
         sys.exit(status if isinstance(status, int) else 0)
 
     unlisted = (INSPECT,)
@@ -137,7 +138,13 @@ def _leave_to_first_process() -> None:
         wait_for_first_error()
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _fault(error: BaseException) -> str:
+    """Describes an error that no one foresaw."""
+    message = str(error).splitlines()[0] if str(error) else "no message"
+    return f"{type(error).__name__}: {message}; run `tformer --debug …` for a traceback"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
     """Recognizes torch's several ways of running out of memory."""
     if "torch" not in sys.modules:
         return False
@@ -290,6 +297,8 @@ def main() -> None:
     prepare_standard_streams()
     signal.signal(signal.SIGTERM, _leave_on_signal)
     sys.unraisablehook = _leave_later
+    if "--debug" not in sys.argv[1:2]:
+        threading.excepthook = _say_of_thread
     make_app(wanted_command(sys.argv[1:], os.environ))()
 
 
@@ -297,6 +306,12 @@ def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  
     """Exits as an error does, so that nothing half-written is left."""
     _signals.append(signal_number)
     sys.exit(128 + signal_number)
+
+
+def _say_of_thread(args: threading.ExceptHookArgs) -> None:
+    """Ends a thread's error in one line, too; whoever waits for the thread decides the status."""
+    if args.exc_value is not None and args.exc_type is not SystemExit:
+        error_line(_fault(args.exc_value))
 
 
 def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:

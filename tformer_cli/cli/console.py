@@ -16,6 +16,9 @@ from tformer_cli.files.cache import as_named
 if TYPE_CHECKING:
     from rich.console import Console
 
+LONGEST_MESSAGE, _END_KEPT = 2000, 500
+"""Characters of an error, warning or note, and of its end where it is cut in the middle."""
+
 
 @cache
 def stderr_console() -> "Console":
@@ -86,7 +89,7 @@ def warn(message: str) -> None:
 def note(message: str, *, quiet: bool = False) -> None:
     """Shows a message on stderr, unless `quiet`."""
     if not quiet:
-        stderr_console().print(as_named(message), markup=False)
+        stderr_console().print(_readable(as_named(message)), markup=False)
 
 
 def utf8_line(text: str) -> bytes:
@@ -104,8 +107,15 @@ def flush_results() -> None:
     sys.stdout.buffer.flush()
 
 
+def _readable(message: str) -> str:
+    """A message whose quotations of files neither fill a terminal nor control it."""
+    if len(message) > LONGEST_MESSAGE:  # the end says what to do
+        message = f"{message[: LONGEST_MESSAGE - _END_KEPT]} … {message[-_END_KEPT:]}"
+    return "\n".join(map(visible, message.split("\n")))
+
+
 def _labeled(label: str, style: str, message: str) -> None:
     from rich.text import Text
 
-    line = visible(" ".join(as_named(message).split()))
+    line = _readable(" ".join(as_named(message).split()))
     stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)

@@ -4,8 +4,8 @@ A package is a zip with one directory inside, or that directory. Source: Argos T
 argostranslate/package.py and translate.py.
 """
 
+import errno
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from tformer_cli.converters.foreign_model import ForeignModel, check_settings, r
 from tformer_cli.converters.formats.npz import FREE_BYTES, MOST_EXPANSION
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.files.aside import scratch_directory, scratch_errors
 from tformer_cli.files.regular_file import open_regular
 
 ENDING = ".argosmodel"
@@ -59,13 +60,14 @@ def convert(package: Package, weights: Literal["float32", "int8"] | None = None)
     """
     if package.path.is_dir():
         return _converted(package.path, weights)
-    with tempfile.TemporaryDirectory(prefix="tformer-") as directory:
-        _extract(package.path, Path(directory))
+    with scratch_directory() as directory:
+        with scratch_errors():
+            _extract(package.path, directory)
         try:
-            model = _converted(Path(directory), weights)
+            model = _converted(directory, weights)
         except (ArtifactError, DataError) as error:
             # the user knows the package, not where it was unpacked
-            message = str(error).replace(directory, str(package.path))
+            message = str(error).replace(str(directory), str(package.path))
             raise ArtifactError(message) from None
     return replace(model, files=(package.path,))
 
@@ -111,7 +113,9 @@ def _extract(package: Path, directory: Path) -> None:
     except ArtifactError:
         raise
     # besides its own error, zipfile raises those of the decompressors and of the system
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
         raise _damaged(package, error) from None
 
 

@@ -17,6 +17,8 @@ from tformer_cli.model.weight_shapes import parameter_shapes
 
 NEVER = -1e9
 """Bias of a token that is never written."""
+MOST_ROWS = 1 << 20
+"""Of a vocabulary's embedding."""
 UNUSED = "<unused "
 """Begins the name of a row without a piece."""
 _LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
@@ -161,6 +163,24 @@ def arranged(
     names = [f"<foreign {piece}>" if piece in SPECIAL_PIECES else piece for piece in pieces]
     banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
     return Rows((*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned))
+
+
+def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[str]:
+    """Names the rows of a model: by their pieces, those without one by their numbers.
+
+    Raises:
+        ArtifactError: if the model has fewer rows than there are pieces, or more than a vocabulary
+            has: nothing is made of a number that a file only claims.
+    """
+    if not pieces or max(pieces.values()) >= size or size > MOST_ROWS:
+        raise ArtifactError(
+            f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use this "
+            "model's own files"
+        )
+    names = [f"{UNUSED}{place}>" for place in range(size)]
+    for piece, place in pieces.items():
+        names[place] = piece
+    return names
 
 
 def original_piece(piece: str) -> str:

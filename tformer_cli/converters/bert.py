@@ -23,6 +23,8 @@ from tformer_cli.converters.foreign_model import (
     ForeignModel,
     model_config,
     number,
+    parse_json,
+    read_bytes,
     read_json_file,
     shown,
 )
@@ -508,7 +510,7 @@ def _read_pipeline(path: Path) -> Pipeline:
         return Pipeline(path=path)
     notes: list[str] = []
     try:
-        found = json.loads(file.read_bytes())
+        found = parse_json(read_bytes(file))
         for one in found:
             notes += MODULES.read(file, one)
         modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]

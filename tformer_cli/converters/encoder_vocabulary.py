@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tformer_cli.converters import gpt2
-from tformer_cli.converters.assembly import UNUSED, Rows, arranged
-from tformer_cli.converters.foreign_model import read_bytes, read_json_file, shown
+from tformer_cli.converters.assembly import Rows, arranged, names_of_rows
+from tformer_cli.converters.foreign_model import read_json_file, read_lines, shown
 from tformer_cli.converters.hugging_face.keys import (
     TOKENIZER,
     added_of,
@@ -88,14 +88,7 @@ class EncoderVocabulary:
             ArtifactError: if the model has fewer rows than there are pieces, or the special tokens
                 are missing.
         """
-        if not self.pieces or max(self.pieces.values()) >= size:
-            raise ArtifactError(
-                f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use "
-                "this model's own files"
-            )
-        names = [f"{UNUSED}{place}>" for place in range(size)]
-        for piece, place in self.pieces.items():
-            names[place] = piece
+        names = names_of_rows(self.pieces, size, where)
         missing = [name for name in self.special[:4] if name not in self.pieces]
         if missing:
             raise ArtifactError(
@@ -248,8 +241,7 @@ def _read_whole(
 
 def _listed(file: Path) -> dict[str, int]:
     """The pieces of a vocab.txt with their lines."""
-    lines = read_bytes(file).decode("utf-8", "replace").split("\n")
-    names = [line.rstrip("\r") for line in lines]
+    names = read_lines(file)
     while names and not names[-1]:
         names.pop()
     return {name: place for place, name in enumerate(names)}

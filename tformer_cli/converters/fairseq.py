@@ -15,6 +15,7 @@ from typing import Any
 
 from tformer_cli.artifacts.library_names import MODULES
 from tformer_cli.converters.assembly import (
+    MOST_ROWS,
     Reader,
     Rows,
     Weight,
@@ -266,7 +267,7 @@ def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
 def _read_dictionary(file: Path) -> list[str]:
     """Reads the entries of a dictionary: special tokens, then one a line, before its count."""
     try:
-        lines = read_bytes(file).decode("utf-8").removesuffix("\n").split("\n")
+        lines = read_bytes(file).decode("utf-8").removesuffix("\n").split("\n", MOST_ROWS)
     except UnicodeDecodeError:
         raise ArtifactError(f"{file}: is not UTF-8 text; use the model's own dictionary") from None
     pieces = list(FAIRSEQ_FIRST)

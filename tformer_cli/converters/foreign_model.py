@@ -15,7 +15,9 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.config import ModelConfig
 
-_LARGEST_JSON = 1 << 26
+_LARGEST_JSON, _MOST_VALUES = 1 << 26, 1 << 22
+"""Bytes and values of the largest tokenizer.json."""
+_MOST_LINES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,8 @@ class ForeignModel:
     """Its lexical shortlist in tformer's ids, if it has one."""
     weight_type: str = "float32"
     """Type of the matrices: "float32" or "int8"."""
+    spare_rows: int = 0
+    """Rows without a piece that all models of the family have."""
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
@@ -55,7 +59,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
         ArtifactError: if it is missing or no such file.
     """
     try:
-        values = json.loads(read_regular(path, _LARGEST_JSON))
+        values = parse_json(read_regular(path, _LARGEST_JSON))
     except FileNotFoundError:
         raise ArtifactError(f"{path}: no such file; download the whole model") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -67,7 +71,22 @@ def read_json_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def read_bytes(path: Path, most_bytes: int = 1 << 28) -> bytes:
+def parse_json(data: bytes) -> Any:  # noqa: ANN401
+    """Reads JSON of a size that makes sense: a value takes some hundred bytes of memory.
+
+    Raises:
+        ValueError: if it is not JSON, has too many values, or half a character alone.
+        RecursionError: if it is nested too deeply.
+    """
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise ValueError(f"has more than {_MOST_VALUES:,} values")
+    values = json.loads(data)
+    if b"\\ud" in data.lower():  # no file could hold it again
+        json.dumps(values, ensure_ascii=False).encode()
+    return values
+
+
+def read_bytes(path: Path, most_bytes: int = 1 << 26) -> bytes:
     """Reads a file of a model whole.
 
     Raises:
@@ -81,6 +100,27 @@ def read_bytes(path: Path, most_bytes: int = 1 << 28) -> bytes:
         raise ArtifactError(
             f"{path}: cannot be read ({reason}); download the whole model"
         ) from None
+
+
+def read_lines(path: Path) -> list[str]:
+    """Reads a vocabulary that has a piece a line, all of which end.
+
+    Raises:
+        ArtifactError: if it is missing, not UTF-8, or ends inside a line.
+    """
+    try:
+        text = read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{path}: is not UTF-8 text; download it again") from None
+    lines = text.split("\n", _MOST_LINES + 1)
+    if len(lines) > _MOST_LINES + 1:
+        raise ArtifactError(f"{path}: has more than {_MOST_LINES:,} lines; use the model's own")
+    if lines.pop():
+        raise ArtifactError(
+            f"{path}: ends inside a line, so it may be cut short; download it again, or end its "
+            "last line if that is whole"
+        )
+    return [line.removesuffix("\r") for line in lines]
 
 
 def check_settings(

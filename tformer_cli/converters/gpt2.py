@@ -18,12 +18,14 @@ from typing import Any, Literal
 import numpy as np
 
 from tformer_cli.converters.assembly import (
+    MOST_ROWS,
     UNUSED,
     Reader,
     Rows,
     Weight,
     arranged,
     assembled,
+    names_of_rows,
     output_bias,
 )
 from tformer_cli.converters.foreign_model import (
@@ -146,6 +148,7 @@ BYTE_PIECES: dict[str, KeyRows | Parts] = {
 """Sections of a tokenizer.json with the values that GPT-2's cutting of text has."""
 WHOLE = whole_tokenizer("GPT-2", **BYTE_PIECES)
 END = "<|endoftext|>"
+_LARGEST_MERGES = 1 << 26
 _TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 _IGNORED = re.compile(r".*\.attn\.(bias|masked_bias)")
 _COMPILED = "_orig_mod."
@@ -181,14 +184,7 @@ class Vocabulary:
         Raises:
             ArtifactError: if the model has fewer rows than there are pieces.
         """
-        if not self.pieces or max(self.pieces.values()) >= size:
-            raise ArtifactError(
-                f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use "
-                "this model's own files"
-            )
-        names = [f"{UNUSED}{place}>" for place in range(size)]
-        for piece, place in self.pieces.items():
-            names[place] = piece
+        names = names_of_rows(self.pieces, size, where)
         rows = arranged(names, None, -1, self.end, self.end)
         unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
         ends = [] if self.end is not None else [3]
@@ -460,7 +456,8 @@ def find_vocabulary(path: Path) -> Vocabulary | None:
     pieces, merges, whole = (path / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
     listed = None
     if pieces.is_file() and merges.is_file():
-        lines = read_bytes(merges).decode("utf-8", "replace").split("\n")
+        text = read_bytes(merges, _LARGEST_MERGES).decode("utf-8", "replace")
+        lines = text.split("\n", MOST_ROWS)
         pairs = [
             line.rstrip("\r").split(" ") for line in lines if line and line[0:9] != "#version:"
         ]

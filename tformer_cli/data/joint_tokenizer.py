@@ -7,6 +7,7 @@ patterns.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from typing import Any
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
-from tformer_cli.data.config import Algorithm
+from tformer_cli.data.config import MOST_PIECES, Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.new_tokens import check_new_token
@@ -29,6 +30,8 @@ FEW = 8
 MASK = "[MASK]"
 """Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
 as a word has."""
+_LARGE = re.compile(r"\d{7}")
+"""Digits of an id that may be too large."""
 _STAND_INS = range(0xA4D0, 0xA4F8)
 """Letters of the Lisu script."""
 LEARNED = ("vocab", "merges", "unk_id")
@@ -256,6 +259,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
 
 
 def _parse(text: str, where: str) -> HuggingFaceTokenizer:
+    _check_ids(text, where)
     try:
         return HuggingFaceTokenizer.from_str(text)
     except Exception as error:  # noqa: BLE001 - the library raises nothing more special
@@ -263,6 +267,29 @@ def _parse(text: str, where: str) -> HuggingFaceTokenizer:
         raise DataError(
             f"{where}: is damaged or not a tokenizer ({reason}); name a tokenizer.json"
         ) from None
+
+
+def _check_ids(text: str, where: str) -> None:
+    """Refuses ids of more pieces than a vocabulary has: the library makes room for all below.
+
+    Raises:
+        DataError: naming one.
+    """
+    if not _LARGE.search(text):  # most files need not be read twice
+        return
+    try:
+        data = json.loads(text)
+        vocabulary = data["model"]["vocab"]
+        ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
+        ids += [token["id"] for token in data.get("added_tokens") or ()]
+        largest = max((one for one in ids if isinstance(one, int)), default=0)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return  # the library says what is wrong
+    if largest >= MOST_PIECES:
+        raise DataError(
+            f"{where}: has the id {largest:,}, but a vocabulary has at most {MOST_PIECES:,} "
+            "entries; restore the file"
+        )
 
 
 def _piece_of(word: str) -> str:

@@ -21,6 +21,8 @@ def _byte_characters() -> str:
 
 _CONTROLS = ("Cc", "Zl", "Zp")
 """Unicode's categories of controls, and of separators of lines and paragraphs."""
+_TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Marks that turn the direction of the text behind them, also of what is not part of theirs."""
 BYTE_CHARACTERS = _byte_characters()
 _BYTE_OF = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
 
@@ -39,7 +41,7 @@ def label_of(text: bytes) -> str:
 def visible(text: str, longest: int | None = None) -> str:
     """A text whose control characters are written out as in labels: none reaches a terminal.
 
-    There they would color, overwrite or erase the text around them. Separators of lines are
+    There they would color, overwrite, erase or turn the text around them. Separators of lines are
     written out too; a tab stays. A text of more than `longest` characters is cut and gets an
     ellipsis.
     """
@@ -50,6 +52,8 @@ def visible(text: str, longest: int | None = None) -> str:
 
 
 def _is_control(character: str) -> bool:
+    if character in _TURNS:
+        return True
     return character != "\t" and unicodedata.category(character) in _CONTROLS
 
 

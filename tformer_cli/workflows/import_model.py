@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
@@ -42,7 +42,9 @@ HUB_FILES = (
     "merges.txt",
 )
 """Files of a repository on the hub that a model may need."""
-_VERSION = 4
+_END = 1 << 16
+"""Bytes of a file's beginning and of its end that tell it from another one of its size."""
+_VERSION = 5
 """Of what an import makes of the same files, for the cache."""
 
 
@@ -255,8 +257,10 @@ def _converted(
     weights: ImportedWeights | None,
     path: Path,
 ) -> "ForeignModel":
+    from tformer_cli.converters.completeness import check_complete
+
     with _foreign(path):
-        return convert(weights)
+        return check_complete(convert(weights))
 
 
 @contextmanager
@@ -376,7 +380,7 @@ def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path 
 
 
 def _key(path: Path, weights: ImportedWeights | None) -> str:
-    """Names an import by the place, sizes and times of the files, and the type of its weights."""
+    """Names an import by the files, as far as is quick to tell, and the type of its weights."""
     from tformer_cli.converters import peft
 
     # a file is read with others beside it
@@ -385,12 +389,23 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     found = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
     beside = sorted(p for p in found if p.is_file())
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
-    facts = [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    facts = [(str(file.resolve()), *_facts(file)) for file in files]
     named = [_VERSION, path.name if path.is_file() else "", facts, weights]
     adapter = peft.find_adapter(path)
     if adapter is not None and _exists(base := Path(adapter.settings.base)):
         named.append(_key(base, weights) if peft.find_adapter(base) is None else "")
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
+
+
+def _facts(file: Path) -> tuple[int, int, int, str]:
+    """Size, times and ends of a file: copies that keep the times, and restored ones, differ."""
+    about, ends = file.stat(), b""
+    with suppress(OSError), open_regular(file) as stream:  # a file that no import needs, perhaps
+        ends = stream.read(_END)
+        stream.seek(max(about.st_size - _END, 0))
+        ends += stream.read(_END)
+    times = about.st_mtime_ns, about.st_ctime_ns
+    return about.st_size, *times, hashlib.sha256(ends).hexdigest()
 
 
 def _downloaded(name: str) -> Path | None:

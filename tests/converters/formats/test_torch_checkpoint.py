@@ -189,6 +189,13 @@ def test_calls_count_as_much_as_they_take(tmp_path, monkeypatch):
         read_checkpoint(path)
 
 
+def test_names_and_containers_count_as_much_as_they_take(tmp_path, monkeypatch):
+    monkeypatch.setattr(pickles, "MOST_OPERATIONS", 1 << 12)
+    for unit in (b"cA\nB\n\x94", b"}\x94", b"]\x94"):
+        with pytest.raises(ArtifactError, match="more than 4,096 operations"):
+            read_checkpoint(written(tmp_path / "m.pt", b"\x80\x04" + unit * 1000 + b"."))
+
+
 def test_keys_with_equal_hashes_are_no_keys(tmp_path):
     keys = [n * ((1 << 61) - 1) for n in range(1, 4000)]
     path = written(tmp_path / "m.pt", pickle.dumps({**dict.fromkeys(keys), 7: 8, "a": 1}, 2))

@@ -64,6 +64,15 @@ def test_a_directory_without_weights_is_refused(tmp_path):
         read_weights_of(tmp_path)
 
 
+def test_a_header_of_very_many_tensors_is_refused(tmp_path):
+    header = json.dumps(
+        {f"a{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(150_000)}
+    ).encode()
+    (tmp_path / "m").write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(ArtifactError, match="damaged or not a safetensors file"):
+        read_safetensors(tmp_path / "m")
+
+
 @pytest.mark.parametrize("shape", [[1 << 40], [1 << 20, 1 << 20], [-1]])
 def test_shapes_beyond_the_file_are_refused(tmp_path, shape):
     header = json.dumps({"a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 8]}}).encode()

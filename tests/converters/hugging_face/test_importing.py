@@ -120,7 +120,8 @@ def multilingual(path, kind, **changed):
         "m2m": (transformers.M2M100Config, transformers.M2M100ForConditionalGeneration),
         "nllb": (transformers.M2M100Config, transformers.M2M100ForConditionalGeneration),
     }[kind]
-    config = make[0](vocab_size=len(pieces) + 2, **special, **{**SMALL, **changed})
+    size = len(pieces) + 2 * (kind != "mbart")
+    config = make[0](vocab_size=size, **special, **{**SMALL, **changed})
     model = randomized(make[1](config), None)
     for module in model.modules():  # which the library recomputes, and does not save
         if hasattr(module, "make_weights"):

@@ -97,7 +97,7 @@ def test_pieces_that_sentencepiece_numbers_otherwise_are_listed(tmp_path, is_joi
     source = write(tmp_path / "marian", weights(options), options)
     (source / "vocab.spm").unlink()
     for side in ("source", "target"):
-        pieces = [*VOCABULARY[:20], *ODD] if is_joint or side == "target" else VOCABULARY
+        pieces = [*VOCABULARY[:40], *ODD] if is_joint or side == "target" else VOCABULARY
         (source / f"{side}.spm").write_bytes(spm(PIECES))
         (source / f"{side}.yml").write_text(write_yaml({p: n for n, p in enumerate(pieces)}))
     (source / "model.npz.decoder.yml").write_text("vocabs: [source.yml, target.yml]\n")
@@ -105,7 +105,7 @@ def test_pieces_that_sentencepiece_numbers_otherwise_are_listed(tmp_path, is_joi
     export_marian(tmp_path / "ours", tmp_path / "again")
     stem = "vocab" if is_joint else "target"
     found = read_yaml(tmp_path / "again" / f"{stem}.yml")
-    assert found == {piece: str(n) for n, piece in enumerate([*VOCABULARY[:20], *ODD])}
+    assert found == {piece: str(n) for n, piece in enumerate([*VOCABULARY[:40], *ODD])}
     assert sorted(p.name for p in (tmp_path / "again").glob("*.spm")) == (
         ["vocab.spm"] if is_joint else ["source.spm", "target.spm"]
     )

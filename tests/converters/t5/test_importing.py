@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.converters.spm import PIECES, spm
+from tests.converters.spm import PIECES, padded, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.t5 import importing
 from tformer_cli.errors import ArtifactError, UsageError
@@ -24,8 +24,8 @@ transformers = pytest.importorskip("transformers")
 
 T5_PIECES = ["<pad>", "</s>", "<unk>", *PIECES[3:], "▁de", "▁to:"]
 N_SENTINELS = 5
-SIZE = len(T5_PIECES) + N_SENTINELS + 3
-"""Rows of the models: three are without a piece."""
+SIZE = padded(len(T5_PIECES) + N_SENTINELS)
+"""Rows of the models: some are without a piece."""
 SHAPE = {
     "vocab_size": SIZE,
     "d_model": 16,
@@ -353,6 +353,7 @@ DAMAGED = {
     "num_decoder_layers": (2, "has tensors that are not supported: decoder.block.2."),
     "d_ff": (25, "feed_forward.inner.weight would have the shape"),
     "vocab_size": (20, "the vocabulary has .* entries, but the model 20 rows"),
+    "vocab_size\n": (200_000_000, "does not fit into the 200,000,000 rows of the model"),
     "tie_word_embeddings": (False, "has no tensor lm_head.weight"),
     "pad_token_id": (900, "use this model's own files"),
     "task_specific_params": (7, None),
@@ -363,7 +364,7 @@ DAMAGED = {
 def test_settings_that_are_not_known_are_one_line(tmp_path, name):
     value, message = DAMAGED[name]
     _, raw, tensors = random_t5()
-    write(tmp_path / "theirs", {**raw, name: value}, tensors)
+    write(tmp_path / "theirs", {**raw, name.strip(): value}, tensors)
     if message is None:
         import_model(str(tmp_path / "theirs"), tmp_path / "ours")
         return

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.sentencepiece.test_spm_file import SOUND, field, piece
+from tests.data.sentencepiece.test_spm_file import PARTS, SOUND, field, piece
 from tests.data.sentencepiece.test_tokenizer import MARIAN, SPECIAL, TAGS, vocabulary
 from tformer_cli.data.sentencepiece.normalizer import Normalizer
 from tformer_cli.data.sentencepiece.segmenter import Segmenter
@@ -25,7 +25,7 @@ def charsmap(*units, texts=b"x\0"):
 
 
 def test_a_model_of_bytes_needs_all_of_them():
-    data = SOUND + piece("<0x00>", 0.0, BYTE) + field(2, field(35, 1))
+    data = SOUND + PARTS + piece("<0x00>", 0.0, BYTE) + field(2, field(35, 1))
     with pytest.raises(DataError, match=r"source\.spm: has no piece '<0x01>' for a byte; restore"):
         Segmenter(read_spm(data, "source.spm"), "source.spm")
 
@@ -41,7 +41,7 @@ def test_a_model_of_bytes_needs_all_of_them():
     ids=["cut off", "huge", "no whole units", "empty"],
 )
 def test_a_damaged_table_of_characters_is_refused_in_one_line(settings_of_text):
-    model = read_spm(SOUND + settings_of_text, "source.spm")
+    model = read_spm(SOUND + PARTS + settings_of_text, "source.spm")
     with pytest.raises(
         DataError, match=r"source\.spm: its table of replaced characters is damaged"
     ):
@@ -73,7 +73,7 @@ def e_acute(value, texts):
     ids=["leads out", "ends inside a character", "no text", "no end", "beyond the texts"],
 )
 def test_damage_that_only_a_text_finds_is_refused_in_one_line(table):
-    normalizer = Normalizer(read_spm(SOUND + table, "source.spm"), "source.spm")
+    normalizer = Normalizer(read_spm(SOUND + PARTS + table, "source.spm"), "source.spm")
     with pytest.raises(
         DataError, match=r"source\.spm: its table of replaced characters is damaged"
     ):
@@ -81,7 +81,7 @@ def test_damage_that_only_a_text_finds_is_refused_in_one_line(table):
 
 
 def test_a_table_of_one_character_replaces_it():
-    model = read_spm(SOUND + e_acute(value=2, texts=b"x\0yz\0"), "a model")
+    model = read_spm(SOUND + PARTS + e_acute(value=2, texts=b"x\0yz\0"), "a model")
     assert Normalizer(model, "a model").normalize("a éé") == "▁a▁yzyz"
 
 
@@ -89,7 +89,7 @@ def test_a_table_that_leads_back_to_itself_ends():
     """Every `a` leads to the same unit again, without end: keys are bounded."""
     units = [0] * 0x100
     units[0x61] = unit(0x61, 0x61)
-    normalizer = Normalizer(read_spm(SOUND + charsmap(*units), "a model"), "a model")
+    normalizer = Normalizer(read_spm(SOUND + PARTS + charsmap(*units), "a model"), "a model")
     assert normalizer.normalize("é" + "a" * 4_000) == "▁é" + "a" * 4_000
 
 

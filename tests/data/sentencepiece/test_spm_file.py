@@ -29,10 +29,12 @@ def piece(text, score=-1.0, kind=None):
 
 
 SOUND = piece("<unk>", 0.0, 2) + piece("<s>", 0.0, 3) + piece("a") + piece("▁b", -2.5)
+PARTS = field(2, b"") + field(3, b"")
+"""Settings of training and of normalizing, which every file has."""
 
 
 def test_pieces_scores_and_types_are_read():
-    model = read_spm(SOUND + field(2, field(3, 2) + field(35, 1)), "x.spm")
+    model = read_spm(SOUND + PARTS + field(2, field(3, 2) + field(35, 1)), "x.spm")
     assert model.pieces == ["<unk>", "<s>", "a", "▁b"]
     assert model.scores == [0.0, 0.0, -1.0, -2.5]
     assert list(model.types) == [UNKNOWN, CONTROL, 1, 1]
@@ -40,11 +42,11 @@ def test_pieces_scores_and_types_are_read():
 
 def test_pieces_in_another_order_of_parts_are_read():
     turned = field(1, field(3, 1) + field(2, -3.0) + field(9, b"new") + field(1, b"c"))
-    model = read_spm(turned + SOUND, "x.spm")
+    model = read_spm(turned + SOUND + PARTS, "x.spm")
     assert model.pieces[0] == "c"
     assert model.scores[0] == -3.0
     long = "x" * 300
-    assert read_spm(SOUND + piece(long), "x.spm").pieces[-1] == long
+    assert read_spm(SOUND + PARTS + piece(long), "x.spm").pieces[-1] == long
 
 
 @pytest.mark.parametrize(
@@ -76,13 +78,32 @@ def test_damaged_models_are_refused_in_one_line(data, what):
     assert "\n" not in str(caught.value)
 
 
-def test_every_cut_is_refused_or_has_fewer_pieces():
-    for length in range(len(SOUND)):
-        try:
-            found = read_spm(SOUND[:length], "x.spm")
-        except DataError:
-            continue
-        assert len(found.pieces) < 4
+def test_every_cut_is_refused():
+    whole = SOUND + field(2, field(3, 1) + field(4, 4)) + field(3, field(3, 1))
+    assert len(read_spm(whole, "x.spm").pieces) == 4
+    for length in range(len(whole)):
+        with pytest.raises(DataError, match=r"x\.spm: cannot be used"):
+            read_spm(whole[:length], "x.spm")
+
+
+def test_fewer_pieces_than_were_trained_are_refused_and_added_ones_are_not():
+    with pytest.raises(DataError, match="has 4 pieces, but its trainer settings say 5"):
+        read_spm(SOUND + PARTS + field(2, field(4, 5)), "x.spm")
+    assert len(read_spm(SOUND + PARTS + field(2, field(4, 3)), "x.spm").pieces) == 4
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        field(4, 4) * 300_000,
+        SOUND + field(2, field(4, 4) * 300_000),
+        field(1, field(4, 4) * 300_000),
+    ],
+    ids=["parts", "settings", "of a piece"],
+)
+def test_a_file_of_one_thing_repeated_is_refused_at_once(data):
+    with pytest.raises(DataError, match="more than"):
+        read_spm(data, "x.spm")
 
 
 def test_cyclic_and_outside_tables_end():

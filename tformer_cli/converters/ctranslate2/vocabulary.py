@@ -5,14 +5,13 @@ beside the vocabularies, but need not. A vocabulary without the unknown piece ge
 entry. Source: CTranslate2 4.8, src/vocabulary.cc and src/models/sequence_to_sequence.cc.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.converters.assembly import Rows, arranged
-from tformer_cli.converters.foreign_model import read_bytes
+from tformer_cli.converters.foreign_model import parse_json, read_bytes, read_lines
 from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -124,8 +123,8 @@ def _file(path: Path, side: str) -> Path | None:
 def _read_pieces(file: Path, unk: str) -> list[str]:
     """Reads pieces by their ids: a JSON list, or one a line."""
     try:
-        text = read_bytes(file).decode("utf-8")
-        pieces = json.loads(text) if file.suffix == ".json" else _lines(text)
+        is_json = file.suffix == ".json"
+        pieces = parse_json(read_bytes(file)) if is_json else read_lines(file)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:100]
         raise ArtifactError(f"{file}: is damaged ({reason}); copy it again") from None
@@ -136,13 +135,6 @@ def _read_pieces(file: Path, unk: str) -> list[str]:
     if len(set(pieces)) < len(pieces):
         raise ArtifactError(f"{file}: has a piece twice; use this model's own vocabulary")
     return pieces
-
-
-def _lines(text: str) -> list[str]:
-    lines = text.removesuffix("\n").split("\n")
-    if all(line.endswith("\r") for line in lines):
-        return [line[:-1] for line in lines]
-    return lines
 
 
 def _rows(file: Path, pieces: list[str], special: SpecialTokens, *, is_target: bool) -> Rows:

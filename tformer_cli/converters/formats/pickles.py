@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 MOST_OPERATIONS = 1 << 23
-OPERATIONS_OF_A_CALL = 16
-"""What a call counts for besides its arguments: its result takes some hundreds of bytes."""
+OPERATIONS_OF_A_CALL, OPERATIONS_OF_A_CONTAINER = 16, 4
+"""What a call counts for besides its arguments, or a class's name: some hundreds of bytes; and a
+list or dictionary, which takes about a hundred."""
 LONGEST_NAME = 1000
 """Characters of a class's or function's name and of its module's."""
 MOST_AS_KEY = 1 << 32
@@ -26,7 +27,7 @@ class PickleError(ValueError):
     """A pickle is damaged, or has an operation that is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Named:
     """A class or function that a pickle names."""
 
@@ -102,7 +103,7 @@ class PickleReader:
             raise PickleError(f"has more than {MOST_OPERATIONS:,} operations")
 
     def _apply(self, name: str, argument: Any) -> None:  # noqa: ANN401
-        self._count(1)
+        self._count(OPERATIONS_OF_A_CONTAINER if name in _CONTAINERS else 1)
         if name in _CONSTANTS:
             self._stack.append(_CONSTANTS[name])
         elif name in _VALUES:
@@ -230,6 +231,7 @@ class PickleReader:
         self._name(module, name)
 
     def _name(self, module: str, name: str) -> None:
+        self._count(OPERATIONS_OF_A_CALL)
         if len(module) + len(name) > LONGEST_NAME:
             raise PickleError(f"has a name of more than {LONGEST_NAME} characters")
         self._stack.append(Named(module, name))
@@ -272,4 +274,5 @@ _VALUES = frozenset(
     }
 )
 """Operations that put their argument on the stack."""
+_CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "LIST", "DICT"})
 _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})

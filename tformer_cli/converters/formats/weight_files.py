@@ -23,7 +23,7 @@ DTYPES = {
     "BOOL": "|b1",
 }
 """numpy's names of the format's types."""
-_LARGEST_INDEX = 1 << 26
+_LARGEST_INDEX = 1 << 24
 
 
 def read_safetensors(path: Path) -> LazyArrays:

@@ -62,6 +62,8 @@ class Family:
     """Default of the setting of that name."""
     activation: str = "gelu"
     """Default of activation_function."""
+    spare_rows: int = 0
+    """Rows of the vocabulary that the tokenizer has no piece for."""
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -74,9 +76,12 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             has_bias=False,
             scale_embedding=True,
             activation="relu",
+            spare_rows=8,  # M2M-100's made-up words; NLLB has three
         ),
         "pegasus": Family(title="Pegasus", norm="pre", positions="paper"),
-        "mbart": Family(title="mBART", norm="pre", positions="learned", embedding_norm=True),
+        "mbart": Family(
+            title="mBART", norm="pre", positions="learned", embedding_norm=True, spare_rows=1
+        ),
     }
 )
 """Families by the model_type of config.json."""
@@ -156,6 +161,7 @@ def convert(path: Path) -> ForeignModel:
         files=(file, *weight_files, *vocabulary.files, *generation.files),
         ids=sides[1].foreign,
         languages=vocabulary.language_codes,
+        spare_rows=family.spare_rows,
         notes=(*notes, *vocabulary.notes, *generation.notes, *of_search, *forced),
     )
 

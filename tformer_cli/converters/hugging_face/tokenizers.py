@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.converters.assembly import UNUSED, Rows
+from tformer_cli.converters.assembly import MOST_ROWS, Rows, names_of_rows
 from tformer_cli.converters.foreign_model import read_bytes, read_json_file
 from tformer_cli.converters.hugging_face.keys import (
     ROLES,
@@ -47,7 +47,6 @@ _TAG = re.compile(r">>(.+)<<")
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
 _PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
 """Ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next."""
-_MOST_ENTRIES = 1 << 20
 _LANGUAGES = rows_of("src_lang tgt_lang", no_effect("chosen by each translation"))
 _SPM = {"sp_model_kwargs": only(None, {}), "unk_id": no_effect("the SentencePiece model has it")}
 _SPACES = {
@@ -128,11 +127,11 @@ class HuggingFaceVocabulary:
 
     def source_pieces(self, size: int) -> list[str]:
         """The source's pieces by their ids; ids without a piece get a name."""
-        return _by_id(self.source, size, self.files[0])
+        return names_of_rows(self.source, size, self.files[0])
 
     def target_pieces(self, size: int) -> list[str]:
         """The same of the target."""
-        return _by_id(self.target, size, self.files[0])
+        return names_of_rows(self.target, size, self.files[0])
 
     def tokenizer(self, sides: tuple[Rows, Rows]) -> SentencePieceTokenizer:
         """Makes the tokenizer of a model whose rows are in the order of `sides`."""
@@ -325,21 +324,9 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
 def _numbers(file: Path) -> dict[str, int]:
     """Reads a vocab.json: pieces and their ids."""
     found = read_json_file(file)
-    if not all(type(n) is int and 0 <= n < _MOST_ENTRIES for n in found.values()):
+    if not all(type(n) is int and 0 <= n < MOST_ROWS for n in found.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
     return found
-
-
-def _by_id(ids: Mapping[str, int], size: int, where: Path) -> list[str]:
-    if size > _MOST_ENTRIES or any(number >= size for number in ids.values()):
-        raise ArtifactError(
-            f"{where}: its vocabulary does not fit into the {size:,} rows of the model; download "
-            "the whole model"
-        )
-    pieces = [f"{UNUSED}{number}>" for number in range(size)]
-    for piece, number in ids.items():
-        pieces[number] = piece
-    return pieces
 
 
 def _values(own: Mapping[str, Any]) -> set[str]:

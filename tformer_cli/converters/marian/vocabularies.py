@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.converters.assembly import UNUSED, Rows, arranged
+from tformer_cli.converters.assembly import Rows, arranged, names_of_rows
 from tformer_cli.converters.foreign_model import number, read_bytes
 from tformer_cli.converters.formats.yaml_text import read_yaml
 from tformer_cli.converters.marian.layout import EOS_PIECE, TOKENIZER, UNK_PIECE
@@ -39,12 +39,7 @@ def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read
     for place, (file, spm) in enumerate(zip(source.vocabularies, spms, strict=True)):
         pieces = _pieces(file, spm)
         size = number(source.model, {"dim-vocabs": _at(sizes, place)}, "dim-vocabs")
-        if size < len(pieces) or size > 1 << 20:
-            raise ArtifactError(
-                f"{file}: has {len(pieces):,} pieces, but the model {size:,}; use its own "
-                "vocabulary"
-            )
-        pieces += [f"{UNUSED}{n}>" for n in range(len(pieces), size)]
+        pieces = names_of_rows({piece: n for n, piece in enumerate(pieces)}, size, file)
         if EOS_PIECE not in pieces or UNK_PIECE not in pieces:
             raise ArtifactError(f"{file}: lacks {EOS_PIECE} or {UNK_PIECE}; use another model")
         eos, unk = pieces.index(EOS_PIECE), pieces.index(UNK_PIECE)

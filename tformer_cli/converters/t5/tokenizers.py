@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.converters.assembly import UNUSED, Rows, arranged
+from tformer_cli.converters.assembly import UNUSED, Rows, arranged, names_of_rows
 from tformer_cli.converters.foreign_model import read_bytes, read_json_file
 from tformer_cli.converters.hugging_face.keys import (
     TOKENIZER,
@@ -58,7 +58,6 @@ _TASK = re.compile(r"translation_\w+?_to_(\w+)")
 """Task of T5's config.json that translates into a language."""
 _FIRST_BYTE = 3
 """Id of byte 0 in ByT5, behind `<pad> </s> <unk>`."""
-_MOST_ENTRIES = 1 << 20
 END_PIECE = "</s>"
 _NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
 T5_TOKENIZER = tokenizer_config(
@@ -110,8 +109,9 @@ class T5Vocabulary:
                 f"{where}: the vocabulary has {len(self.pieces):,} entries, but the model {size:,} "
                 "rows; use this model's own files"
             )
-        names = [f"{UNUSED}{n}>" if self.spm else f"<unused{n}>" for n in range(size)]
-        names[: len(self.pieces)] = self.pieces
+        names = names_of_rows({piece: n for n, piece in enumerate(self.pieces)}, size, where)
+        if not self.spm:  # words of text are cut at spaces
+            names = [name.replace(UNUSED, "<unused") for name in names]
         rows = arranged(names, pad, self.unknown, start, end)
         unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
         return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
@@ -253,7 +253,7 @@ def _read_whole(file: Path) -> SpmModel:
         place, piece = token["id"], token["content"]
         if place == len(entries):
             entries.append((piece, 0.0))
-        if not 0 <= place < min(len(entries), _MOST_ENTRIES) or entries[place][0] != piece:
+        if not 0 <= place < len(entries) or entries[place][0] != piece:
             raise ArtifactError(
                 f"{file}: its added tokens have other ids than its pieces; download it again"
             )

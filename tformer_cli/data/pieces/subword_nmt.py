@@ -33,13 +33,14 @@ class SubwordCodes:
             DataError: if it is damaged or of an unknown version.
         """
         self.text = text
-        lines = text.rstrip("\n").split("\n")
+        lines = text.rstrip("\n").split("\n", MOST_PIECES + 1)
         self._ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3
         if lines[0].startswith(_VERSION):
             if lines[0].removeprefix(_VERSION).strip() != "0.2":
                 raise DataError(f"{where}: is of an unknown version; use codes of version 0.2")
             del lines[0]
-        self._ranks = _ranks(lines, where)
+        self.ranks = _ranks(lines, where)
+        """The place of each merge."""
         self._cut: dict[str, tuple[str, ...]] = {}
 
     def cut(self, word: str) -> tuple[str, ...]:
@@ -59,7 +60,7 @@ class SubwordCodes:
         symbols = [*word, END] if self._ends_apart else [*word[:-1], word[-1] + END]
         none = MOST_PIECES
         while len(symbols) > 1:
-            rank_of = self._ranks.get
+            rank_of = self.ranks.get
             ranks = [rank_of(pair, none) for pair in pairwise(symbols)]
             best = min(ranks)
             if best == none:

@@ -8,9 +8,7 @@ file: on the disk a pair takes 0.4 KB, in memory nothing besides what `repeats` 
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +16,7 @@ import numpy.typing as npt
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.quality.keys import normalized
 from tformer_cli.data.quality.repeats import NEVER, KeyFiles, Keys, Repeated
+from tformer_cli.files.aside import scratch_errors, scratch_file
 
 HASHES, ROWS, GRAM = 64, 4, 4
 BANDS = HASHES // ROWS
@@ -65,10 +64,10 @@ def bands(found: Signatures) -> Keys:
 class NearDuplicates:
     """Signatures in a file, and an index of their bands."""
 
-    def __init__(self, directory: Path) -> None:
-        """Opens files in a directory for a first pass."""
-        self._file = (directory / "signatures").open("wb+")
-        self._bands = KeyFiles(directory, BANDS)
+    def __init__(self) -> None:
+        """Opens temporary files for a first pass."""
+        self._file = scratch_file()
+        self._bands = KeyFiles(BANDS)
         self._repeated: list[Repeated] = []
         self._n_looked_up = 0
         self._looked_up: Signatures = np.empty((0, HASHES), dtype=np.uint32)
@@ -81,11 +80,14 @@ class NearDuplicates:
 
     def add_signatures(self, found: Signatures) -> None:
         """Takes account of what has these signatures in the first pass: (pairs, HASHES)."""
-        self._file.write(found.tobytes())
+        with scratch_errors():
+            self._file.write(found.tobytes())
         self._bands.add(bands(found))
 
     def finish(self) -> None:
         """Ends the first pass."""
+        with scratch_errors():
+            self._file.flush()
         self._repeated = self._bands.repeated()
 
     def look_up(self, places: Sequence[int]) -> None:
@@ -146,7 +148,8 @@ class NearDuplicates:
 
     def close(self) -> None:
         """Closes the files."""
-        self._file.close()
+        with suppress(OSError):  # no room for the rest, which no one reads any more
+            self._file.close()
         self._bands.close()
 
     def _number(self, number: int) -> int:
@@ -210,13 +213,12 @@ class Places:
 
 @contextmanager
 def near_duplicates() -> Iterator[NearDuplicates]:
-    """Opens signatures in a temporary directory."""
-    with TemporaryDirectory(prefix="tformer-signatures-") as directory:
-        near = NearDuplicates(Path(directory))
-        try:
-            yield near
-        finally:
-            near.close()
+    """Opens temporary files of signatures."""
+    near = NearDuplicates()
+    try:
+        yield near
+    finally:
+        near.close()
 
 
 def _signatures(texts: Sequence[str]) -> Signatures:

@@ -5,14 +5,15 @@ at most, by their upper bits, and only those that occur again are kept: memory d
 the stream.
 """
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TypeAlias
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from tformer_cli.files.aside import scratch_errors, scratch_file
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 NEVER = -1
@@ -26,58 +27,63 @@ READ_AT_ONCE = 1 << 17
 class KeyFiles:
     """Files of keys, one for each kind, that a first pass fills."""
 
-    def __init__(self, directory: Path, n_kinds: int) -> None:
-        self._paths = [directory / str(kind) for kind in range(n_kinds)]
-        self._files = [path.open("wb") for path in self._paths]
+    def __init__(self, n_kinds: int) -> None:
+        self._files = [scratch_file() for _ in range(n_kinds)]
 
     def add(self, keys: Keys) -> None:
-        """Adds keys: (kinds, pairs)."""
-        for file, some in zip(self._files, keys, strict=True):
-            file.write(some.tobytes())
+        """Adds keys: (kinds, pairs).
+
+        Raises:
+            ArtifactError: if there is no room for them.
+        """
+        with scratch_errors():
+            for file, some in zip(self._files, keys, strict=True):
+                file.write(some.tobytes())
 
     def repeated(self) -> list["Repeated"]:
-        """Finds the keys of each kind that occur more than once, and removes the files."""
+        """Finds the keys of each kind that occur more than once, and closes the files."""
         found = []
-        for file, path in zip(self._files, self._paths, strict=True):
-            file.close()
-            found.append(Repeated(_keys_that_recur(path)))
-            path.unlink()
+        for file in self._files:
+            with file:
+                found.append(Repeated(_keys_that_recur(file)))
         return found
 
     def close(self) -> None:
         """Closes all files."""
         for file in self._files:
-            file.close()
+            with suppress(OSError):  # no room for the rest, which no one reads any more
+                file.close()
 
 
-def _keys_that_recur(path: Path) -> Keys:
+def _keys_that_recur(file: BinaryIO) -> Keys:
     """Reads a file once for each part of its keys: their hashes spread evenly over the parts."""
-    n_keys = path.stat().st_size // 8
+    with scratch_errors():
+        n_keys = file.seek(0, os.SEEK_END) // 8
     bits = max(0, (n_keys - 1) // SORTED_AT_ONCE).bit_length()
     found = []
     for part in range(1 << bits):
-        keys = np.concatenate([np.empty(0, dtype=np.uint64), *_keys_of_part(path, part, bits)])
+        keys = np.concatenate([np.empty(0, dtype=np.uint64), *_keys_of_part(file, part, bits)])
         keys.sort()
         found.append(np.unique(keys[1:][keys[1:] == keys[:-1]]))
     return np.concatenate(found)
 
 
-def _keys_of_part(path: Path, part: int, bits: int) -> Iterator[Keys]:
+def _keys_of_part(file: BinaryIO, part: int, bits: int) -> Iterator[Keys]:
     """Yields the keys of a file whose upper bits are the part's number."""
-    with path.open("rb") as file:
-        while len(keys := np.fromfile(file, dtype=np.uint64, count=READ_AT_ONCE)):
-            yield keys[keys >> np.uint64(64 - bits) == part] if bits else keys
+    file.seek(0)
+    while data := file.read(8 * READ_AT_ONCE):
+        keys = np.frombuffer(data, dtype=np.uint64)
+        yield keys[keys >> np.uint64(64 - bits) == part] if bits else keys
 
 
 @contextmanager
 def key_files(n_kinds: int) -> Iterator[KeyFiles]:
-    """Opens files of keys in a temporary directory."""
-    with TemporaryDirectory(prefix="tformer-keys-") as directory:
-        files = KeyFiles(Path(directory), n_kinds)
-        try:
-            yield files
-        finally:
-            files.close()
+    """Opens temporary files of keys."""
+    files = KeyFiles(n_kinds)
+    try:
+        yield files
+    finally:
+        files.close()
 
 
 class Repeated:

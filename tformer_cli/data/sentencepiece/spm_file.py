@@ -24,6 +24,9 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
 _PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
 """Fields of a model that are read."""
+_MOST_PARTS, _MOST_SETTINGS, _MOST_OF_A_PIECE = 16, 1 << 18, 8
+"""Fields of a model besides its pieces, of such a part, and of a piece: a file of many that decide
+nothing would be read for minutes."""
 _ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 _Field = tuple[int, int, int, int]
@@ -130,6 +133,7 @@ def _read(data: bytes) -> SpmModel:
     types = bytearray()
     at = _read_plain_pieces(data, pieces, scores, types)
     settings: dict[str, int | bytes] = {}
+    parts: list[int] = []
     for number, wire, start, end in _fields(data, at, len(data)):
         if number in (_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER) and wire != _BYTES:
             raise ValueError(f"field {number} has the wrong type")
@@ -140,10 +144,16 @@ def _read(data: bytes) -> SpmModel:
             types.append(kind)
             if len(pieces) > MOST_PIECES:
                 raise ValueError(f"has more than {MOST_PIECES} pieces")
-        elif number in _SETTINGS:
-            settings |= _settings(data, start, end, _SETTINGS[number])
+        else:
+            parts.append(number)
+            if len(parts) > _MOST_PARTS:
+                raise ValueError(f"has more than {_MOST_PARTS} parts besides its pieces")
+            if number in _SETTINGS:
+                settings |= _settings(data, start, end, _SETTINGS[number])
     _check_pieces(pieces, scores, types)
-    return _model(pieces, scores, bytes(types), settings)
+    found = _model(pieces, scores, bytes(types), settings)
+    _check_whole(len(pieces), parts, settings.get("vocab_size", 0))
+    return found
 
 
 def _read_plain_pieces(
@@ -187,7 +197,9 @@ def _read_plain_pieces(
 
 def _piece(data: bytes, start: int, end: int) -> tuple[str, float, int]:
     piece, score, kind = "", 0.0, NORMAL
-    for number, wire, value, stop in _fields(data, start, end):
+    for place, (number, wire, value, stop) in enumerate(_fields(data, start, end)):
+        if place == _MOST_OF_A_PIECE:
+            raise ValueError(f"a piece has more than {place} parts")
         if number == 1 and wire == _BYTES:
             piece = data[value:stop].decode()
         elif number == 2 and wire == _FIXED32:
@@ -202,6 +214,7 @@ def _piece(data: bytes, start: int, end: int) -> tuple[str, float, int]:
 _SETTINGS: dict[int, dict[int, tuple[str, int]]] = {
     _TRAINER: {
         3: ("algorithm", _VARINT),
+        4: ("vocab_size", _VARINT),
         24: ("space_as_suffix", _VARINT),
         35: ("byte_fallback", _VARINT),
     },
@@ -219,7 +232,9 @@ def _settings(
     data: bytes, start: int, end: int, wanted: dict[int, tuple[str, int]]
 ) -> dict[str, int | bytes]:
     found: dict[str, int | bytes] = {}
-    for number, wire, value, stop in _fields(data, start, end):
+    for place, (number, wire, value, stop) in enumerate(_fields(data, start, end)):
+        if place == _MOST_SETTINGS:
+            raise ValueError(f"has more than {place} settings")
         if number not in wanted:
             continue
         name, expected = wanted[number]
@@ -227,6 +242,15 @@ def _settings(
             raise ValueError(f"{name} has the wrong type")
         found[name] = data[value:stop] if wire == _BYTES else value
     return found
+
+
+def _check_whole(n_pieces: int, parts: list[int], vocab_size: int | bytes) -> None:
+    """Refuses a file that was cut off between two fields; pieces may have been added to it."""
+    for number, name in ((_TRAINER, "trainer"), (_NORMALIZER, "normalizer")):
+        if number not in parts:
+            raise ValueError(f"is cut off: its {name} settings are missing")
+    if isinstance(vocab_size, int) and n_pieces < vocab_size:
+        raise ValueError(f"has {n_pieces} pieces, but its trainer settings say {vocab_size}")
 
 
 def _check_pieces(pieces: list[str], scores: list[float], types: bytearray) -> None:

@@ -1,0 +1,127 @@
+"""Foreign models of all kinds, as the converters' own tests write them, and damage done to them."""
+
+import json
+import shutil
+
+import torch
+
+from tests.converters import encoders, test_fairseq, test_gpt2, test_llama, test_mingpt
+from tests.converters import test_opennmt as opennmt
+from tests.converters.ctranslate2 import test_importing as ctranslate2
+from tests.converters.hugging_face import test_importing as hugging_face
+from tests.converters.marian import test_importing as marian
+from tests.converters.spm import MERGES, PIECES, padded, spm
+from tests.converters.t5 import test_importing as t5
+
+NUMBERS = (-1, 0, 1, 2**15, 2**31, 2**32 - 1, 2**53, 2**63, 10**30, 1e308, 0.5)
+VALUES = (*NUMBERS, None, True, "", "x", "\ud800", "\x1b[31m\u202e", "a" * 20_000, [], {}, [[]])
+CUT = "cut"
+"""Names the damage after which no import may be another model in silence."""
+
+
+def write_seeds(path):
+    """Writes models into directories; returns what `tformer import` is told to read."""
+    for kind in encoders.KINDS:
+        for files in ("whole", "parts"):
+            encoders.write_directory(path / f"{kind}-{files}", kind, "ForMaskedLM", files=files)
+        encoders.write_directory(path / f"{kind}-labels", kind, "ForSequenceClassification")
+    for shared, safe in ((True, True), (False, True), (True, False)):
+        hugging_face.marian(path / f"opus-{shared}-{safe}", shared=shared, safe=safe)
+    for kind in ("m2m", "nllb", "mbart"):
+        hugging_face.multilingual(path / kind, kind)
+    hugging_face.pegasus(path / "pegasus")
+    for legacy in (False, True):
+        t5.write(path / f"t5-{legacy}", *t5.random_t5()[1:], legacy=legacy)
+    (path / "gpt2").mkdir()
+    tokenizer = test_gpt2.write_tokenizer(path / "gpt2")
+    test_gpt2.random_gpt2(padded(tokenizer.get_vocab_size())).save_pretrained(path / "gpt2")
+    model = test_llama.random_llama(len(PIECES))
+    model.save_pretrained(path / "llama")
+    (path / "llama/tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
+    for variant in ("post-norm", "separate"):
+        options = marian.OPTIONS | marian.VARIANTS[variant]
+        marian.write(path / f"marian-{variant}", marian.weights(options), options)
+    options = marian.OPTIONS | marian.VARIANTS["ssru"]
+    marian.bergamot(path / "bergamot", marian.weights(options), options)
+    in_yaml = marian.write(path / "marian-yaml", marian.weights(marian.OPTIONS), marian.OPTIONS)
+    lines = (f"{json.dumps(piece)}: {n}\n" for n, piece in enumerate(marian.VOCABULARY))
+    (in_yaml / "vocab.yml").write_text("".join(lines))
+    decoder = in_yaml / "model.npz.decoder.yml"
+    decoder.write_text(decoder.read_text().replace("vocab.spm", "vocab.yml"))
+    for quantization in ("float32", "int16"):
+        ctranslate2.made(path / f"ctranslate2-{quantization}", None, quantization)
+    in_lines = ctranslate2.made(path / "ctranslate2-lines")
+    for file in in_lines.glob("*_vocabulary.json"):
+        file.with_suffix(".txt").write_text("".join(f"{p}\n" for p in json.loads(file.read_text())))
+        file.unlink()
+    (path / "argos").mkdir()
+    shutil.rmtree(ctranslate2.argos(path / "argos/en_fr.argosmodel"))
+    (path / "argos/sentencepiece.model").unlink()
+    for is_old in (False, True):
+        test_fairseq.fairseq_model(path / f"fairseq-{is_old}", is_old=is_old)
+    test_fairseq.fairseq_model(path / "fairseq-codes")
+    (path / "fairseq-codes/bpecodes").write_text(f"#version: 0.2\n{MERGES}")
+    opennmt.opennmt_model(path / "opennmt")
+    opennmt.eole_model(path / "eole")
+    (path / "eole/en.spm.model").write_bytes(spm(PIECES))
+    test_mingpt.write_run(path / "mingpt")
+    torch.manual_seed(1)
+    return sorted(one for one in path.iterdir() if one.is_dir())
+
+
+def damage(rng, file):
+    """Damages a file; returns the name of what was done."""
+    data = file.read_bytes()
+    kind = rng.choice([CUT, CUT, "bytes", "structure", "structure"])
+    if kind == CUT:
+        at = rng.randrange(len(data))
+        if rng.random() < 0.4:  # at a place that looks whole
+            at = max(data.rfind(b"\n", 0, at) + 1, data.rfind(b"}", 0, at) + 1)
+        if rng.random() < 0.2:
+            at = max(0, len(data) - rng.randrange(1, 40))
+        file.write_bytes(data[:at])
+        return CUT
+    if kind == "structure" and file.suffix == ".json":
+        file.write_text(json.dumps(_changed(rng, json.loads(data))))
+        return "json"
+    if kind == "structure" and file.suffix in (".txt", ".yml", "") and b"\n" in data:
+        lines = data.split(b"\n")
+        at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+        change = rng.choice(["remove", "repeat", "swap", "replace"])
+        if change == "remove":
+            del lines[at]
+        elif change == "repeat":
+            lines.insert(other, lines[at])
+        elif change == "swap":
+            lines[at], lines[other] = lines[other], lines[at]
+        else:
+            lines[at] = rng.choice(
+                [b"", b"\xff\xfe", b"\x1b[31m", b"a" * 100_000, b"x: 2147483648"]
+            )
+        file.write_bytes(b"\n".join(lines))
+        return "lines"
+    changed = bytearray(data)
+    for _ in range(rng.choice([1, 1, 2, 8])):
+        # headers are short and decide most
+        at = rng.randrange(len(data) if rng.random() < 0.5 else min(len(data), 400))
+        size = rng.choice([1, 1, 2, 4, 8])
+        value = rng.choice([rng.randbytes(size), b"\xff" * size, bytes(size), b"\x7f" * size])
+        where = slice(at, at + (size if rng.random() < 0.8 else 0))
+        changed[where] = value
+    file.write_bytes(changed)
+    return "bytes"
+
+
+def _changed(rng, values):
+    """Changes a value somewhere in a JSON document."""
+    if not isinstance(values, dict | list) or not values or rng.random() < 0.15:
+        return rng.choice(VALUES)
+    place = rng.choice(list(values) if isinstance(values, dict) else range(len(values)))
+    change = rng.random()
+    if change < 0.15:
+        values.pop(place)
+    elif change < 0.25 and isinstance(values, dict):
+        values["made up"] = rng.choice(VALUES)
+    else:
+        values[place] = _changed(rng, values[place])
+    return values
