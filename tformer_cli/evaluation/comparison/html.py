@@ -45,6 +45,7 @@ def render_html(sections: Sequence[Section], title: str = TITLE) -> str:
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         _POLICY,
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="generator" content="tformer">',
         '<meta name="color-scheme" content="light dark">',
         f"<title>{escape(title)}</title>\n<style>\n{base_style()}{_STYLE}</style>\n</head>\n<body>",
         f"<header><h1>{escape(title)}</h1>\n<p>{escape(sections[0].legend)}</p></header>\n<main>",

@@ -74,7 +74,7 @@ def sheet(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> bytes:
         for place, picture in enumerate(row):
             top, left = number * (height + GAP), place * (width + GAP)
             canvas[top : top + height, left : left + width] = picture
-    return png_of(canvas)
+    return png_of(canvas, is_signed=True)
 
 
 def figure(picture: NDArray[np.uint8], caption: Sequence[str]) -> str:
@@ -106,6 +106,7 @@ def page(title: str, sections: Sequence[tuple[str, str, Sequence[str]]]) -> str:
         parts.append(f'<div class="row">{"".join(figures)}</div>')
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="generator" content="tformer">'
         f'<meta name="viewport" content="width=device-width"><style>{base_style()}{_STYLE}</style>'
         f"</head><body><h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"
     )

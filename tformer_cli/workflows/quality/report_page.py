@@ -31,6 +31,7 @@ def render_html(report: DataReport) -> str:
         [
             "<!doctype html>",
             f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+            '<meta name="generator" content="tformer">',
             '<meta name="viewport" content="width=device-width">',
             f"<style>{STYLE}</style></head><body>",
             f"<h1>{title}</h1>",
