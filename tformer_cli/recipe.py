@@ -252,6 +252,8 @@ def find_recipe(name: str) -> Path:
     if shipped.is_file():
         return shipped
     names = recipe_names()
+    if (beside := path.with_name(f"{path.name}.toml")).is_file():
+        raise RecipeError(f"{name}: no such recipe; did you mean {beside}?")
     nearest = [f'"{shipped}"' for shipped in suggestions(path.stem, names)]
     hint = did_you_mean(nearest) or f"name a TOML file or one of {', '.join(names)}"
     raise RecipeError(f"{name}: no such recipe; {hint}")

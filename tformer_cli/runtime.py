@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import platform
+import re
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -30,6 +31,16 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
 _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
 
 
+def check_device_name(name: str) -> None:
+    """Checks a name before torch is imported.
+
+    Raises:
+        ValueError: if it cannot be one of a device.
+    """
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):
+        raise ValueError(f'must be auto, cpu, cuda or cuda:N, but is "{name}"')
+
+
 def resolve_device(name: str) -> torch.device:
     """Turns "auto", "cpu", "cuda" or "cuda:N" into a device that is there.
 
@@ -38,14 +49,12 @@ def resolve_device(name: str) -> torch.device:
     Raises:
         ValueError: if the name is none of these, or CUDA or that GPU cannot be used.
     """
+    check_device_name(name)
     import torch
 
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
-    is_index = index.isascii() and index.isdecimal() and len(index) < 5
-    if not (name in ("cpu", "cuda") or (kind == "cuda" and is_index)):
-        raise ValueError(f'must be auto, cpu, cuda or cuda:N, but is "{name}"')
     if kind == "cuda":
         if not torch.cuda.is_available():
             raise ValueError(f'"{name}" asks for a GPU, but CUDA is not usable; use cpu or auto')

@@ -1,3 +1,4 @@
+import errno
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tformer_cli.artifacts.overwriting import (
     Output,
     Writes,
     check_outputs,
+    standard_stream,
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.errors import UsageError
@@ -88,6 +90,21 @@ def test_a_directory_that_is_written_whole_holds_no_input(tmp_path):
     (tmp_path / "export" / "checkpoints").symlink_to(tmp_path / "export" / "data")
     with pytest.raises(UsageError, match=r"a\.en would be replaced: it is the input"):
         check(tmp_path / "export", text, writes=Writes.RUN)
+
+
+def test_a_directory_that_may_not_be_searched_is_not_a_model(tmp_path, monkeypatch):
+    """The shell opened a file of it as another user: `tformer translate … > /root/out.txt`."""
+
+    stat_of = Path.stat
+
+    def stat(path, **options):
+        if path.parent == tmp_path:
+            raise PermissionError(errno.EACCES, "permission denied", str(path))
+        return stat_of(path, **options)
+
+    with (tmp_path / "out.txt").open("wb") as stdout:
+        monkeypatch.setattr(Path, "stat", stat)
+        check_outputs(standard_stream("stdout", stdout.fileno()), [])
 
 
 def test_paths_that_cannot_be_destroyed_do_not_conflict(tmp_path):

@@ -158,7 +158,7 @@ def test_help_and_version_import_nothing_heavy():
         ),
         (
             ["translate", "--model", "m"],
-            "--model: no such option of tformer translate; `tformer tr",
+            "--model: no such option of tformer translate; did you mean MODEL without an option?",
         ),
         (["translate", "m", "--list"], "--list: no such option of tformer translate; `tformer tra"),
         (

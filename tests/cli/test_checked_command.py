@@ -123,7 +123,7 @@ def test_an_output_that_is_an_input_is_refused(place, words, given, output):
     if source == "text":
         os.link("text", "hard")
         places.append("hard")
-    elif output[1] is PathRole.writes_file:
+    elif output[1].names == "file":
         os.link("run/model.safetensors", "hard")
         places += ["hard", "run/model.safetensors", "link/checkpoints/step-000001/state.json"]
     for name in places:
@@ -134,7 +134,7 @@ def test_an_output_that_is_an_input_is_refused(place, words, given, output):
 @pytest.mark.parametrize(("words", "output"), OUTPUTS)
 def test_a_file_of_a_run_is_never_replaced(place, words, output):
     command = commands()[words]
-    is_file = output[1] is PathRole.writes_file
+    is_file = output[1].names == "file"
     names = {*RUN_FILES, *LAYOUT} if is_file else {"checkpoints", "checkpoints/step-000009"}
     (place / "run" / "heads.jsonl").unlink()  # nor one that is missing now
     for name in names:
@@ -228,16 +228,17 @@ def test_redirected_streams_are_inputs_and_outputs_too(place):
 
 
 @pytest.mark.parametrize(
-    "name", ["run/heads.html", "run/plot.svg", "recipe.toml", "other/heads.jsonl"]
+    "name", ["run/heads.html", "run/plot.svg", "tokenizer.json", "other/heads.jsonl"]
 )
 def test_other_files_may_be_replaced(place, name):
     """Such as those that commands have made before."""
-    (place / name).write_text("old")
-    result = CliRunner().invoke(
-        app, ["tokenize", "train", "text", "-o", name, "--algorithm", "char", "--quiet"]
-    )
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert (place / name).read_text() != "old"
+    train = ["tokenize", "train", "text", "-o", name, "--algorithm", "char", "--quiet"]
+    for more in ("", "Two men.\n"):
+        with (place / "text").open("a") as text:
+            text.write(more)
+        result = CliRunner().invoke(app, train)
+        assert (result.exit_code, result.stderr) == (0, "")
+    assert "T" in (place / name).read_text()
 
 
 def test_devices_and_pipes_stay_outputs(place):

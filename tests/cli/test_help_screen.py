@@ -138,7 +138,7 @@ def test_commands_stand_in_panels():
 def test_common_options_come_first():
     (common, options), *others = options_by_panel(COMMANDS["translate",].params)
     names = ["--input", "--output", "--beam-size", "--n-best", "--format"]
-    names += ["--adapter", "--source-language", "--target-language"]
+    names += ["--adapter", "--source-language", "--target-language", "--force"]
     assert (common, [option.opts[0] for option in options]) == ("Common", names)
     assert [title for title, _ in others] == [
         one for one in OPTION_PANELS[1:] if one in dict(others)

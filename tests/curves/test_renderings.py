@@ -60,7 +60,7 @@ def test_panels_stand_in_even_rows():
 
 
 def test_without_matplotlib_the_extra_is_named(chart, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
         render_png(render_svg(chart))
 

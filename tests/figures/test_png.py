@@ -73,6 +73,6 @@ def test_a_character_without_a_glyph_is_no_warning():
 
 
 def test_without_matplotlib_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
         render_png(drawn())

@@ -117,7 +117,7 @@ def _missing(path: Path) -> str:
             "no such directory; a model of the Hugging Face hub becomes one by "
             f"`tformer import {text} -o DIR`"
         )
-    return "no such directory; name a model directory (MODEL comes first)"
+    return "no such directory; name a model directory"
 
 
 def _file(path: Path) -> str:

@@ -3,6 +3,11 @@
 Two names are of one file if device and inode are equal: through links, in another case where the
 file system ignores case, and under ``/dev/stdin``. A path that is neither a file nor a directory
 (``/dev/null``, a named pipe) cannot be destroyed.
+
+Two rules replace a list of names that other tools give their files. Nothing that is read is
+replaced: what was named, what lies in the directory of a model of another tool, and what the
+program opens while it runs (`files.guarded`). And a file is replaced only if its content may be an
+earlier result of the same command (`files.content`), or the user insists.
 """
 
 import os
@@ -11,9 +16,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 
 from tformer_cli.errors import UsageError
+from tformer_cli.files.content import content_of
+from tformer_cli.files.regular_file import open_regular
 
 LAYOUT = frozenset(
     {
@@ -26,13 +34,8 @@ LAYOUT = frozenset(
     }
 )
 """Files of model, run and checkpoint directories, dumps and exports."""
-FOREIGN = (
-    *("*.spm", "*.model", "*vocab*.json", "*_config.json", "*_map.json", "*.index.json"),
-    *("*.bin", "*.pt", "*.yml", "dict.*.txt", "model-*.safetensors"),
-)
-"""Files of other tools' models, besides their weights in `.npz`."""
-FOREIGN_WEIGHTS = frozenset({".npz", ".bin", ".pt"})
-"""Endings of files that name such a model, with others beside them."""
+MOST_FILES = 10_000
+"""Files looked at in the directory of another tool's model, for links to one."""
 TREES = frozenset({"checkpoints", "tensorboard", "adapter"})
 """Directories of a run that belong to it with all their contents."""
 _RECIPE, _TOKENIZER, _ORIGIN = "recipe.toml", "tokenizer.json", "origin.json"
@@ -59,6 +62,7 @@ class Writes(Enum):
     """Kind of an output."""
 
     FILE = "a file that is written, or replaced"
+    NEW_FILE = "a file that must not exist, which the command looks after itself"
     DIRECTORY = "a directory that is written whole"
     RUN = "a directory that the files of a run are written into"
     FILES = "a directory that files are added to"
@@ -74,12 +78,19 @@ class NamedPath:
     """Its path."""
     descriptor: int | None = None
     """Of an open stream, which may have no path."""
+    is_model: bool = False
+    """True of the directory of a model, which libraries read in ways that no one sees."""
 
     def status(self) -> os.stat_result | None:
         """Its status; None if it does not exist."""
         with suppress(OSError, ValueError):
             return self.path.stat() if self.descriptor is None else os.fstat(self.descriptor)
         return None
+
+    def is_file(self) -> bool:
+        """True of an ordinary file that is there."""
+        status = self.status()
+        return status is not None and stat.S_ISREG(status.st_mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +99,8 @@ class Output(NamedPath):
 
     writes: Writes = Writes.FILE
     """Kind of the output."""
+    holds: frozenset[str] | None = None
+    """Formats in which it may be written, as `content_of` names them; None: not looked at."""
 
 
 def standard_stream(name: str, descriptor: int) -> list[Output]:
@@ -99,7 +112,7 @@ def standard_stream(name: str, descriptor: int) -> list[Output]:
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> None:
-    """Checks that no output destroys an input, a model's file or another output.
+    """Checks that no output destroys an input, a model's file, another output or a foreign file.
 
     Args:
         outputs: paths to be written.
@@ -123,6 +136,22 @@ def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> Non
                 raise UsageError(
                     f"{output.name}: {output.path} is also the output ({other.name}); {advice}"
                 )
+        _check_content(output, advice)
+
+
+def _check_content(output: Output, advice: str) -> None:
+    """Refuses to replace a file whose content cannot be an earlier result of the same command."""
+    if output.holds is None or not output.is_file():
+        return
+    try:
+        content, is_ours = content_of(output.path)
+    except OSError:
+        content, is_ours = "a file that cannot be read", False
+    if content and not (is_ours and content in output.holds):
+        raise UsageError(
+            f"{output.name}: {output.path} is there already and holds {content}, which this "
+            f"command did not write; {advice}, or add --force to replace it"
+        )
 
 
 def _is_special(place: NamedPath) -> bool:
@@ -133,7 +162,8 @@ def _is_special(place: NamedPath) -> bool:
 def _advice(output: Output) -> str:
     if output.name == "stdout":
         return "redirect it to another file"
-    return f"name another {'file' if output.writes is Writes.FILE else 'directory'}"
+    is_file = output.writes in (Writes.FILE, Writes.NEW_FILE)
+    return f"name another {'file' if is_file else 'directory'}"
 
 
 def is_same(one: NamedPath, other: NamedPath) -> bool:
@@ -153,7 +183,7 @@ def _problem(output: Output, given: NamedPath) -> str:
     if is_same(output, given):
         return f"{given.path if output.descriptor is not None else output.path} is also"
     match output.writes:
-        case Writes.FILE:
+        case Writes.FILE | Writes.NEW_FILE:
             return f"{output.path} belongs to" if _is_part(output, given) else ""
         case Writes.DIRECTORY:
             return f"{output.path} holds" if _lies_in(given, [output]) else ""
@@ -176,35 +206,31 @@ def _is_begun(run: Path) -> bool:
 def _is_part(output: Output, given: NamedPath) -> bool:
     """True if an output is, or would become, a file of a directory that is read."""
     status = given.status()
-    is_directory = status is not None and stat.S_ISDIR(status.st_mode)
-    if not is_directory and given.path.suffix not in FOREIGN_WEIGHTS:
+    if status is None or not stat.S_ISDIR(status.st_mode):
         return False
-    directory = given.path if is_directory else given.path.parent
-    if any(is_same(output, NamedPath(name="", path=file)) for file in _files_of(directory)):
+    is_foreign = given.is_model and not _is_ours(given.path)
+    if is_foreign and output.status() is not None and _lies_in(output, [given]):
         return True
-    return is_directory and any(
+    files = islice(given.path.rglob("*"), MOST_FILES) if is_foreign else _files_of(given.path)
+    if any(is_same(output, NamedPath(name="", path=file)) for file in files):
+        return True
+    return any(
         place.name.casefold() in LAYOUT and is_same(given, NamedPath(name="", path=place.parent))
         for place in _places(output)
     )
 
 
 def _files_of(directory: Path) -> Iterator[Path]:
-    """The files of our layout in a directory, and those of a foreign model."""
-    for name in LAYOUT:
-        if (directory / name).exists():
-            yield directory / name
+    """The files of our layout in a directory; users keep pages and texts beside them."""
+    yield from (directory / name for name in LAYOUT)
     for tree in TREES:
         yield from (directory / tree).glob("**/*")
-    for pattern in FOREIGN:
-        yield from directory.glob(pattern)
-    if not (directory / "config.json").exists():  # an inspection may write one into a run
-        yield from directory.glob("*.npz")
 
 
 def _lies_in(given: NamedPath, directories: Sequence[NamedPath]) -> bool:
     """True if a path lies in one of some directories, at any depth."""
     there = [status for place in directories if (status := place.status()) is not None]
-    parents = _real(given.path).parents if there else ()
+    parents = (parent for place in _places(given) for parent in place.parents) if there else ()
     statuses = (NamedPath(name="", path=parent).status() for parent in parents)
     return any(
         status is not None and os.path.samestat(status, other)
@@ -229,13 +255,27 @@ def _owner(output: Output) -> str | None:
 
 def _kind(directory: Path) -> str | None:
     """Kind of a tformer directory; None for another directory."""
-    for kind, names in _KINDS:
-        if all((directory / name).exists() for name in names):
+    for kind, names in _KINDS:  # a directory that may not be searched seems to hold none
+        if all(NamedPath(name="", path=directory / name).status() for name in names):
             return kind
-    return None
+    start = _settings(directory)  # of another tool, whatever holds the weights
+    return "model" if b'"model_type"' in start or b'"architectures"' in start else None
 
 
-def _places(output: Output) -> Iterator[Path]:
+def _is_ours(directory: Path) -> bool:
+    """True of a directory that tformer wrote, whose files are those of the layout."""
+    is_run = _kind(directory) not in (None, "model", "adapter")
+    return is_run or b'"format_version"' in _settings(directory)
+
+
+def _settings(directory: Path) -> bytes:
+    """The beginning of a model's config.json."""
+    with suppress(OSError, ValueError), open_regular(directory / "config.json") as stream:
+        return stream.read(4096)
+    return b""
+
+
+def _places(output: NamedPath) -> Iterator[Path]:
     """Paths of a name: itself and, if it is a link, its target."""
     real = _real(output.path)
     yield real

@@ -22,6 +22,7 @@ from tformer_cli.files.atomic import (
     replaceable_directory,
     write_text,
 )
+from tformer_cli.files.guarded import check_unread
 from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import MIB, read_regular
 
@@ -81,6 +82,7 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
             files = ResumableFiles(record, streams, origin, done)
             yield files
             files.flush()
+            check_unread(path)
             part.replace(path)
             record.unlink(missing_ok=True)
             flush_directory(path.parent)

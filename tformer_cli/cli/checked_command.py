@@ -5,10 +5,11 @@ A parameter declares its role as a path; see `tformer_cli.cli.path_roles`.
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand
 
 from tformer_cli.artifacts.overwriting import (
@@ -20,10 +21,13 @@ from tformer_cli.artifacts.overwriting import (
 )
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.console import note
-from tformer_cli.cli.help_screen import ReadableHelp
-from tformer_cli.cli.path_roles import PathRole, named_path, path_roles
+from tformer_cli.cli.early_checks import check_heads, check_words
+from tformer_cli.cli.help_screen import ReadableHelp, value_of
+from tformer_cli.cli.path_roles import Holds, PathRole, held_formats, named_path, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
 from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import replaceable_directory
+from tformer_cli.files.guarded import guarded
 
 OLD_NAMES = {
     "--heads": ("--head",),
@@ -45,6 +49,26 @@ TAKE_INTEGERS = frozenset(
     {"translate", "translate-corpus", "evaluate", "score", "benchmark", "info"}
 )
 """Commands that can use int8 weights: for others a foreign model is imported as float32."""
+CONTENTS = {
+    "json": "JSON",
+    "jsonl": "JSON",
+    "html": "HTML",
+    "svg": "SVG",
+    "png": "PNG",
+    "npz": "npz",
+    "npy": "npy",
+    "safetensors": "safetensors",
+}
+"""Content of a file in each format, as `content_of` names it; of others text."""
+MODELS = frozenset(
+    {
+        *(PathRole.reads_model, PathRole.reads_tokenizer),
+        *(PathRole.reads_adapter, PathRole.reads_system),
+    }
+)
+"""Roles of directories that may be another tool's."""
+FORCE = "force"
+"""Option of all commands that write a file."""
 
 
 class CheckedCommand(ReadableHelp, TyperCommand):
@@ -53,6 +77,11 @@ class CheckedCommand(ReadableHelp, TyperCommand):
     A script's unset variable gives an empty name. As a path it would be the current directory, and
     other files would be read or written than were meant.
     """
+
+    def __init__(self, *args: Any, **details: Any) -> None:  # noqa: ANN401 - Typer's
+        super().__init__(*args, **details)
+        if any(role is PathRole.writes_file for _, role in self._paths()):
+            self.params.append(_force_option())
 
     def make_parser(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
         """Makes the parser, which knows options by their old names, too."""
@@ -84,12 +113,26 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             UsageError: if an output would destroy an input, or a file of a model; before anything
                 is opened.
         """
-        self._check_outputs(ctx.params)
-        self._import_models(ctx.params)
-        return super().invoke(ctx)
+        is_forced = bool(ctx.params.pop(FORCE, False))
+        check_words(ctx.params)
+        outputs = self._check_outputs(ctx.params, is_forced=is_forced)
+        imported = self._import_models(ctx.params)
+        if imported and any(output.status() is not None for output in outputs):
+            from tformer_cli.workflows.import_model import sources_of
 
-    def _import_models(self, values: dict[str, Any]) -> None:
-        """Puts model directories in the place of the foreign models that were named."""
+            check_outputs(outputs, [one for model in imported for one in sources_of(*model)])
+        for parameter, role in self._paths():
+            if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
+                check_heads(ctx.params, Path(paths[0]))
+        with guarded({one.path: one.name for one in outputs if one.writes is Writes.FILE}):
+            return super().invoke(ctx)
+
+    def _import_models(self, values: dict[str, Any]) -> list[tuple[str, Path, Path]]:
+        """Puts model directories in the place of the foreign models that were named.
+
+        Returns:
+            Of each the parameter, the model and its directory.
+        """
         from tformer_cli.workflows.import_model import (
             ImportedWeights,
             resolve_model,
@@ -103,6 +146,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         )
         weights: ImportedWeights | None = None if takes_integers else "float32"
         say = partial(note, quiet=bool(values.get("quiet")))
+        imported: list[tuple[str, Path, Path]] = []
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
             if value is None:
@@ -111,41 +155,113 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 _say_if_unverified(Path(value), say)
             elif role is PathRole.reads_tokenizer:
                 values[parameter.name] = resolve_tokenizer(Path(value), say)
-            elif role is not PathRole.reads_model:
-                continue
-            elif isinstance(value, (list, tuple)):
-                values[parameter.name] = [resolve_model(Path(one), say, weights) for one in value]
-            else:
-                values[parameter.name] = resolve_model(Path(value), say, weights)
+            elif role is PathRole.reads_model:
+                named = [Path(one) for one in _paths_of(value)]
+                found = [resolve_model(one, say, weights) for one in named]
+                values[parameter.name] = found if isinstance(value, (list, tuple)) else found[0]
+                imported += [
+                    (name_of(parameter), one, directory)
+                    for one, directory in zip(named, found, strict=True)
+                    if one != directory
+                ]
+        return imported
 
-    def _check_outputs(self, values: dict[str, Any]) -> None:
+    def _check_outputs(self, values: dict[str, Any], *, is_forced: bool) -> list[Output]:
+        """Checks the outputs against what the arguments name, and against each other.
+
+        Returns:
+            The outputs that are files or directories of their own.
+        """
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]
-        outputs = [*standard_stream("stdout", STDOUT)]
+        inputs += [
+            NamedPath(name=name_of(parameter), path=path)
+            for parameter in self.params
+            if parameter.param_type_name == "argument" and "TEXT" in str(parameter.metavar)
+            for path in map(Path, _paths_of(values.get(str(parameter.name))))
+        ]
+        outputs, parts = standard_stream("stdout", STDOUT), list[Output]()
         for parameter, role in self._paths():
             for value in _paths_of(values.get(str(parameter.name))):
                 is_named = role is PathRole.reads_system
                 name, path = name_of(parameter), Path(named_path(value)[1] if is_named else value)
                 if isinstance(role.value, Writes):
-                    if value == STANDARD_STREAM and role is not PathRole.writes_file:
+                    is_file = role.names == "file"
+                    if value == STANDARD_STREAM and not is_file:
                         raise UsageError(f"{name}: a directory cannot go to stdout; name one")
                     descriptor = open_stream(value)
                     if descriptor is None:
-                        outputs.append(Output(name=name, path=path, writes=role.value))
+                        holds = None if is_forced else self._formats(parameter, role)
+                        output = Output(name=name, path=path, writes=role.value, holds=holds)
+                        outputs.append(output)
                         if values.get("resume"):  # written under these names first
-                            outputs += [Output(name="--resume", path=p) for p in parts_of(path)]
+                            parts += [Output(name="--resume", path=p) for p in parts_of(path)]
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)
                 # A directory may have the name of a recipe that is shipped
                 elif value != STANDARD_STREAM and not (
                     role is PathRole.reads_file and path.is_dir()
                 ):
-                    inputs.append(NamedPath(name=name, path=path))
-        check_outputs(outputs, inputs)
+                    inputs.append(NamedPath(name=name, path=path, is_model=role in MODELS))
+        check_outputs([*outputs, *parts], inputs)
+        for output in outputs:
+            if output.writes is Writes.RUN:
+                replaceable_directory(output.path)
+            if output.holds is not None and output.is_file():
+                _check_place(output)
+        return [output for output in outputs if output.descriptor is None]
+
+    def _formats(
+        self,
+        parameter: Any,  # noqa: ANN401 - Typer's
+        role: PathRole,
+    ) -> frozenset[str] | None:
+        """The formats that a file may be written in; None: not to be looked at."""
+        if role is not PathRole.writes_file:
+            return None
+        declared = {} if self.callback is None else held_formats(self.callback)
+        if parameter.name in declared:
+            return declared[parameter.name]
+        formats = [one for one in self.params if "--format" in one.opts]
+        return frozenset(
+            CONTENTS.get(name, "text") for one in formats for name in value_of(one).split("|")
+        ) or Holds({"text"})
 
     def _paths(self) -> Iterator[tuple[Any, PathRole]]:
         """The parameters that name files or directories."""
         roles = {} if self.callback is None else path_roles(self.callback)
         return ((p, roles[p.name]) for p in self.params if p.name in roles)
+
+
+def _check_place(output: Output) -> None:
+    """Refuses to replace a text or the like that belongs to a model that was not named."""
+    from tformer_cli.workflows.import_model import foreign_model_around
+
+    if directory := foreign_model_around(output.path):
+        raise UsageError(
+            f"{output.name}: {output.path} lies in {directory}, a model of another tool; name "
+            "another file, or add --force to replace it"
+        )
+
+
+@cache
+def _force_option() -> Any:  # noqa: ANN401 - Typer's
+    """Makes the option; Typer makes one only of a function's parameter."""
+
+    def declared(
+        *,
+        force: Annotated[
+            bool,
+            typer.Option(
+                f"--{FORCE}",
+                help="Replace a file that this command did not write; never one that it reads.",
+            ),
+        ] = False,
+    ) -> None:
+        del force
+
+    app = typer.Typer(add_completion=False)
+    app.command()(declared)
+    return next(one for one in typer.main.get_command(app).params if one.name == FORCE)
 
 
 def old_names(command: Any) -> Iterator[tuple[Any, list[str]]]:  # noqa: ANN401 - Typer's

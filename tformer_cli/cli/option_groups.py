@@ -9,7 +9,7 @@ there instead of a ``typer.Option``. A field without either is no option.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -94,6 +94,21 @@ def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
         for one in fields(group)
         if getattr(group, one.name) != one.default
     }
+
+
+def without_options(command: Command, names: Collection[str]) -> Command:
+    """Takes options away from a command, which always gets their defaults."""
+    signature = inspect.signature(command)
+    kept = [one for one in signature.parameters.values() if one.name not in names]
+    defaults = {name: signature.parameters[name].default for name in names}
+
+    @wraps(command)
+    def fewer(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
+        command(*args, **defaults, **values)
+
+    fewer.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    fewer.__annotations__ = {one.name: one.annotation for one in kept}
+    return fewer  # type: ignore[return-value]
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:

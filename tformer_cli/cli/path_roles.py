@@ -8,9 +8,11 @@ import inspect
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tformer_cli.artifacts.overwriting import Writes
+
+Found = TypeVar("Found")
 
 
 class PathRole(Enum):
@@ -28,6 +30,8 @@ class PathRole(Enum):
     reads_system = "system"
     """A file or a model directory, which a name may stand before: see `named_path`."""
     writes_file = Writes.FILE
+    writes_new_file = Writes.NEW_FILE
+    """A file that must not exist: the command refuses it itself."""
     writes_directory = Writes.DIRECTORY
     """A directory of its own: all that is in it is replaced."""
     writes_run = Writes.RUN
@@ -38,18 +42,36 @@ class PathRole(Enum):
     @property
     def names(self) -> str:
         """The kind of path to name: a file or a directory."""
-        is_file = self in (PathRole.reads_file, PathRole.reads_system, PathRole.writes_file)
-        return "file" if is_file else "directory"
+        return "file" if self in _FILES else "directory"
+
+
+_FILES = (
+    *(PathRole.reads_file, PathRole.reads_system),
+    *(PathRole.writes_file, PathRole.writes_new_file),
+)
+
+
+class Holds(frozenset[str]):
+    """Formats of an output's file, as `content_of` names them, where no `--format` chooses it."""
 
 
 def path_roles(command: Callable[..., Any]) -> dict[str, PathRole]:
     """Reads the roles that the parameters of a command's function declare, by their names."""
+    return _declared(command, PathRole)
+
+
+def held_formats(command: Callable[..., Any]) -> dict[str, Holds]:
+    """Reads the formats that the parameters of a command's function declare, by their names."""
+    return _declared(command, Holds)
+
+
+def _declared(command: Callable[..., Any], kind: type[Found]) -> dict[str, Found]:
     parameters = inspect.signature(command).parameters.values()
     return {
-        parameter.name: role
+        parameter.name: one
         for parameter in parameters
-        for role in getattr(parameter.annotation, "__metadata__", ())
-        if isinstance(role, PathRole)
+        for one in getattr(parameter.annotation, "__metadata__", ())
+        if isinstance(one, kind)
     }
 
 

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Collection
 from contextlib import redirect_stdout
 from typing import Any, ClassVar
 
@@ -12,6 +13,21 @@ from tformer_cli.cli.help_screen import ReadableHelp
 from tformer_cli.wording import did_you_mean, suggestions
 
 NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
+
+OF_OTHER_TOOLS = {
+    "--batch-size": ("--batch-tokens", "--set training.tokens_per_batch=N"),
+    "--config": ("RECIPE without an option",),
+    "--cuda": ("--device cuda",),
+    "--gpu": ("--device cuda",),
+    "--lang": ("--source-language", "--target-language"),
+    "--layer": ("--heads",),
+    "--lr": ("--set training.learning_rate=X",),
+    "--model": ("MODEL without an option",),
+    "--src": ("--source", "--input"),
+    "--tgt": ("--target", "--target-file", "--reference"),
+    "--verbose": ("no --quiet",),
+}
+"""Options of other tools, and what stands for them here where a command has it."""
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
@@ -37,7 +53,10 @@ def usage_message(error: TyperException) -> str:
         return problem
     unknown = getattr(error, "option_name", "") if "no such option" in problem else ""
     if unknown:
-        near = suggestions(unknown, _options_of(context)) if unknown.startswith("--") else []
+        options = _options_of(context)
+        near = _of_other_tools(unknown, options, context)
+        if not near and unknown.startswith("--"):
+            near = suggestions(unknown, options)
         hint = did_you_mean(near) or _without_guess(unknown, context)
         return f"{unknown}: no such option of {context.command_path}; {hint}"
     parameter = getattr(error, "param", None)
@@ -51,9 +70,17 @@ def usage_message(error: TyperException) -> str:
         shown = [name for name, one in context.command.commands.items() if not one.hidden]
         known = [*shown, *context.command.unlisted]
         hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
+        if command[2] == "list" and context.command.invoke_without_command:
+            hint = f"did you mean `{context.command_path}`?"
         return f"{command[2]}: no such command of {context.command_path}; {hint}"
     where = "" if problem.startswith("--") else f"{context.command_path}: "
     return f"{where}{problem}; see `{context.command_path} --help`"
+
+
+def _of_other_tools(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401
+    """What this command calls an option of other tools; an argument needs no option."""
+    known = {*options, *(str(one.metavar) for one in context.command.params)}
+    return [name for name in OF_OTHER_TOOLS.get(unknown, ()) if known & set(name.split())]
 
 
 def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's

@@ -9,6 +9,7 @@ import io
 import re
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element
@@ -31,6 +32,19 @@ _ALIGNED = {"": "left", "middle": "center", "end": "right"}
 Style = Mapping[str, str]
 
 
+def check_png() -> None:
+    """Checks that figures can be drawn.
+
+    Raises:
+        UsageError: if matplotlib is not installed.
+    """
+    if find_spec("matplotlib") is None:
+        raise UsageError(
+            "--format png: needs matplotlib; install it with pip install 'tformer[png]', "
+            "or choose svg"
+        )
+
+
 def render_png(svg: str) -> bytes:
     """Renders a figure; the same one gives the same bytes.
 
@@ -40,14 +54,10 @@ def render_png(svg: str) -> bytes:
     Raises:
         UsageError: if matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.transforms import Affine2D
-    except ImportError:
-        raise UsageError(
-            "--format png: needs matplotlib; install it with pip install 'tformer[png]', "
-            "or choose svg"
-        ) from None
+    check_png()
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Affine2D
+
     root = ET.fromstring(svg)  # noqa: S314 - drawn by us
     width, height = float(root.get("width", "1")), float(root.get("height", "1"))
     figure = Figure(figsize=(width / PIXELS_PER_INCH, height / PIXELS_PER_INCH))

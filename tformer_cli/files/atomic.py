@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tformer_cli.errors import ArtifactError
+from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.aside import ASIDE, aside_of, drawn_aside_of
+from tformer_cli.files.guarded import check_unread
 
 
 @contextmanager
@@ -32,6 +33,7 @@ def written_aside(path: Path, *, among_machines: bool = False) -> Iterator[Path]
     try:
         yield aside
         flush_file(aside)
+        check_unread(path)
         aside.replace(path)
         flush_directory(path.parent)
     except OSError as error:
@@ -92,6 +94,22 @@ def replaceable_directory(path: Path) -> Path:
     if is_file:
         raise ArtifactError(f"{path}: is a file; name a directory")
     return found
+
+
+def check_free(path: Path, option: str = "--output", unless: str | None = None) -> None:
+    """Refuses a place with files, which would be lost; not if one has the name `unless`.
+
+    Raises:
+        UsageError: naming the option.
+        ArtifactError: if it cannot be looked at.
+    """
+    try:
+        is_ours = unless is not None and (path / unless).is_file()
+        is_free = is_ours or not path.exists() or (path.is_dir() and not any(path.iterdir()))
+    except OSError as error:  # a name too long
+        raise not_writable(path, error) from None
+    if not is_free:
+        raise UsageError(f"{option}: {path} is already there; name a new directory")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import UsageError
-from tformer_cli.files.atomic import directory_aside, not_writable
+from tformer_cli.files.atomic import check_free, directory_aside
 from tformer_cli.workflows.import_model import resolve_model
 
 EXPORTED: tuple[TaskKind, ...] = (
@@ -61,7 +61,7 @@ def export(
     path = own if output is None else Path(output)
     if adapter is not None and path.resolve() == own.resolve():
         raise UsageError(f"--output: {own} is for MODEL without --adapter; name another directory")
-    _check_free(path, unless=ORIGIN)
+    check_free(path, unless=ORIGIN)
     directory = load_model_directory(source, adapter=adapter)
     export_ctranslate2(directory, path, quantization)
     return path
@@ -91,7 +91,7 @@ def export_int8(
     require_fast("--format int8")
     from tformer_cli.fast.products import quantized_matrices
 
-    _check_free(path)
+    check_free(path)
     directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
     weights = directory.model.state_dict()
     with directory_aside(path) as aside:
@@ -125,7 +125,7 @@ def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
             written.
     """
     path = Path(output)
-    _check_free(path)
+    check_free(path)
     directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
     with directory_aside(path) as aside:
         save_model_directory(
@@ -156,7 +156,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     from tformer_cli.converters.hugging_face import exporting as hugging_face_export
 
     path = Path(output)
-    _check_free(path)
+    check_free(path)
     directory = load_model_directory(
         resolve_model(model, weights="float32"), adapter=adapter, tasks=EXPORTED
     )
@@ -178,19 +178,8 @@ def export_marian(model: Path | str, output: Path | str, adapter: Path | None = 
     from tformer_cli.converters.marian import exporting as marian
 
     path = Path(output)
-    _check_free(path)
+    check_free(path)
     directory, weights = read_model_directory(
         resolve_model(model), takes_int8=True, adapter=adapter
     )
     marian.export_marian(directory, weights, path)
-
-
-def _check_free(path: Path, unless: str | None = None) -> None:
-    """Refuses a path with files, which would be lost; not if one has the name `unless`."""
-    try:
-        is_ours = unless is not None and (path / unless).is_file()
-        is_free = is_ours or not path.exists() or (path.is_dir() and not any(path.iterdir()))
-    except OSError as error:  # a name too long
-        raise not_writable(path, error) from None
-    if not is_free:
-        raise UsageError(f"--output: {path} is already there; name a new directory")

@@ -13,7 +13,7 @@ from tformer_cli.artifacts.config_file import CONFIG, ImportOrigin, WeightType, 
 from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.files.atomic import directory_aside, make_directory
+from tformer_cli.files.atomic import check_free, directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory, remember_name
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.lock import awaited
@@ -21,6 +21,7 @@ from tformer_cli.files.regular_file import open_regular
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.adapter_directory import StoredAdapter
+    from tformer_cli.artifacts.overwriting import NamedPath
     from tformer_cli.converters.foreign_model import ForeignModel
 
 ImportedWeights = Literal["float32", "int8"]
@@ -28,6 +29,10 @@ _CODE = re.compile(r"[\w.+-]{1,100}")
 """Code of a language, or several joined by `+`."""
 BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt", ".pt", ".codes", ""}
 """Endings of files that a model's file may be read with."""
+WEIGHTS = {".safetensors", ".npz", ".bin", ".pt"}
+"""Endings of files of weights."""
+INSIDE = re.compile(r"model|\d+_\w+")
+"""Names of directories in a model's: of Argos and of sentence-transformers."""
 PARTS = {".json", ".safetensors", ".bin", ".spm"}
 """Endings of the files of a Hugging Face directory."""
 HUB_FILES = (
@@ -69,8 +74,8 @@ def import_model(
         ArtifactError: if the source is damaged, incomplete, of an unknown kind, or has what
             tformer has not.
     """
-    if output is not None and _exists(output) and not _is_empty(output):
-        raise UsageError(f"--output: {output} is already there; name a new directory")
+    if output is not None:
+        check_free(output)
     path = _local(source)
     convert = _recognized(path)
     if convert is None:
@@ -149,6 +154,44 @@ def _import_into_cache(
         if say is not None:
             say(f"{model}: imported a model of {converted.kind} into {cached}")
     return cached
+
+
+def sources_of(name: str, model: Path, imported: Path) -> Iterator["NamedPath"]:
+    """Names what a foreign model was imported from: a directory, or a file with those beside it.
+
+    Args:
+        name: the argument or option.
+        model: as the user named it; one of the hub lies in its cache.
+        imported: the model directory that it became.
+    """
+    from tformer_cli.artifacts.overwriting import NamedPath
+    from tformer_cli.converters import peft
+
+    path = model if _exists(model) else _downloaded(str(model))
+    if path is None:
+        return
+    adapter = peft.find_adapter(path)
+    places = [path] if adapter is None else [path, Path(adapter.settings.base)]
+    yield from (NamedPath(name=name, path=place, is_model=True) for place in places)
+    origin = read_config(imported).origin
+    if path.is_file() and isinstance(origin, ImportOrigin):
+        yield from (NamedPath(name=name, path=path.parent / file) for file in origin.files)
+
+
+def foreign_model_around(file: Path) -> Path | None:
+    """Returns the directory of another tool's model that a file lies in; None: in no such one."""
+    directories = []
+    for place in dict.fromkeys((file.absolute(), file.resolve())):
+        directories.append(place.parent)
+        if INSIDE.fullmatch(place.parent.name):
+            directories.append(place.parent.parent)
+    for directory in directories:
+        # importers are loaded only where weights lie
+        if any(one.suffix in WEIGHTS for one in directory.iterdir()) and not _is_ours(directory):
+            with suppress(ArtifactError):  # such as of several models' weights
+                if _recognized(directory) is not None:
+                    return directory
+    return None
 
 
 def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None) -> Path:
@@ -342,10 +385,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name too long, a directory that may not be entered
         return False
-
-
-def _is_empty(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def _is_hub_name(path: Path) -> bool:

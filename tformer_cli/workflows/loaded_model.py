@@ -75,9 +75,7 @@ def _in_python() -> Iterator[None]:
 
 def _python_words(message: str) -> str:
     """Writes ``--beam-size`` as ``beam_size``, but in commands, which stand in backticks."""
-    for of_commands in (" (MODEL comes first)", " (--images takes all)"):
-        message = message.replace(of_commands, "")
-    parts = message.split("`")
+    parts = message.replace(" (--images takes all)", "").split("`")
     parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
     return "`".join(parts)
 

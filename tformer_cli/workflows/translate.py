@@ -112,7 +112,10 @@ def translate_file(
     directory = model.path if isinstance(model, ModelDirectory) else Path(model)
     check_outputs(
         [Output(name="target", path=Path(target))],
-        [NamedPath(name="source", path=Path(source)), NamedPath(name="model", path=directory)],
+        [
+            NamedPath(name="source", path=Path(source)),
+            NamedPath(name="model", path=directory, is_model=True),
+        ],
     )
     translator = open_translator(model, **options).translator
     counts = TranslationCounts()

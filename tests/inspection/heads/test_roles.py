@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.inspection.heads.metrics import METRICS
+from tformer_cli.inspection.heads.measures import METRICS
 from tformer_cli.inspection.heads.roles import ROLES, role_of
 
 

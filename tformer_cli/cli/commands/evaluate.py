@@ -20,7 +20,7 @@ from tformer_cli.cli.image_options import ReadImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.path_roles import Holds, PathRole
 from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -97,6 +97,7 @@ class TextOptions:
             metavar="FILE",
         ),
         PathRole.writes_file,
+        Holds({"text"}),
     ] = None
 
     @property

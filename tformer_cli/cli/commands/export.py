@@ -7,6 +7,7 @@ from tformer_cli.cli.console import note
 from tformer_cli.cli.options import AdapterOption, ModelArgument, QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import check_free
 
 TOKENIZER = "tokenizer.json"
 Format = Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"]
@@ -72,6 +73,7 @@ def export(
         raise UsageError(
             f"--output: must be given with --format {export_format}; name a new directory"
         )
+    check_free(output)
     if quantization is not None:
         raise UsageError("--quantization: is for --format ctranslate2; omit it")
     note(f"{output}: {_write(model, output, export_format, adapter)}", quiet=quiet)

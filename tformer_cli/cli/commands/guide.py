@@ -10,6 +10,7 @@ from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.options import OutputOption, QuietOption
+from tformer_cli.cli.path_roles import Holds
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
 
@@ -27,7 +28,7 @@ def guide(
         ),
     ] = None,
     *,
-    output: OutputOption = STANDARD_STREAM,
+    output: Annotated[OutputOption, Holds({"text", "HTML"})] = STANDARD_STREAM,
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Print a guide, or list the topics.

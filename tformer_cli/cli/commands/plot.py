@@ -15,6 +15,7 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
+from tformer_cli.figures.png import check_png
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,6 +68,8 @@ def plot(
     chosen = chosen_format(output_format, output, PlotFormat, PlotFormat.tsv)
     if chosen == PlotFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
+    if chosen == PlotFormat.png:
+        check_png()
     from tformer_cli.workflows.plot import plot_runs
 
     chart = plot_runs(runs, x=x, metrics=metric or ())

@@ -83,7 +83,7 @@ def copy(
             shown="RECIPE.toml",
             metavar="FILE",
         ),
-        PathRole.writes_file,
+        PathRole.writes_new_file,
     ] = None,
     quiet: QuietOption = False,
 ) -> None:

@@ -99,7 +99,7 @@ class ListOptions:
             shown="MODEL's own, with --save",
             metavar="FILE",
         ),
-        PathRole.writes_file,
+        PathRole.writes_new_file,
     ] = None
     save: Annotated[
         bool,

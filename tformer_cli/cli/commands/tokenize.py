@@ -13,7 +13,7 @@ from tformer_cli.cli.console import flush_results, note, stdout_console, write_l
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.options import QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.path_roles import Holds, PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
@@ -79,6 +79,7 @@ def train(
         Path,
         option("The tokenizer.json to write; - is stdout.", "--output", "-o", metavar="FILE"),
         PathRole.writes_file,
+        Holds({"tokenizer"}),
     ],
     algorithm: Annotated[
         Algorithm,

@@ -26,8 +26,9 @@ from tformer_cli.cli.text_io import (
     prompt_at_terminal,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
+from tformer_cli.data.lines import LineCounts, check_file
 from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import check_free
 from tformer_cli.inspection.views.ablation import TEXT_VIEW, AblationSettings
 
 PRUNING = "Pruning"
@@ -171,16 +172,20 @@ def inspect_ablate(
     chosen = view_format(TEXT_VIEW, output_format, output)
     check_stdin_is_read_once(texts.files)
 
+    if pruned.write_pruned is not None:
+        check_free(pruned.write_pruned, "--write-pruned")
+    for file in texts.files:
+        if str(file) != STANDARD_STREAM:
+            check_file(file)
+
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
     from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.inspection_model import inspected_model
-    from tformer_cli.workflows.inspection.write_pruned import check_free, write_pruned
+    from tformer_cli.workflows.inspection.write_pruned import write_pruned
 
-    if pruned.write_pruned is not None:
-        check_free(pruned.write_pruned)
     counts = LineCounts()
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)

@@ -1,7 +1,7 @@
 """`tformer inspect-report`: all of the inspection of a few sentences in one HTML file."""
 
 import sys
-from typing import Unpack
+from typing import Annotated, Unpack
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
@@ -15,6 +15,7 @@ from tformer_cli.cli.inspection.options import (
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.path_roles import Holds
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
@@ -29,7 +30,7 @@ def inspect_report(
     *,
     sentences: GivenSentences,
     options: ReportOptions,
-    output: OutputOption = STANDARD_STREAM,
+    output: Annotated[OutputOption, Holds({"HTML"})] = STANDARD_STREAM,
     quiet: QuietOption = False,
     **opening: Unpack[OpeningArguments],
 ) -> None:

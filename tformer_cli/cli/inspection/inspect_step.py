@@ -20,7 +20,7 @@ from tformer_cli.cli.inspection.options import (
 )
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.path_roles import Holds, PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     argument_lines,
@@ -57,6 +57,7 @@ class WorksheetOptions:
             rich_help_panel=WORKSHEET,
         ),
         PathRole.writes_file,
+        Holds({"text"}),
     ] = None
 
     def check(self, output: str) -> None:

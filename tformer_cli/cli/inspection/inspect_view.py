@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
+from tformer_cli.artifacts.config_file import check_model
 from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
@@ -15,16 +16,26 @@ from tformer_cli.cli.inspection.options import (
     takes_opening_options,
 )
 from tformer_cli.cli.line_progress import counted
-from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.option_groups import takes_groups, without_options
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.process import prepare_torch
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.figures.png import check_png
 from tformer_cli.inspection.view import ModelView, SentenceView, View
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+READ_ONLY = {"image", "embed"}
+"""Tasks whose models write no text."""
+OF_TRANSLATION = (
+    *("target", "target_file", "beam_size", "length_penalty"),
+    *("source_language", "target_language", "seed"),
+)
+"""Options that mean nothing to them."""
 
 
 def view_command(view: View[Any]) -> Callable[..., None]:
@@ -74,6 +85,8 @@ def view_command(view: View[Any]) -> Callable[..., None]:
         emit_view(view, [read_model(view, model, options)], chosen, output, options)
 
     command = of_sentences if isinstance(view, SentenceView) else of_model
+    if set(view.tasks) <= READ_ONLY:
+        command = without_options(command, OF_TRANSLATION)
     command.__doc__ = view.help
     return command
 
@@ -90,6 +103,8 @@ def view_format(view: View[Any], given: str | None, output: str) -> str:
         UsageError: if bytes that are not text would go to a terminal.
     """
     chosen = chosen_format(given, output, view.formats, view.formats[1])
+    if chosen == "png" and view.draws_png:
+        check_png()
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
     return chosen
@@ -109,6 +124,7 @@ def show_sentences(
         DataError: if a sentence is too long, or there are more or fewer targets.
         TformerError: if what would be shown misses the model's own numbers.
     """
+    check_model(request.model, view.tasks)
     request.sentences.check_searched(options)
     counts = LineCounts()
     lines, targets = request.read(counts)

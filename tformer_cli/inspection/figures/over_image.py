@@ -74,7 +74,7 @@ def sheet(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> bytes:
         for place, picture in enumerate(row):
             top, left = number * (height + GAP), place * (width + GAP)
             canvas[top : top + height, left : left + width] = picture
-    return png_of(canvas)
+    return png_of(canvas, is_signed=True)
 
 
 def figure(picture: NDArray[np.uint8], caption: Sequence[str]) -> str:

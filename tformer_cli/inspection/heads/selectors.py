@@ -15,7 +15,7 @@ that begins with ``!`` begins with every head. Layers and heads count from 0.
 Conditions keep the heads of a pattern that meet all of them; ``top:n`` keeps those n of them whose
 metric is largest. So ``@prev>0.8``, ``cross@entropy<1``, ``enc.0-2@role=sink``,
 ``top:8@confidence``, ``cross:top:2@diagonality``, ``*,!@role=other``. The metrics
-(`metrics.METRICS`) are those of the sentence that is looked at, or the means over a corpus;
+(`measures.METRICS`) are those of the sentence that is looked at, or the means over a corpus;
 a head for which one is not defined does not meet a condition on it.
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
-from tformer_cli.inspection.heads.metrics import METRICS
+from tformer_cli.inspection.heads.measures import METRICS
 from tformer_cli.inspection.heads.roles import ROLES, role_of
 
 KIND_WORDS: dict[str, tuple[Kind, ...]] = {

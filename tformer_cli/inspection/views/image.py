@@ -218,6 +218,7 @@ class ImageView(SentenceView[ImageRecord]):
     Options = ImageOptions
     tasks = ("image", "embed")
     formats = ("text", "jsonl", "html", "png")
+    draws_png = False
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: ImageOptions) -> ImageRecord:
         """See `read_image_record`.

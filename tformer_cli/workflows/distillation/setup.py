@@ -206,7 +206,7 @@ def _check_places(setup: Setup) -> None:
     inputs = [
         *named_inputs(replace(setup.recipe, data=data)),
         *(NamedPath(name="distillation", path=setup.file(one)) for one in _texts_of(config)),
-        *(NamedPath(name="distillation.teachers", path=Path(one)) for one in models),
+        *(NamedPath(name="distillation.teachers", path=Path(one), is_model=True) for one in models),
     ]
     outputs = [
         Output(name="--output", path=directory / one, writes=Writes.DIRECTORY) for one in PLACES

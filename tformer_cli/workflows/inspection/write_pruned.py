@@ -15,7 +15,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import PairedScores
-from tformer_cli.files.atomic import directory_aside
+from tformer_cli.files.atomic import check_free, directory_aside
 from tformer_cli.inspection.ablation.pruning import prune_heads
 from tformer_cli.inspection.ablation.record import ModelCost, Pruning
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WARM_UP_LINES = 16
-
-
-def check_free(directory: Path) -> None:
-    """Refuses a place where something is.
-
-    Raises:
-        UsageError: if the directory is there and not empty, or is not a directory.
-    """
-    if directory.exists() and not (directory.is_dir() and not any(directory.iterdir())):
-        raise UsageError(f"--write-pruned: {directory} is already there; name a new directory")
 
 
 def write_pruned(
@@ -65,7 +55,7 @@ def write_pruned(
         UsageError: if there is something.
         ArtifactError: if it cannot be written.
     """
-    check_free(directory)
+    check_free(directory, "--write-pruned")
     if not opened.directory.model.config.projections:
         raise UsageError(
             "--write-pruned: the model's heads have no projections, so that there is nothing to "

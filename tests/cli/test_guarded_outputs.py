@@ -1,0 +1,335 @@
+"""No output destroys a file of a model of another tool, or one that tformer did not write."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers import ViTConfig, ViTForImageClassification
+from typer.testing import CliRunner
+
+from tests.cli.test_checked_command import OUTPUTS, arguments, commands, content, with_role
+from tests.converters import encoders
+from tests.converters.ctranslate2.test_importing import argos, made
+from tests.converters.hugging_face.test_importing import marian as hugging_face
+from tests.converters.marian.test_importing import OPTIONS, bergamot, weights
+from tests.converters.marian.test_importing import VARIANTS as MARIAN
+from tests.converters.marian.test_importing import write as marian
+from tests.converters.spm import spm
+from tests.converters.t5.test_importing import random_t5
+from tests.converters.t5.test_importing import write as t5
+from tests.converters.test_bert import write_pipeline
+from tests.converters.test_fairseq import fairseq_model
+from tests.converters.test_gpt2 import nano_gpt, random_gpt2, write_tokenizer
+from tests.converters.test_llama import PIECES, random_llama, write_file
+from tests.converters.test_mingpt import write_run
+from tests.converters.test_opennmt import eole_model, opennmt_model
+from tests.converters.test_vit import SHAPE, as_timm, saved, vit_for_timm
+from tformer_cli.cli.app import app
+from tformer_cli.cli.checked_command import FORCE
+from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.errors import UsageError
+from tformer_cli.files.content import content_of
+from tformer_cli.workflows import import_model
+from tformer_cli.workflows.import_model import recognized
+
+
+def gpt2(path):
+    path.mkdir()
+    tokenizer = write_tokenizer(path)
+    random_gpt2(tokenizer.get_vocab_size() + 2).save_pretrained(path)
+
+
+def llama(path):
+    random_llama(len(PIECES)).save_pretrained(path)
+    (path / "tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
+
+
+def llama2_c(path):
+    path.mkdir()
+    write_file(path / "model.bin", random_llama(265), is_tied=False)
+
+
+def mingpt(path):
+    write_run(path)
+    (path / "input.txt").write_text("".join(map(chr, range(48, 60))))
+
+
+def pipeline(path):
+    encoders.write_directory(path, "bert", "Model")
+    write_pipeline(path)
+
+
+def in_directory(write, name):
+    def made_there(path):
+        path.mkdir()
+        write(path / name)
+
+    return made_there
+
+
+MODELS = {
+    "hugging face": hugging_face,
+    "t5": lambda path: t5(path, *random_t5()[1:]),
+    "bert": lambda path: encoders.write_directory(path, "bert", "ForMaskedLM"),
+    "roberta": lambda path: encoders.write_directory(path, "roberta", "ForMaskedLM"),
+    "sentence-transformers": pipeline,
+    "vit": lambda path: saved(ViTForImageClassification, ViTConfig(**SHAPE, num_labels=2), path),
+    "timm": lambda path: as_timm(path, vit_for_timm(path.parent)),
+    "gpt2": gpt2,
+    "llama": llama,
+    "llama2.c": llama2_c,
+    "minGPT": mingpt,
+    "nanoGPT": in_directory(nano_gpt, "ckpt.pt"),
+    "fairseq": fairseq_model,
+    "OpenNMT": opennmt_model,
+    "Eole": eole_model,
+    "CTranslate2": made,
+    "Argos": in_directory(argos, "en_fr.argosmodel"),
+    "Marian": lambda path: marian(path, weights(OPTIONS), OPTIONS),
+    "Bergamot": lambda path: bergamot(
+        path, weights(OPTIONS | MARIAN["ssru"]), OPTIONS | MARIAN["ssru"]
+    ),
+}
+AS_FILES = {
+    "llama2.c": "model.bin",
+    "nanoGPT": "ckpt.pt",
+    "Argos": "en_fr.argosmodel",
+    "OpenNMT": "model_step_5.pt",
+    "Marian": "model.npz",
+}
+"""Models of one file that is named, with others beside it."""
+WRITERS = [
+    (words, given, output)
+    for words, command in commands().items()
+    for given in with_role(command, is_output=False)
+    for output in with_role(command, is_output=True)
+    if given[1] in (PathRole.reads_model, PathRole.reads_tokenizer)
+    and output[1] is PathRole.writes_file
+]
+
+
+def refusal(words, *named, force=False):
+    command = commands()[words]
+    options = [f"--{FORCE}"] if force else []
+    with pytest.raises(UsageError) as refused:
+        command.invoke(command.make_context("tformer", options + arguments(command, *named)))
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_no_file_of_another_tools_model_is_replaced(kind, tmp_path, monkeypatch):
+    """By any command that takes the model, insisting does not help."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    model = tmp_path / "m"
+    MODELS[kind](model)
+    (model / "README.md").write_text("# A model\n")
+    named = [model, model / AS_FILES[kind]] if kind in AS_FILES else [model]
+    named = [one for one in named if recognized(one) is not None]
+    read = {Path(file) for one in named for file in recognized(one)(None).files}
+    before = content(tmp_path)
+    inside = {file for file in before if file.is_relative_to(model)}
+    assert len(WRITERS) > 15
+    assert named
+    assert read & inside
+    for words, given, output in WRITERS:
+        for one in named:
+            for file in inside if one.is_dir() else read & inside:
+                for force in (False, True):
+                    said = refusal(words, (given[0], one), (output[0], file), force=force)
+                    told = "the input (" in said or (one.is_file() and "and holds" in said)
+                    assert told, (words, file, said)
+                if file == max(inside):
+                    (tmp_path / "link").symlink_to(file)
+                    said = refusal(words, (given[0], one), (output[0], "link"), force=True)
+                    assert "the input (" in said, (words, said)
+                    (tmp_path / "link").unlink()
+    assert {path: data for path, data in content(tmp_path).items() if path in before} == before
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_no_file_of_a_model_that_is_not_named_is_replaced(kind, tmp_path, monkeypatch):
+    """Text over its texts, JSON over its JSON: only if the user insists."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("A man.\n")
+    (tmp_path / "other").mkdir()
+    place = tmp_path / "m"
+    MODELS[kind](place)
+    (place / "README.md").write_text("# A model\n")
+    (tmp_path / "link").symlink_to(max(one for one in place.rglob("*") if one.is_file()))
+    inside = [one for one in content(place) if recognized(place) or one.name != "README.md"]
+    before = content(tmp_path)
+    for words, output in (one.values for one in OUTPUTS):
+        if output[1] is PathRole.writes_file:
+            for file in (*inside, "link"):
+                said = refusal(words, (output[0], file))
+                assert "add --force to replace it" in said or "belongs to the model" in said, said
+    assert content(tmp_path) == before
+
+
+def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
+    """A name of the hub is read from there, through links to files that are named by hashes."""
+    monkeypatch.chdir(tmp_path)
+    snapshot, blobs = tmp_path / "snapshots" / "1", tmp_path / "blobs"
+    blobs.mkdir()
+    snapshot.parent.mkdir()
+    MODELS["hugging face"](snapshot)
+    for number, file in enumerate(sorted(snapshot.iterdir())):
+        file.rename(blobs / str(number))
+        file.symlink_to(blobs / str(number))
+    monkeypatch.setattr(import_model, "_downloaded", lambda name: snapshot)
+    monkeypatch.setattr(import_model, "_local", lambda name: snapshot)
+    before = content(tmp_path)
+    words, model, output = next(one for one in WRITERS if one[0] == ("translate",))
+    for file in (*snapshot.iterdir(), *blobs.iterdir()):
+        said = refusal(words, (model[0], "owner/name"), (output[0], file), force=True)
+        assert "the input (MODEL)" in said or "belongs to the model" in said, (file, said)
+    assert content(tmp_path) == before
+
+
+def test_devices_are_read_and_written(model, tmp_path):
+    result = CliRunner().invoke(
+        app, ["translate", str(model), "-i", "/dev/null", "-o", "/dev/null"]
+    )
+    assert result.exit_code == 0, result.stderr
+
+
+def test_results_beside_weights_that_are_no_model_are_replaced(model, tmp_path):
+    """Files of numpy that an inspection wrote, and checkpoints of who knows whom."""
+    (tmp_path / "out").write_text("an earlier translation\n")
+    for name in ("heads.npz", "others.npz", "a.pt", "data.bin"):
+        (tmp_path / name).write_bytes(b"PK\3\4")
+    result = CliRunner().invoke(app, ["translate", str(model), "a", "-o", f"{tmp_path}/out"])
+    assert result.exit_code == 0, result.stderr
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = ViTConfig(**SHAPE, intermediate_size=40, id2label={0: "x", 1: "y"})
+    saved(ViTForImageClassification, config, tmp_path / "vit")
+    rng = np.random.default_rng(3)
+    for name in ("a.png", "imgs/x/1.png", "imgs/y/2.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (12, 12, 3), np.uint8)).save(tmp_path / name)
+    (tmp_path / "list").write_text("a.png\n")
+    (tmp_path / "late").write_text("imgs/x/1.png\na.png\n")
+    (tmp_path / "link.png").symlink_to("a.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("classify vit a.png -o a.png", "a.png is also the input (TEXT); name another file"),
+        ("classify vit a.png -o link.png", "link.png is also the input (TEXT)"),
+        ("classify vit a.png --force -o a.png", "a.png is also the input (TEXT)"),
+        ("classify vit -i list -o a.png", "a.png is there already and holds PNG, which this"),
+        ("classify vit -i list --force -o link.png", "link.png is also read; name another file"),
+        ("classify vit -i late --force -o a.png", "a.png is also read; name another file"),
+        ("classify vit --images imgs -o imgs/x/1.png", "holds PNG"),
+        ("classify vit --images imgs --force -o imgs/x/1.png", "imgs/x/1.png is also read"),
+        ("evaluate vit --images imgs --force -o imgs/x/1.png", "imgs/x/1.png is also read"),
+        ("score vit --images imgs --force -o imgs/x/1.png", "imgs/x/1.png is also read"),
+        ("embed vit --images imgs -o imgs/x/1.png", "holds PNG, which this command"),
+        ("inspect-image vit a.png -o a.png", "a.png is also the input (TEXT)"),
+        ("inspect-image vit --format png -i list -o a.png", "holds PNG, which this command did"),
+        ("inspect-image vit --format png -i list --force -o a.png", "a.png is also read"),
+        ("inspect-heads vit a.png --format png -o a.png", "a.png is also the input (TEXT)"),
+    ],
+)
+def test_a_picture_that_is_read_is_not_replaced(pictures, words, said):
+    before = content(pictures)
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 2, result.stderr
+    assert said in result.stderr
+    assert content(pictures) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        ("tokenize train in.txt -o FILE", b"the 12\nof 9\n"),  # fairseq's dict.en.txt
+        ("tokenize train in.txt -o FILE", b'{"the": 0, "of": 1}'),  # GPT-2's vocab.json
+        ("data check in.txt -o FILE", b'{\n  "model_type": "bert"\n}'),
+        ("data check in.txt -o FILE", b"<!DOCTYPE html><p>A page of mine</p>"),
+        ("translate M a -o FILE", b"\x80\x04\x95 a pickle"),
+        ("translate M a -o FILE", b"PK\3\4 a checkpoint"),
+        ("translate M a --format jsonl -o FILE", b'{"text": "mine"}\n{"text": "too"}\n'),
+        ("translate M a -o FILE", "Latin-1: caf\xe9\n".encode("latin-1")),
+        ("plot M -o FILE", b"\x89PNG\r\n\x1a\n a photograph"),
+        ("embed M -i in.txt --format safetensors -o FILE", b'\x40\0\0\0\0\0\0\0{"w":{"dtype":'),
+    ],
+)
+def test_a_file_that_a_command_cannot_have_written_is_kept(
+    classifier, model, tmp_path, monkeypatch, words, content
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("A man.\n")
+    place = tmp_path / "file"
+    place.write_bytes(content)
+    line = [str(model) if word == "M" else word.replace("FILE", "file") for word in words.split()]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 2
+    assert "file is there already and holds " in result.stderr
+    assert result.stderr.endswith("; name another file, or add --force to replace it\n")
+    assert place.read_bytes() == content
+    if line[0] == "tokenize":
+        assert CliRunner().invoke(app, [*line, "--force", "-q"]).exit_code == 0
+        assert content_of(place) == ("tokenizer", True)
+
+
+FORMATS = {
+    "tokenize train in.txt --algorithm char": [""],
+    "data check in.txt": ["text", "json", "html"],
+    "translate M a": ["text", "tsv", "jsonl"],
+    "evaluate --hypothesis in.txt --reference in.txt": [],
+    "compare in.txt b=in.txt --reference in.txt": ["text", "json", "markdown", "latex", "html"],
+    "inspect-heads M a": ["text", "jsonl", "safetensors", "npz", "html", "svg", "png"],
+    "inspect-step M a --token 1 --head enc.0.0": ["text", "json", "html"],
+    "inspect-positions M": ["text", "json", "npz", "svg", "html"],
+    "inspect-logits M a": ["jsonl", "html"],
+    "inspect-flow M a": ["jsonl", "html"],
+    "inspect-report M a --no-ablation": [""],
+    "guide translating": [""],
+    "guide sample-report": [""],
+    "generate L a": ["text", "jsonl"],
+    "embed C -i in.txt": ["tsv", "jsonl", "npy", "safetensors"],
+    "classify C a": ["text", "tsv", "jsonl"],
+}
+
+
+@pytest.mark.parametrize("words", FORMATS)
+def test_earlier_results_are_replaced(
+    model, language_model, classifier, tmp_path, monkeypatch, words
+):
+    """In each format, by each other one of the same command."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("A man is here.\nTwo men.\n")
+    models = {"M": model, "L": language_model, "C": classifier}
+    line = [str(models.get(word, word)) for word in words.split()]
+    for name in FORMATS[words]:
+        chosen = [*line, "-o", "result", *(["--format", name] if name else []), "-q"]
+        for _ in range(2):
+            result = CliRunner().invoke(app, chosen)
+            assert result.exit_code == 0, (chosen, result.stderr)
+
+
+def test_an_empty_file_and_a_text_of_mine_are_replaced(model, tmp_path):
+    for old in ("", "an earlier translation\n", "a\0b\n{no object}\n"):
+        (tmp_path / "out").write_text(old)
+        result = CliRunner().invoke(app, ["translate", str(model), "a", "-o", f"{tmp_path}/out"])
+        assert result.exit_code == 0, result.stderr
+
+
+def test_every_command_with_an_output_is_guarded():
+    """A new one that forgets its role fails here."""
+    for words, command in commands().items():
+        roles = path_roles(command.callback)
+        outputs = [one for one in command.params if "--output" in one.opts or "-o" in one.opts]
+        names = [name for one in command.params for name in one.opts]
+        for output in outputs:
+            role = roles.get(output.name)
+            assert role in {pair.values[1][1] for pair in OUTPUTS}, words
+            assert (f"--{FORCE}" in names) == (role is PathRole.writes_file), words
