@@ -321,6 +321,7 @@ def draw(models, chart, report, biased):
         evaluation=evaluation,
         n_test=1000,
         page=Path("runs/quickstart/heads.html"),
+        training=SimpleNamespace(aligned=scores_of().best),
     )
     ratings = SimpleNamespace(
         samples=[(SOURCE, "2", "2"), (TARGET, "5", "1")],

@@ -5,11 +5,15 @@ from collections import Counter
 import pytest
 from typer.testing import CliRunner
 
+from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, store_alignment
 from tformer_cli.cli.app import app
+from tformer_cli.cli.commands.train import run_training
 from tformer_cli.ratings import FAMOUS as RATED
 from tformer_cli.ratings import write_ratings
 from tformer_cli.recipe import load_recipe
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
+from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.quickstart import (
     FAMOUS,
@@ -78,12 +82,29 @@ def test_translation_is_trained_scored_and_shown_and_nothing_done_twice(tiny, tm
     page = result.page.read_text(encoding="utf-8")
     assert "animal" in page
     weights = (run / "model.safetensors").read_bytes()
+    stored = load_model_directory(run).info.alignment
+    aligned = result.training.aligned
+    assert (stored.heads, stored.convention) == (aligned.name, aligned.convention)
 
     again = quickstart(run, recipe=recipe, device="cpu")
     assert again.training.was_finished
+    assert again.training.aligned is None
     assert again.evaluation.hypotheses == result.evaluation.hypotheses
     assert (run / "model.safetensors").read_bytes() == weights
     assert again.page.read_text(encoding="utf-8") == page
+
+
+def test_a_run_on_strings_with_gold_links_stores_the_heads_that_follow_them(tmp_path, capsys):
+    overrides = [one for one in TINY if "n_heads" not in one]
+    few = ["data.train.0.pairs=100", f"data.cache_directory={tmp_path / 'cache'}"]
+    recipe = load_recipe("reverse", [*overrides, *few])
+    run_training(recipe, tmp_path / "run", device="cpu", fresh=False, quiet=False)
+    stored = load_model_directory(tmp_path / "run").info.alignment
+    said = capsys.readouterr().err
+    assert f"{stored.heads} aligns words best of all heads and layers" in said
+    # what is stored already, here by a user, stays
+    store_alignment(tmp_path / "run", AlignmentInfo(heads="cross.0", convention="shift"))
+    assert store_measured_heads(recipe, tmp_path / "run") is None
 
 
 def test_a_language_model_is_scored_and_writes(tiny, shown, tmp_path):

@@ -68,7 +68,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     record = hostile_report.sentences[0].heads
     assert found["chips"][0] == list(record.source_pieces)
     assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
-    assert found["first"]["head"] == str(record.clearest_head())
+    assert found["first"]["head"] == str(record.first_head())
     assert len(found["first"]["tabs"]) == 7
     for head in record.heads:
         np.testing.assert_allclose(
@@ -233,7 +233,7 @@ def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
 def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visit, address):
     visited = visit(render_report(hostile_report), address)
     assert visited.console == []
-    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.clearest_head())
+    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.first_head())
 
 
 @pytest.mark.slow

@@ -270,10 +270,10 @@ class StepView(SentenceView[StepRecord]):
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
-        """Works through the heads asked for that the sentence has, or the clearest ones."""
-        from tformer_cli.inspection.walkthrough.choice import clearest_heads, example_row, row_of
+        """Works through the heads asked for that the sentence has, or the first of each kind."""
+        from tformer_cli.inspection.walkthrough.choice import example_row, first_heads, row_of
 
-        chosen = [(head, example_row(sentence, head)) for head in clearest_heads(sentence)]
+        chosen = [(head, example_row(sentence, head)) for head in first_heads(sentence)]
         if options.steps:
             chosen = [
                 (head, row)
