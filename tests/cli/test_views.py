@@ -412,6 +412,8 @@ def draw(models, chart, report, biased):
     @cache
     def text_of(name, width, encoding="utf-8", **options):
         file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+        if name == "show_list":  # elsewhere than on a terminal its rows are not wrapped
+            options |= {"force_terminal": True, "color_system": None}
         console = Console(file=file, width=width, height=50, highlight=False, **options)
         if name not in ways:
             pytest.fail(f"{name} is a view that is not drawn here: add it to `draw`, in this file")
