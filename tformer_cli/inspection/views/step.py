@@ -219,7 +219,14 @@ class StepOptions:
             metavar="TOKEN",
         ),
     ]
-    head: Annotated[str, Option(help="One head, such as enc.0.3 or cross.last.0.", metavar="HEAD")]
+    head: Annotated[
+        str,
+        Option(
+            help="One head, such as enc.0.3 or cross.last.0.",
+            metavar="HEAD",
+            shown_default="the one that inspect-heads shows first",
+        ),
+    ] = ""
     key: Annotated[
         str | None,
         Option(
@@ -261,9 +268,10 @@ class StepView(SentenceView[StepRecord]):
         """
         from tformer_cli.inspection.walkthrough.tokens import find_token
 
-        head = one_head(subject, options.head)
+        named = one_head(subject, options.head) if options.head else None
         if sentence.maps is None:
             raise DataError("line 1: the sentence is blank; give one that is not")
+        head = named or sentence.first_head()
         row = find_token(options.token, sentence.row_labels(head.kind))
         return self._walked(subject, sentence, head, row, options)
 
