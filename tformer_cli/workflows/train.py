@@ -219,13 +219,14 @@ def _run(
     with stop_requests() as stop:
         try:
             prepared.trainer.run(started, stop, observers or (), on_inspect)
+            aligned = None if observers is None else store_measured_heads(recipe, run)
         except ArtifactError as error:  # the place was good at the start: the work has failed
             raise TformerError(str(error)) from None
     return TrainingResult(
         run=run,
         was_finished=False,
         state=prepared.trainer.state,
-        aligned=None if observers is None else store_measured_heads(recipe, run),
+        aligned=aligned,
         n_inspections=0 if follower is None else follower.n_records,
         inspection_seconds=0.0 if follower is None else follower.seconds,
     )

@@ -146,7 +146,8 @@ def test_the_heads_without_which_a_sentence_is_translated_otherwise(model):
     assert shown[-1].startswith(f"{len(others) - len(changing)} other head")
 
 
-def test_changes_are_of_one_sentence_alone(model, texts):
-    refused = run("inspect-ablate", model, *texts, "--changes", "a")
+@pytest.mark.parametrize("more", [None, ["--no-curve"], ["--write-pruned", "p", "--keep", "1"]])
+def test_changes_are_of_one_sentence(model, texts, more):
+    refused = run("inspect-ablate", model, *(texts if more is None else more), "--changes", "a")
     assert refused.exit_code == 2
     assert refused.stderr.startswith("error: --changes: looks at TEXT only")

@@ -180,6 +180,13 @@ def inspect_ablate(
     pruned.check()
     chosen = view_format(TEXT_VIEW, output_format, output)
     check_stdin_is_read_once(texts.files)
+    if changes is not None and (
+        texts.files
+        or pictures.images is not None
+        or pruned.write_pruned is not None
+        or measured != AblationSettings(heads=measured.heads)
+    ):
+        raise UsageError("--changes: looks at TEXT only; omit other options than --heads")
 
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
@@ -193,8 +200,6 @@ def inspect_ablate(
         check_free(pruned.write_pruned)
     counts = LineCounts()
     if changes is not None:
-        if texts.files or pictures.images is not None or pruned.write_pruned is not None:
-            raise UsageError("--changes: looks at TEXT only; omit --source, --reference and others")
         opened = open_model(model, opening, quiet=quiet, tasks=("translate",))
         (text,) = argument_lines([changes], counts)
         emit_view(
