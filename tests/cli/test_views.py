@@ -52,13 +52,19 @@ from tformer_cli.inspection.ablation.record import (
     HeadEffect,
     ModelCost,
     Pruning,
+    WithoutHeads,
 )
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.role_grid import show_role_rules
 from tformer_cli.inspection.heads.repeats import SCORES, HeadRepeats, Repeats
 from tformer_cli.inspection.heads.roles import ROLES
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.ablation import AblationSettings, show_ablation, show_pruning
+from tformer_cli.inspection.views.ablation import (
+    AblationSettings,
+    show_ablation,
+    show_changes,
+    show_pruning,
+)
 from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores, show_scores
 from tformer_cli.inspection.views.corpus import show_summaries
 from tformer_cli.inspection.views.diff import show_diff
@@ -315,12 +321,16 @@ def draw(models, chart, report, biased):
     tokenizer = Tokenizer.from_file(model)
     statistics = {f"/corpora/{name}/test.en": measure(tokenizer, [SOURCE]) for name in (LONG, WIDE)}
     scored = score_hypotheses([TARGET], [[SOURCE]])
+    changes = WithoutHeads(
+        source=SOURCE, whole=TARGET, without={"cross.0.15": TARGET, "cross.0": f"{WIDE} 12.5"}
+    )
     evaluation = Evaluation(scores=scored.scores, hypotheses=(TARGET,), loss=1.2345)
     quickstart = SimpleNamespace(
         samples=[(SOURCE, TARGET, SOURCE)],
         evaluation=evaluation,
         n_test=1000,
         page=Path("runs/quickstart/heads.html"),
+        training=SimpleNamespace(aligned=scores_of().best),
     )
     ratings = SimpleNamespace(
         samples=[(SOURCE, "2", "2"), (TARGET, "5", "1")],
@@ -386,6 +396,7 @@ def draw(models, chart, report, biased):
         "show_chart": [lambda c: show_chart(c, chart)],
         "show_repeats": [lambda c: show_repeats(c, repeats_of(model.name))],
         "show_scores": [lambda c: show_scores(c, scores_of())],
+        "show_changes": [lambda c: show_changes(c, changes)],
         "show_ablation": [
             lambda c: show_ablation(c, ablation_of(model.name, has_scores=True)),
             lambda c: show_ablation(c, ablation_of(model.name, has_scores=False)),
@@ -411,6 +422,8 @@ def draw(models, chart, report, biased):
     @cache
     def text_of(name, width, encoding="utf-8", **options):
         file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+        if name == "show_list":  # elsewhere than on a terminal its rows are not wrapped
+            options |= {"force_terminal": True, "color_system": None}
         console = Console(file=file, width=width, height=50, highlight=False, **options)
         if name not in ways:
             pytest.fail(f"{name} is a view that is not drawn here: add it to `draw`, in this file")

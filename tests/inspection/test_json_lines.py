@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.oracles.unpacked import unpacked
-from tformer_cli.inspection.alignment.best import AlignedWords
+from tformer_cli.inspection.alignment.chosen import AlignedWords, HeadChoice
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.json_lines import json_line, packed, rounded
 from tformer_cli.inspection.views.heads import VIEW
@@ -32,10 +32,18 @@ def test_an_object_holds_what_the_contract_names(record):
 def test_an_object_says_how_it_was_captured_and_what_is_aligned(make_record):
     data = json.loads(render_json(make_record()))
     assert (data["mode"], data["target"]["rank"], data["align"]) == ("forced", None, None)
+    choice = HeadChoice(
+        heads="cross.1.0", members=(HeadId("cross", 1, 0),), convention="shift", reason="stored"
+    )
     aligned = AlignedWords(
-        heads="cross.1.0",
+        choice=choice,
         convention="shift",
-        is_stored=True,
+        order=(
+            HeadId("cross", 1, 0),
+            HeadId("cross", 1, 1),
+            HeadId("cross", 0, 0),
+            HeadId("cross", 0, 1),
+        ),
         source=("a", "b"),
         target=("x",),
         links=frozenset({(1, 0), (0, 0)}),

@@ -29,7 +29,7 @@ def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(op
     for number in (0, 2, 4):
         source, target = side.encode(SOURCES[number]), side.encode(TARGETS[number])
         maps = capture_maps(opened.directory.model, source, target)
-        on_source = maps.weights(aligner.heads[0])[: len(target), : len(source)]
+        on_source = maps.weights(aligner.choice.members[0])[: len(target), : len(source)]
         links = {(s, t) for t, s in enumerate(on_source.argmax(dim=1).tolist())}
         expected.append((tuple(source), tuple(target), links))
     assert found == expected

@@ -96,7 +96,17 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
 
 
 def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
-    """Lists names with their descriptions: beside them, or below them on a narrow terminal."""
+    """Lists names with their descriptions: beside them, or below them on a narrow terminal.
+
+    Elsewhere a row is a line, whatever the width, for grep, awk and the like.
+    """
+    if not console.is_terminal:
+        from rich.text import Text
+
+        indent = max((len(name) for name, _ in rows), default=0) + 2
+        for name, sentence in rows:
+            console.print(Text(f"{name:{indent}}{sentence}".rstrip()), soft_wrap=True)
+        return
     console.width = min(console.width, WIDEST)
     indent = _indent([rows], console.width)
     for line in _lines(console, rows, console.width, indent):

@@ -104,14 +104,14 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
-    """The word alignment by the best head known, as Pharaoh links."""
+    """The word alignment, as Pharaoh links."""
     aligned = record.aligned
     if aligned is None:
         return None
     return {
-        "heads": aligned.heads,
+        "heads": aligned.choice.heads,
         "convention": aligned.convention,
-        "is_stored": aligned.is_stored,
+        "is_stored": aligned.choice.reason == "stored",
         "source_words": list(aligned.source),
         "target_words": list(aligned.target),
         "pharaoh": format_links(aligned.links),

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.data.images.named import short_name
-from tformer_cli.inspection.alignment.best import AlignedWords
+from tformer_cli.inspection.alignment.chosen import AlignedWords
 from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, CaptureMode, HeadId, Kind
@@ -116,7 +116,7 @@ class HeadsRecord:
     rank: int | None = None
     """Rank among the model's translations, 1 the best; None for a given target."""
     aligned: AlignedWords | None = None
-    """Word alignment by the best head known; None if none is known."""
+    """Word alignment by the heads that are shown first; None without cross-attention or words."""
     rare: RareTokens = UNKNOWN
     """The rarest tokens of the source, by which rare-word heads are judged."""
     extras: PageExtras | None = None
@@ -225,19 +225,26 @@ class HeadsRecord:
         """The role of a selected head; None of a layer, as roles are of heads."""
         return None if self.weighting.is_of_layers else role_of(self.metrics[head])
 
-    def most_confident(self, kind: Kind) -> HeadId | None:
-        """The selected head of a kind with the highest confidence, if there is one."""
-        heads = [head for head in self.heads if head.kind == kind]
-        return max(heads, key=lambda head: self.metrics[head].get("confidence", 0.0), default=None)
+    def ordered(self, kind: Kind) -> list[HeadId]:
+        """The selected heads of a kind, the one to look at first in front.
 
-    def clearest_head(self) -> HeadId:
-        """The head to show if only one is shown: the most confident cross-attention head.
+        Of cross-attention those that align the words come first, see `alignment.chosen`; of
+        self-attention, and where no words are aligned, the most confident.
+        """
+        heads = [head for head in self.heads if head.kind == kind]
+        heads.sort(key=lambda head: -self.metrics[head].get("confidence", 0.0))
+        if kind == "cross" and self.aligned is not None:
+            heads.sort(key=self.aligned.order.index)
+        return heads
+
+    def first_head(self) -> HeadId:
+        """The head to show if only one is shown: of cross-attention, if it is selected.
 
         Of layers, the last one: it holds all that went before.
         """
         if self.weighting.is_of_layers and self.heads:
             return self.heads[-1]
         for kind in reversed(KINDS):
-            if (head := self.most_confident(kind)) is not None:
-                return head
+            if heads := self.ordered(kind):
+                return heads[0]
         raise ValueError("a blank line has no heads")

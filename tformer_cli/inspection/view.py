@@ -123,7 +123,7 @@ class ReportOptions(CaptureOptions):
             help="Work through this head for this token, as `tformer inspect-step` does; such as "
             "cross.0.1:word. Repeatable.",
             metavar="HEAD:TOKEN",
-            shown_default="the clearest head of each kind",
+            shown_default="the first head of each kind",
         ),
     ] = ()
     ablation: Annotated[

@@ -46,6 +46,7 @@ from tformer_cli.files.atomic import (
 from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
+from tformer_cli.inspection.views.alignment import AlignmentScore
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
@@ -64,6 +65,7 @@ from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
+from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
 from tformer_cli.workflows.training.data import (
     completed_recipe,
     encoded_corpora,
@@ -108,6 +110,8 @@ class TrainingResult:
     """Steps at which this process has recorded the heads."""
     inspection_seconds: float = 0.0
     """Time that took."""
+    aligned: AlignmentScore | None = None
+    """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,12 +221,14 @@ def _run(
     with stop_requests() as stop:
         try:
             prepared.trainer.run(started, stop, observers or (), on_inspect)
+            aligned = None if observers is None else store_measured_heads(recipe, run)
         except ArtifactError as error:  # the place was good at the start: the work has failed
             raise TformerError(str(error)) from None
     return TrainingResult(
         run=run,
         was_finished=False,
         state=prepared.trainer.state,
+        aligned=aligned,
         n_inspections=0 if follower is None else follower.n_records,
         inspection_seconds=0.0 if follower is None else follower.seconds,
     )

@@ -11,13 +11,18 @@ from tformer_cli.workflows import guide as workflow
 from tformer_cli.workflows.guide import FOLDER, ORDER, guides, sample_report
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
-TEXT = """# How to count
+LONG = f"tformer translate {' '.join(map(str, range(60)))}"
+TEXT = f"""# How to count
 
 Counting is *easy*, see [the table](formats.md) and `seq`: it has steps. More follows.
 
 | a | b |
 |---|---|
 | 1 | 2 |
+
+```sh
+{LONG}
+```
 """
 
 
@@ -87,19 +92,49 @@ def test_every_shipped_guide_is_listed_and_printed(topic):
     assert not set("`*[]") & set(one.summary)
 
 
-def test_on_a_terminal_a_guide_is_formatted(folder):
+def on_terminal(folder, *arguments, **environment):
+    """What a terminal of 80 columns shows."""
     master, terminal = pty.openpty()
     code = (
         "import sys, pathlib; from tformer_cli.workflows import guide\n"
         f"guide.FOLDER = pathlib.Path({str(folder)!r})\n"
-        "from tformer_cli.cli.app import app; app(['guide', 'counting'])"
+        f"from tformer_cli.cli.app import app; app(['guide', 'counting', *{arguments!r}])"
     )
-    env = {**os.environ, "TERM": "dumb", "COLUMNS": "80"}
-    done = subprocess.run([sys.executable, "-c", code], stdout=terminal, env=env, check=True)
+    env = {**os.environ, "TERM": "dumb", "COLUMNS": "80", **environment}
+    subprocess.run([sys.executable, "-c", code], stdout=terminal, env=env, check=True)
     os.close(terminal)
     shown = os.read(master, 1 << 16).decode()
     os.close(master)
-    assert done.returncode == 0
+    return shown
+
+
+def test_on_a_terminal_a_guide_is_formatted_but_its_code_is_whole(folder):
+    shown = on_terminal(folder)
     assert "How to count" in shown
     assert "# How" not in shown
     assert "|---|" not in shown
+    # the terminal wraps it, and copies it as one line
+    assert LONG in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "is_paged"),
+    [
+        ((), {"TERM": "xterm"}, True),
+        (("--quiet",), {"TERM": "xterm"}, False),
+        ((), {"TERM": "dumb"}, False),
+        ((), {"TERM": "xterm", "PAGER": ""}, False),
+        ((), {"TERM": "xterm", "PAGER": "no-such-pager"}, False),
+    ],
+)
+def test_a_terminal_shows_a_guide_by_the_pager(folder, arguments, environment, is_paged):
+    pager = {"PAGER": "sed 's/^/paged /'"}
+    shown = on_terminal(folder, *arguments, **{**pager, **environment})
+    assert ("paged " in shown) == is_paged
+    assert "How to count" in shown
+
+
+def test_in_a_pipe_no_row_of_the_list_is_wrapped():
+    lines = run().stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [*ORDER, "sample-report"]
+    assert max(map(len, lines)) > 80

@@ -44,7 +44,7 @@ def test_a_stored_shortlist_is_used_by_every_engine(own_model, files):
     path = own_model / SHORTLIST
     assert made.stderr.splitlines()[:2] == [
         "computing on cpu in float32",
-        "aligning by cross.0 (naive, default)",
+        "aligning by cross.0 (default)",
     ]
     assert made.stderr.splitlines()[2].startswith(f"{path}: ")
     assert "source tokens have targets, by 4 lines" in made.stderr

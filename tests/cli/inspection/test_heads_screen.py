@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.inspection.conftest import LAYOUT, blank_record, made_record
-from tformer_cli.inspection.alignment.best import AlignedWords
+from tformer_cli.inspection.alignment.chosen import AlignedWords, HeadChoice
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.views.heads import show_record
 from tformer_cli.terminal.labels import shown
@@ -24,10 +24,21 @@ def drawn(record, maps=(CROSS,), *, width=80, height=24, encoding="utf-8", fits_
 
 
 def aligned(source, target, links, *, is_stored=False):
-    return AlignedWords(
+    choice = HeadChoice(
         heads="cross.1.0",
+        members=(HeadId("cross", 1, 0),),
         convention="shift",
-        is_stored=is_stored,
+        reason="stored" if is_stored else "default",
+    )
+    return AlignedWords(
+        choice=choice,
+        convention="shift",
+        order=(
+            HeadId("cross", 1, 0),
+            HeadId("cross", 1, 1),
+            HeadId("cross", 0, 0),
+            HeadId("cross", 0, 1),
+        ),
         source=source,
         target=target,
         links=frozenset(links),
@@ -43,16 +54,16 @@ def test_every_head_of_the_three_kinds_has_a_sign():
     assert len(signs) == len(list(LAYOUT))
 
 
-def test_the_best_alignment_stands_in_the_order_of_the_target():
+def test_the_alignment_stands_in_the_order_of_the_target():
     record = made_record(
         aligned=aligned(("a", "b", "c"), ("x", "y"), [(2, 0), (0, 1)], is_stored=True)
     )
-    assert "best alignment  cross.1.0 (shift, stored)  x→c  y→a" in drawn(record)
+    assert "words aligned by  cross.1.0 (stored)  x→c  y→a" in drawn(record)
     ascii_text = drawn(record, encoding="ascii")
     assert "x->c  y->a" in ascii_text
     many = aligned(tuple("a" * 30), tuple("x" * 30), [(i, i) for i in range(30)])
     assert "and 6 more" in " ".join(drawn(made_record(aligned=many)).split())
-    assert "best alignment" not in drawn(made_record())
+    assert "aligned by" not in drawn(made_record())
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

@@ -128,3 +128,26 @@ def test_the_other_engine_cannot_switch_heads_off(model):
     done = run("translate", model, "a", "--heads", "enc", "--engine", "ctranslate2", "-q")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "--heads: --engine ctranslate2 uses all heads" in done.stderr
+
+
+def test_the_heads_without_which_a_sentence_is_translated_otherwise(model):
+    text = SOURCE[1]
+    whole, *others = records(run("inspect-ablate", model, "--changes", text, "--heads", "cross"))
+    assert [one["id"] for one in others] == ["cross.0.0", "cross.0.1", "cross.0"]
+    for one in others:
+        off = run("translate", model, "--heads", f"!{one['id']}", "--engine", "torch", text)
+        assert off.stdout.rstrip("\n") == one["translation"]
+        assert one["changes"] == (one["translation"] != whole["translation"])
+    shown = run(
+        "inspect-ablate", model, "--changes", text, "--heads", "cross", "--format", "text"
+    ).stdout.splitlines()
+    changing = [f"!{one['id']}" for one in others if one["changes"]]
+    assert [line.split()[0] for line in shown[1:-1]] == changing
+    assert shown[-1].startswith(f"{len(others) - len(changing)} other head")
+
+
+@pytest.mark.parametrize("more", [None, ["--no-curve"], ["--write-pruned", "p", "--keep", "1"]])
+def test_changes_are_of_one_sentence(model, texts, more):
+    refused = run("inspect-ablate", model, *(texts if more is None else more), "--changes", "a")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("error: --changes: looks at TEXT only")

@@ -112,7 +112,7 @@ def test_the_nth_best_translation_live_and_verified(model):
     record = json.loads(result.stdout)
     assert (record["mode"], record["target"]["rank"]) == ("live", 2)
     table = run(model, *arguments, "--format", "text").stdout
-    assert "maps: live" in table
+    assert "maps of the search exact" in table
     assert "translation 2" in table
 
 
@@ -270,7 +270,7 @@ def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
 def shown(record, width=80, color=None, heads=None, encoding="utf-8"):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
-    show_record(console, record, heads or [record.clearest_head()])
+    show_record(console, record, heads or [record.first_head()])
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 

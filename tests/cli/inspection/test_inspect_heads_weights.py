@@ -128,7 +128,7 @@ def test_a_picture_names_its_weights(model, tmp_path, weights):
 def test_a_terminal_shows_layers_without_a_grid_of_roles(model):
     record = next(inspect_heads(model, ["A man"], weights="alti", targets=["dogs"]))
     file = io.StringIO()
-    show_record(Console(file=file, width=120), record, [record.clearest_head()])
+    show_record(Console(file=file, width=120), record, [record.first_head()])
     text = file.getvalue()
     assert "roles:" not in text
     assert "alti: ALTI+ contributions" in text

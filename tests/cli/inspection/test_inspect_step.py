@@ -12,6 +12,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.errors import TformerError
 from tformer_cli.inspection.views.step import show_steps
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.translate import translate_lines
 
@@ -166,3 +167,10 @@ def test_positions_in_every_format(model, tmp_path):
     refused = run("inspect-positions", model, "--positions", "41")
     assert refused.exit_code == 2
     assert "the model has 40, but 41" in refused.stderr
+
+
+def test_without_a_head_it_is_the_one_that_is_shown_first(model):
+    (record,) = inspect_heads(model, [LINE], device="cpu")
+    found = run("inspect-step", model, LINE, "--token", "0", "--format", "json")
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["head"] == str(record.first_head())

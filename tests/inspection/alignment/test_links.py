@@ -72,12 +72,13 @@ def test_only_cross_attention_aligns():
     assert cross_heads(["cross.1"], layout) == [HeadId("cross", 1, 0), HeadId("cross", 1, 1)]
     with pytest.raises(UsageError, match=r"selects enc.0.0, but only cross-attention sees both"):
         cross_heads(["enc.0", "cross"], layout)
-    assert default_selection(layout) == "cross.0"
+    assert default_selection(layout) == "cross.1"
     assert default_selection(HeadLayout((), (1,), (1,))) == "cross.0"
+    assert default_selection(HeadLayout((), (1,), (1,) * 6)) == "cross.3-5"
 
 
 def test_by_default_layers_without_heads_are_passed_over():
-    assert default_selection(HeadLayout((), (1,), (2, 0, 2, 0))) == "cross.0"
+    assert default_selection(HeadLayout((), (1,), (2, 0, 2, 0, 1))) == "cross.2-4"
     assert default_selection(HeadLayout((), (1,), (0, 2, 0))) == "cross.1"
     with pytest.raises(UsageError, match="no cross-attention head left"):
         default_selection(HeadLayout((2,), (1,), (0, 0)))

@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.heads_svg import display_width, render_svg
+from tformer_cli.inspection.figures.heads_svg import LABELLED_PANELS, display_width, render_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = ("</script>", "<img onerror=x>", "&amp;\"'", "]]>", "\x00\x0b\ufffe\ud800", "🙂", "שלום")
@@ -45,11 +45,18 @@ def test_hostile_tokens_stay_text(make_record):
     assert "🙂" in text
 
 
-def test_many_heads_are_thumbnails_without_labels(make_record):
-    record = make_record(source=tuple("abcdefgh"))
-    many = record.heads * 2
-    root = parsed(render_svg(make_record(heads=many)))
-    assert not [e for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
+def test_many_heads_are_thumbnails_that_share_labels(make_record):
+    record = make_record()
+    heads = record.heads * 2
+    assert len(heads) > LABELLED_PANELS
+    root = parsed(render_svg(make_record(heads=heads)))
+    kinds = dict.fromkeys(head.kind for head in heads)
+    rows = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
+    columns = [e.text for e in root.iter(f"{SVG}text") if e.get("transform")]
+    # once for a line of panels, and once for a column
+    assert set(rows) == {label for kind in kinds for label in record.row_labels(kind)}
+    assert set(columns) == {label for kind in kinds for label in record.column_labels(kind)}
+    assert len(rows) < len(heads) * len(record.row_labels("cross"))
 
 
 def test_nothing_is_fetched(record):

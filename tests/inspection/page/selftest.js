@@ -120,8 +120,14 @@ async function selfTest() {
   found.onScreen = panelsShown();
   window.dispatchEvent(new Event("beforeprint"));
   found.onPaper = panelsShown();
-  found.paperTitles = [...document.querySelectorAll(".tab-title")].map(title => title.textContent);
+  found.paperTitles = [...byId("panels").querySelectorAll(".tab-title")].map(title => title.textContent);
+  const printed = () => [...document.querySelectorAll(".printed")];
+  found.printed = printed().map(copy => ({ source: copy.querySelector("#source-text").textContent,
+    panels: [...copy.querySelector("#panels").children].filter(panel => !panel.hidden).map(panel => panel.id),
+    thumbs: [...copy.querySelectorAll(".thumb canvas")].filter(canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)).length }));
+  found.isCopied = document.body.classList.contains("copied");
   window.dispatchEvent(new Event("afterprint"));
+  found.leftOver = printed().length;
   found.afterPaper = panelsShown();
 
   // Colors and paper.

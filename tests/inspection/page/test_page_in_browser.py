@@ -68,7 +68,7 @@ def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
     record = hostile_report.sentences[0].heads
     assert found["chips"][0] == list(record.source_pieces)
     assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
-    assert found["first"]["head"] == str(record.clearest_head())
+    assert found["first"]["head"] == str(record.first_head())
     assert len(found["first"]["tabs"]) == 7
     for head in record.heads:
         np.testing.assert_allclose(
@@ -162,6 +162,13 @@ def check_paper(found, tabs):
     assert found["onScreen"] == found["afterPaper"] == ["panel-heads"]
     assert set(found["onPaper"]) == {f"panel-{name}" for name in tabs}
     assert len(found["paperTitles"]) == len(tabs)
+    # and every sentence, the views of the model once
+    assert [copy["source"] for copy in found["printed"]] == LINES
+    first, second = found["printed"]
+    assert set(first["panels"]) == set(found["onPaper"])
+    assert set(second["panels"]) == set(found["onPaper"]) - {"panel-positions"}
+    assert min(copy["thumbs"] for copy in found["printed"]) > 0
+    assert (found["isCopied"], found["leftOver"]) == (True, 0)
 
 
 def check_tree(found, record):
@@ -233,7 +240,7 @@ def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
 def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visit, address):
     visited = visit(render_report(hostile_report), address)
     assert visited.console == []
-    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.clearest_head())
+    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.first_head())
 
 
 @pytest.mark.slow
@@ -351,3 +358,21 @@ def test_the_page_of_a_classifier_has_a_label_and_no_target(classifier, visit):
     assert visited.console == []
     shown = ["source-text", "source", "target-text"]
     assert visited.selftest == {"shown": shown, "label": record.labeled}
+
+
+APART = """
+const words = wordsOf("target").texts;
+const found = { apart: [...tellingApart(words)], links: sentence.links };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_of_two_sentences_alike_the_page_knows_the_words_that_differ(model, visit):
+    targets = ["Zwei Hunde rennen im Schnee.", "Zwei Katzen rennen im Schnee."]
+    records = list(
+        inspect_heads(model, ["Two dogs run."] * 2, targets=targets, device="cpu", for_page=True)
+    )
+    found = visit(render_html(records), script=APART).selftest
+    assert found["apart"] == ["Hunde"]
+    assert found["links"] == [list(link) for link in sorted(records[0].aligned.links)]
+    assert found["links"]

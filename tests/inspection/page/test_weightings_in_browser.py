@@ -40,7 +40,7 @@ def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
     seen = visited.selftest
     assert seen["ids"] == [str(head) for head in record.heads]
     assert seen["thumbs"] == len(record.heads)
-    chosen = record.clearest_head()
+    chosen = record.first_head()
     assert seen["head"] == str(chosen)
     assert record.weighting.sums in seen["reading"]
 

@@ -56,7 +56,7 @@ def test_layers_are_selected_and_have_no_roles(model):
     )
     assert [str(layer) for layer in record.heads] == ["enc.0", "cross.0"]
     assert [record.role(layer) for layer in record.heads] == [None, None]
-    assert str(record.clearest_head()) == "cross.0"
+    assert str(record.first_head()) == "cross.0"
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,16 @@ from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.options import OutputOption, QuietOption
+from tformer_cli.cli.pager import print_paged
 from tformer_cli.cli.path_roles import Holds
 from tformer_cli.cli.text_io import STANDARD_STREAM, results
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
+
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
 
 
 def guide(
@@ -29,12 +33,12 @@ def guide(
     ] = None,
     *,
     output: Annotated[OutputOption, Holds({"text", "HTML"})] = STANDARD_STREAM,
-    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+    quiet: QuietOption = False,
 ) -> None:
     """Print a guide, or list the topics.
 
-    On a terminal a guide is formatted; elsewhere it is the Markdown itself. sample-report is a
-    report page, to open in a browser without training a model.
+    On a terminal a guide is formatted and shown by $PAGER, unless --quiet; elsewhere it is the
+    Markdown itself. sample-report is a report page, to open in a browser without training a model.
 
     Examples:
         tformer guide
@@ -58,14 +62,26 @@ def guide(
     else:
         text = find_guide(topic).text
     if is_on_terminal:
-        show_guide(stdout_console(), text)
+        show_guide(stdout_console(), text, is_paged=not quiet)
         return
     with results(output) as stream:
         stream.write(utf8_line(text.rstrip("\n")))
 
 
-def show_guide(console: "Console", text: str) -> None:
-    """Prints a guide, its Markdown formatted."""
-    from rich.markdown import Markdown
+def show_guide(console: "Console", text: str, *, is_paged: bool = False) -> None:
+    """Prints a guide, its Markdown formatted, but lines of code whole: they can be copied."""
+    from rich.markdown import CodeBlock, Markdown
+    from rich.text import Text
 
-    console.print(Markdown(text, hyperlinks=False))
+    class WholeLines(CodeBlock):
+        """Code whose long lines the terminal wraps, without a line end."""
+
+        def __rich_console__(
+            self, console: "Console", options: "ConsoleOptions"
+        ) -> "Iterator[Text]":
+            code = str(self.text).rstrip()
+            yield Text(code, style="cyan", no_wrap=True, overflow="ignore")
+
+    guide = Markdown(text, hyperlinks=False)
+    guide.elements = {**guide.elements, "fence": WholeLines, "code_block": WholeLines}  # type: ignore[misc]
+    print_paged(console, guide, is_paged=is_paged)

@@ -96,6 +96,8 @@ def show_quickstart(console: "Console", result: "QuickstartResult[Evaluation]", 
     """Prints samples, scores and the next commands."""
     from rich.text import Text
 
+    from tformer_cli.cli.commands.train import aligned_said
+
     rows = []
     for source, translation, reference in result.samples:
         is_right = translation == reference
@@ -105,7 +107,10 @@ def show_quickstart(console: "Console", result: "QuickstartResult[Evaluation]", 
             rows.append((Text("ref", style="dim"), Text(reference, style="dim")))
     _print_rows(console, rows)
     scores = ", ".join(f"{score.name} {score.value:.1f}" for score in result.evaluation.scores)
-    console.print(f"\n{result.n_test:,} unseen test sentences: [bold]{scores}[/]\n")
+    console.print(f"\n{result.n_test:,} unseen test sentences: [bold]{scores}[/]")
+    if result.training.aligned is not None:
+        console.print(Text(aligned_said(result.training.aligned, run)))
+    console.print()
     _print_commands(console, next_commands(run, result.page))
 
 

@@ -23,6 +23,7 @@ from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from tformer_cli.inspection.views.alignment import AlignmentScore
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.processes.launch import Group
 
@@ -153,9 +154,20 @@ def run_training(
             f"{result.inspection_seconds:.1f} s; see `tformer inspect-heads {run} --over-time`",
             quiet=quiet,
         )
+    if result.aligned is not None:
+        note(aligned_said(result.aligned, run), quiet=quiet)
     if result.was_finished:
         reason = result.state.reason
         note(f"{run} is finished: {reason} (step {result.state.step}).", quiet=quiet)
+
+
+def aligned_said(score: "AlignmentScore", run: Path) -> str:
+    """Says which heads were stored, and how well they align."""
+    error = 100 * score.counts.error_rate
+    return (
+        f"{score.name} aligns words best of all heads and layers: alignment error rate {error:.1f} "
+        f"on held-out pairs; stored in {run}"
+    )
 
 
 def show_plan(recipe: "Recipe", *, device: str) -> None:

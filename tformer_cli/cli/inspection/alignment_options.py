@@ -72,7 +72,7 @@ class LinkOptions:
             metavar="HEADS",
             help="Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; "
             "several are averaged. Repeatable.",
-            show_default="those stored by --save, else the last layer but one",
+            show_default="those stored by --save, else the last half of the layers",
             rich_help_panel=EXTRACTION,
             autocompletion=complete_heads,
         ),
@@ -82,7 +82,7 @@ class LinkOptions:
         typer.Option(
             help="Which decoder position stands for a target token: the one that predicts it "
             "(naive), or the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
-            show_default="that of the stored heads, else naive",
+            show_default="that of the stored heads; naive for --heads; else as unchanged words say",
             rich_help_panel=EXTRACTION,
         ),
     ] = None

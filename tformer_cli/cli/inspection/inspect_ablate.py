@@ -22,6 +22,7 @@ from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
+    argument_lines,
     check_stdin_is_read_once,
     prompt_at_terminal,
     warn_of_bytes,
@@ -29,7 +30,7 @@ from tformer_cli.cli.text_io import (
 from tformer_cli.data.lines import LineCounts, check_file
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
-from tformer_cli.inspection.views.ablation import TEXT_VIEW, AblationSettings
+from tformer_cli.inspection.views.ablation import CHANGES_VIEW, TEXT_VIEW, AblationSettings
 
 PRUNING = "Pruning"
 """The panel of options that write a smaller model."""
@@ -148,6 +149,14 @@ def inspect_ablate(
     pictures: ImageOptions,
     measured: AblationSettings,
     pruned: PruningOptions,
+    changes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Instead translate TEXT without each head, and without each layer's heads, and "
+            "show which change its translation. --heads limits them.",
+        ),
+    ] = None,
     output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -162,6 +171,7 @@ def inspect_ablate(
     bootstrap (1,000 samples, --seed).
 
     Examples:
+        tformer inspect-ablate runs/quickstart --changes "The street was too wide."
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
         tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
         tformer inspect-ablate runs/ratings -i corpus/test.txt --reference corpus/test.label
@@ -171,6 +181,13 @@ def inspect_ablate(
     pruned.check()
     chosen = view_format(TEXT_VIEW, output_format, output)
     check_stdin_is_read_once(texts.files)
+    if changes is not None and (
+        texts.files
+        or pictures.images is not None
+        or pruned.write_pruned is not None
+        or measured != AblationSettings(heads=measured.heads)
+    ):
+        raise UsageError("--changes: looks at TEXT only; omit other options than --heads")
 
     if pruned.write_pruned is not None:
         check_free(pruned.write_pruned, "--write-pruned")
@@ -181,12 +198,24 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
-    from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove
+    from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove, translate_without
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.inspection_model import inspected_model
     from tformer_cli.workflows.inspection.write_pruned import write_pruned
 
     counts = LineCounts()
+    if changes is not None:
+        opened = open_model(model, opening, quiet=quiet, tasks=("translate",))
+        (text,) = argument_lines([changes], counts)
+        emit_view(
+            CHANGES_VIEW,
+            [translate_without(opened, text, measured.heads)],
+            chosen,
+            output,
+            measured,
+        )
+        warn_of_bytes(counts)
+        return
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)
     opened = open_model(model, opening, quiet=quiet, tasks=TASKS)

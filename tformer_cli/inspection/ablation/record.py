@@ -83,6 +83,18 @@ class Ablation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WithoutHeads:
+    """Translations of one sentence without each head, and without each layer's heads."""
+
+    source: str
+    """The sentence."""
+    whole: str
+    """Its translation with all heads."""
+    without: dict[str, str]
+    """Translation without a head or a layer's heads, by their names, such as cross.0.1, cross.0."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelCost:
     """A model's size, speed and quality, measured on the same text as another's."""
 

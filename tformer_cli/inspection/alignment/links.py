@@ -61,10 +61,11 @@ def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
 
 
 def default_selection(layout: HeadLayout) -> str:
-    """The heads to align by where nothing better is known: the last layer but one.
+    """The heads to align by where nothing better is known: the last half of the layers.
 
-    Its mean, read the naive way, is where Garg et al. 2019 begin, too. Layers whose heads are all
-    pruned are not counted.
+    Their mean has fewer errors than any head or layer of the models measured here, and includes the
+    last layer but one, where Garg et al. 2019 begin. Layers whose heads are all pruned are not
+    counted.
 
     Raises:
         UsageError: if the model has no cross-attention head.
@@ -74,7 +75,8 @@ def default_selection(layout: HeadLayout) -> str:
         raise UsageError(
             "MODEL: has no cross-attention head left to align words with; use the unpruned model"
         )
-    return f"cross.{layers[-2:][0]}"
+    first, last = layers[len(layers) // 2], layers[-1]
+    return f"cross.{first}" if first == last else f"cross.{first}-{last}"
 
 
 def head_mean(maps: AttentionMaps, heads: Sequence[HeadId]) -> Numbers:

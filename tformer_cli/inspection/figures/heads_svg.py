@@ -19,7 +19,10 @@ from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
 from tformer_cli.inspection.record import HeadsRecord
 
 LABELLED_PANELS = 16
-"""Up to this many heads get their tokens written beside them; more are drawn as thumbnails."""
+"""Up to this many heads each get their tokens written beside them; more are drawn as thumbnails,
+which share the labels at the edges of their kind."""
+THUMBNAIL, LEAST_CELL = 96.0, 6.0
+"""Size of a thumbnail, unless its tokens could not be read."""
 _GAP, _TITLE = 26.0, 20.0
 
 
@@ -34,14 +37,21 @@ class _Grid:
     n_columns: int
     n_rows: int
     n_keys: int
+    shares_labels: bool = False
+    """True if only the panels at the left and at the top have labels, outside of them."""
+
+    @property
+    def inside(self) -> tuple[float, float]:
+        """Width and height of the labels that are part of each panel."""
+        return (0, 0) if self.shares_labels else (self.label_width, self.label_height)
 
     @property
     def panel_width(self) -> float:
-        return self.label_width + self.n_keys * self.cell
+        return self.inside[0] + self.n_keys * self.cell
 
     @property
     def panel_height(self) -> float:
-        return _TITLE + self.label_height + self.n_rows * self.cell
+        return _TITLE + self.inside[1] + self.n_rows * self.cell
 
 
 def render_svg(record: HeadsRecord) -> str:
@@ -87,36 +97,49 @@ def _section(
     y += 20
     draw_text(root, record.weighting.kind_names[kind].capitalize(), MARGIN, y, 13.0, weight="600")
     y += 8
+    left = MARGIN
+    if grid.shares_labels:
+        left, y = left + grid.label_width, y + grid.label_height
     for place, head in enumerate(heads):
         row, column = divmod(place, grid.n_columns)
-        x = MARGIN + column * (grid.panel_width + _GAP)
-        _panel(root, record, head, grid, (x, y + row * (grid.panel_height + _GAP / 2)))
+        corner = left + column * (grid.panel_width + _GAP), y + row * (grid.panel_height + _GAP / 2)
+        if grid.shares_labels:
+            rows, columns = record.row_labels(kind), record.column_labels(kind)
+            if column == 0:
+                beside = corner[0], corner[1] + _TITLE
+                draw_labels(root, (rows, ()), beside, grid.cell, grid.font)
+            if row == 0:
+                draw_labels(root, ((), columns), corner, grid.cell, grid.font)
+        _panel(root, record, head, grid, corner)
     n_lines = math.ceil(len(heads) / grid.n_columns)
-    right = MARGIN + min(len(heads), grid.n_columns) * (grid.panel_width + _GAP)
+    right = left + min(len(heads), grid.n_columns) * (grid.panel_width + _GAP)
     return right, y + n_lines * (grid.panel_height + _GAP / 2) + 10
 
 
 def _grid_of(record: HeadsRecord, kind: Kind, heads: list[HeadId]) -> _Grid:
     rows, columns = record.row_labels(kind), record.column_labels(kind)
     longest = max(len(rows), len(columns))
-    if len(record.heads) > LABELLED_PANELS:
-        in_a_layer = max(sum(h.layer == head.layer for h in heads) for head in heads)
-        return _Grid(max(1.5, 96 / longest), 0, 0, 0, in_a_layer, len(rows), len(columns))
+    shares_labels = len(record.heads) > LABELLED_PANELS
     cell = min(22.0, max(7.0, 420 / longest))
+    if shares_labels:
+        cell = max(LEAST_CELL, THUMBNAIL / longest)
     font = min(12.0, cell * 0.9)
     label_width = max(map(display_width, rows)) * font * 0.6 + 8
     label_height = max(map(display_width, columns)) * font * 0.6 + 8
     n_columns = min(len(heads), 3)
-    return _Grid(cell, label_width, label_height, font, n_columns, len(rows), len(columns))
+    if shares_labels:
+        n_columns = max(sum(h.layer == head.layer for h in heads) for head in heads)
+    sizes = cell, label_width, label_height, font, n_columns, len(rows), len(columns)
+    return _Grid(*sizes, shares_labels)
 
 
 def _panel(
     root: Element, record: HeadsRecord, head: HeadId, grid: _Grid, corner: tuple[float, float]
 ) -> None:
     panel = SubElement(root, "g", {"role": "img", "aria-label": str(head)})
-    left = corner[0] + grid.label_width
-    top = corner[1] + _TITLE + grid.label_height
-    if grid.font:
+    left = corner[0] + grid.inside[0]
+    top = corner[1] + _TITLE + grid.inside[1]
+    if not grid.shares_labels:
         labels = record.row_labels(head.kind), record.column_labels(head.kind)
         draw_labels(panel, labels, (left, top), grid.cell, grid.font)
     # Thumbnails have their name just above the map, labeled maps above the labels.

@@ -5,12 +5,13 @@ numbers in base64, round(65535·A / `largest`) in 16 bits, where `largest` is 1 
 within 7.7e-6 of A. A sentence whose maps would take more than `LARGEST_MAPS` so has 8 bits,
 round(255·A / `largest`), within 2e-3. Of the decoder's
 masked maps only the visible triangle is kept. Queries and keys are float16, and what else scores
-are made of float32; of a sentence that has too many for `LARGEST_VECTORS`, those of the heads with
-the most confident rows of each kind.
+are made of float32; of a sentence that has too many for `LARGEST_VECTORS`, those of the
+heads that are shown first of each kind.
 """
 
 import base64
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -107,7 +108,8 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
         "rareReason": record.rare.reason,
         "bits": bits,
         "heads": heads,
-        "first": record.heads.index(record.clearest_head()) if record.heads else None,
+        "first": record.heads.index(record.first_head()) if record.heads else None,
+        "links": [] if record.aligned is None else sorted(record.aligned.links),
         "isRecurrent": record.model.n_decoder_layers > 0 and not record.captured.dec,
     } | _extras(record, sum(len(head["weights"]) for head in heads))
 
@@ -142,10 +144,10 @@ def _words(words: SpelledWords) -> dict[str, Any]:
 
 
 def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dict[str, str]:
-    """Queries, then keys, of as many heads as there is room for: the most confident first."""
+    """Queries, then keys, of as many heads as there is room for; see `HeadsRecord.ordered`."""
     room = min(LARGEST_VECTORS, LARGEST_WITH_VECTORS - n_map_bytes)
     packed: dict[str, str] = {}
-    for head in _by_confidence(record):
+    for head in _by_worth(record):
         queries, keys = (part[head.kind, head.layer] for part in (vectors.queries, vectors.keys))
         both = torch.cat((queries[head.head], keys[head.head]))
         text = _base64(both.half().numpy().astype("<f2").tobytes())
@@ -168,20 +170,10 @@ def _terms(vectors: HeadVectors, head: HeadId) -> dict[str, str | float]:
     return terms
 
 
-def _by_confidence(record: HeadsRecord) -> list[HeadId]:
-    """The heads of a record: the most confident of each kind, then the second, and so on."""
-
-    def confidence(head: HeadId) -> float:
-        return record.metrics[head].get("confidence", 0.0)
-
-    places = {
-        head: (place, kind_place)
-        for kind_place, kind in enumerate(reversed(KINDS))
-        for place, head in enumerate(
-            sorted((h for h in record.heads if h.kind == kind), key=confidence, reverse=True)
-        )
-    }
-    return sorted(places, key=lambda head: places[head])
+def _by_worth(record: HeadsRecord) -> list[HeadId]:
+    """The heads of a record: the first of each kind, then the second, and so on."""
+    ordered = [record.ordered(kind) for kind in reversed(KINDS)]
+    return [head for rank in zip_longest(*ordered) for head in rank if head is not None]
 
 
 def _search(tree: SearchTree, pieces: Mapping[int, str]) -> dict[str, Any]:

@@ -69,6 +69,26 @@ function repaint() {
   showHead();
 }
 
+/** Puts a copy of the page for each sentence below it while it is printed: on the screen one is chosen. What is of the model is in the first. */
+function layOutSentences() {
+  for (const copy of document.querySelectorAll(".printed")) copy.remove();
+  document.body.classList.toggle("copied", isPrinting && data.sentences.length > 1);
+  if (!document.body.classList.contains("copied")) return;
+  const chosen = state.s;
+  for (const n of data.sentences.keys()) {
+    state.s = String(n);
+    openSentence();
+    const parts = [...document.querySelectorAll("body > header, body > main")];
+    const copy = make("div", { class: "printed" }, ...parts.map(part => part.cloneNode(true)));
+    const drawn = parts.flatMap(part => [...part.querySelectorAll("canvas")]);
+    copy.querySelectorAll("canvas").forEach((canvas, at) => canvas.width && canvas.height && canvas.getContext("2d").drawImage(drawn[at], 0, 0));
+    if (n > 0) for (const { id } of tabs) if (data.views?.[id]) copy.querySelector(`#panel-${id}`)?.remove();
+    byId("footer").before(copy);
+  }
+  state.s = chosen;
+  openSentence();
+}
+
 let isFrameWaiting = false;
 let drawnWidth = innerWidth;
 
@@ -133,6 +153,7 @@ function begin() {
     window.addEventListener(event, () => {
       isPrinting = printing;
       repaint();
+      layOutSentences();
     });
   }
 }

@@ -67,7 +67,7 @@ function showProducts() {
   byId("qk-how").textContent = sentence.terms ? "Its score, term by term" : "The query times the key";
   const vectors = vectorsOf(head);
   byId("qk-body").replaceChildren(...vectors ? productParts(head, vectors, row, column) : [make("p", { class: "says" },
-    `The page has room for the queries and keys of ${Object.keys(sentence.vectors).length} of the ${sentence.heads.length} heads of this sentence, the clearest ones; ${head.id} is not among them. `,
+    `The page has room for the queries and keys of ${Object.keys(sentence.vectors).length} of the ${sentence.heads.length} heads of this sentence, those shown first; ${head.id} is not among them. `,
     make("code", {}, `tformer inspect-step … --head ${head.id} --token ${row}`), " shows them.")]);
 }
 

@@ -36,10 +36,19 @@ function wordLinks(head) {
 /** True of a key that is a word, and no special token. */
 const isWord = key => key !== SPECIAL && key !== FIRST;
 
-/** The link that tells most: a clear one between two long words that differ. */
+/** The words of a translation that another sentence on the page lacks, though it shares most of them: what a pair is about. */
+function tellingApart(words) {
+  const others = data.sentences.filter(one => one !== sentence).map(one => new Set((one.targetWords?.texts ?? []).map(bare)));
+  const near = others.find(other => 2 * words.filter(word => other.has(word)).length > words.length);
+  return new Set(near ? words.filter(word => !near.has(word)) : []);
+}
+
+/** The link that tells most: a clear one between two long words that differ and, of cross-attention, go together; where two sentences differ if there are two alike. */
 function tellingLink(head) {
-  const links = wordLinks(head);
+  const links = wordLinks(head), apart = tellingApart(links.map(link => link.name));
+  const isAligned = ({ word, key }) => head.kind === "cross" && sentence.links.some(([source, target]) => source === key && target === word);
   const worth = ({ word, key, weight, name, keyName }) => (data.weighting.isShare ? weight : weight / sentence.largest)
+    + (isAligned({ word, key }) ? 1 : 0) + (head.kind === "cross" && apart.has(name) ? .5 : 0)
     + (isWord(key) ? 0 : -1) + (name.toLowerCase() === keyName.toLowerCase() ? -.5 : 0) + (head.kind !== "cross" && key === word ? -1 : 0) + (Math.min(name.length, keyName.length) > 3 ? 1 : 0);
   const best = links.reduce((most, link) => !most || worth(link) > worth(most) ? link : most, null);
   // A head that mostly rests on a special token is told by that.

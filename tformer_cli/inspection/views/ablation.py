@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         HeadEffect,
         ModelCost,
         Pruning,
+        WithoutHeads,
     )
     from tformer_cli.inspection.capture.heads import HeadId, Inspected
     from tformer_cli.inspection.record import HeadsRecord
@@ -434,4 +435,40 @@ class TextAblationView(View["Ablation"]):
             show_pruning(console, record.pruning)
 
 
-VIEW, TEXT_VIEW = AblationView(), TextAblationView()
+def show_changes(console: Console, found: WithoutHeads) -> None:
+    """Prints the translation, and those that differ from it, what differs in bold."""
+    rows = [("all heads", found.whole)]
+    rows += [(f"!{name}", text) for name, text in found.without.items() if text != found.whole]
+    n_same = len(found.without) + 1 - len(rows)
+    indent = max(len(name) for name, _ in rows) + 2
+    is_ascii = is_ascii_only(console)
+    before = set(found.whole.split())
+    for name, text in rows:
+        line = Text(f"{name:{indent}}", style="dim")
+        for word in shown(text, is_ascii=is_ascii).split():
+            line.append(f"{word} ", "not dim" if word in before else "not dim bold")
+        console.print(line)
+    what = "heads and layers change nothing" if n_same != 1 else "head or layer changes nothing"
+    console.print(Text(f"{n_same} other {what}", style="dim"))
+
+
+class ChangesView(View["WithoutHeads"]):
+    """Shows which heads the translation of a sentence depends on."""
+
+    name = "changes"
+    title = "Translations without each head"
+    formats = ("text", "jsonl")
+
+    def lines(self, record: WithoutHeads, options: object) -> Iterator[str]:
+        """Makes a line for the translation, and one for each head and layer."""
+        yield _line("translation", {"source": record.source, "translation": record.whole})
+        for name, text in record.without.items():
+            changes = text != record.whole
+            yield _line("without", {"id": name, "translation": text, "changes": changes})
+
+    def text(self, console: Console, record: WithoutHeads, options: object) -> None:
+        """Prints the translations that differ."""
+        show_changes(console, record)
+
+
+VIEW, TEXT_VIEW, CHANGES_VIEW = AblationView(), TextAblationView(), ChangesView()

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from tformer_cli.inspection.alignment.best import AlignedWords
+    from tformer_cli.inspection.alignment.chosen import AlignedWords
     from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
 MAPS_SHOWN = 12
-"""Most heads whose maps a terminal shows; of more only the clearest is shown."""
+"""Most heads whose maps a terminal shows; of more only the first is shown."""
 FEWEST_ROWS = 8
 """Rows of a map that are shown on any screen."""
 LINKS_SHOWN = 24
@@ -88,7 +88,9 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
     if model.sharing:
         facts.append(f" ({model.sharing})")
     if record.maps is not None:
-        facts.append(f"  maps: {record.mode}, residual {record.captured.residual:.1e}")
+        residual = record.captured.residual
+        of_search = " of the search" if record.mode == "live" else ""
+        facts.append(f"  maps{of_search} exact" + (f" to {residual:.1e}" if residual else ""))
     if record.maps is not None and model.n_decoder_layers and not record.captured.dec:
         facts.append("  no decoder self-attention (recurrent)")
     if record.maps is not None and record.captured.segment:
@@ -107,12 +109,7 @@ def _heading(console: Console, record: HeadsRecord) -> Group:
 
 def _alignment(aligned: AlignedWords, *, is_ascii: bool) -> Text:
     """Lists which source word each target word goes with."""
-    why = "stored" if aligned.is_stored else "most confident"
-    line = Text.assemble(
-        ("best alignment  ", "dim"),
-        (aligned.heads, "bold"),
-        (f" ({aligned.convention}, {why})", "dim"),
-    )
+    line = Text.assemble(("words aligned by  ", "dim"), (aligned.choice.said, "bold"))
     arrow = "->" if is_ascii else "→"
     pairs = aligned.by_target
     for pair in pairs[:LINKS_SHOWN]:
@@ -204,13 +201,13 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return [self.json(record, with_weights=options.weights is not None)]
 
     def text(self, console: Console, record: HeadsRecord, options: HeadsOptions) -> None:
-        """Prints the roles, and the maps of the heads asked for or the clearest one.
+        """Prints the roles, and the maps of the heads asked for or the first one.
 
         On a terminal a single map that was not asked for leaves room for the prompt.
         """
         maps: Sequence[HeadId] = record.heads
         if record.heads and not (options.heads and len(record.heads) <= MAPS_SHOWN):
-            maps = [record.clearest_head()]
+            maps = [record.first_head()]
         show_record(console, record, maps, fits_screen=console.is_terminal and not options.heads)
 
     def page(self, records: Iterable[HeadsRecord], options: HeadsOptions) -> str:

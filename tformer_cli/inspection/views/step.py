@@ -219,7 +219,14 @@ class StepOptions:
             metavar="TOKEN",
         ),
     ]
-    head: Annotated[str, Option(help="One head, such as enc.0.3 or cross.last.0.", metavar="HEAD")]
+    head: Annotated[
+        str,
+        Option(
+            help="One head, such as enc.0.3 or cross.last.0.",
+            metavar="HEAD",
+            shown_default="the one that inspect-heads shows first",
+        ),
+    ] = ""
     key: Annotated[
         str | None,
         Option(
@@ -261,19 +268,20 @@ class StepView(SentenceView[StepRecord]):
         """
         from tformer_cli.inspection.walkthrough.tokens import find_token
 
-        head = one_head(subject, options.head)
+        named = one_head(subject, options.head) if options.head else None
         if sentence.maps is None:
             raise DataError("line 1: the sentence is blank; give one that is not")
+        head = named or sentence.first_head()
         row = find_token(options.token, sentence.row_labels(head.kind))
         return self._walked(subject, sentence, head, row, options)
 
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
-        """Works through the heads asked for that the sentence has, or the clearest ones."""
-        from tformer_cli.inspection.walkthrough.choice import clearest_heads, example_row, row_of
+        """Works through the heads asked for that the sentence has, or the first of each kind."""
+        from tformer_cli.inspection.walkthrough.choice import example_row, first_heads, row_of
 
-        chosen = [(head, example_row(sentence, head)) for head in clearest_heads(sentence)]
+        chosen = [(head, example_row(sentence, head)) for head in first_heads(sentence)]
         if options.steps:
             chosen = [
                 (head, row)

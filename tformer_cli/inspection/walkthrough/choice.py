@@ -23,10 +23,9 @@ def row_of(token: str, labels: Sequence[str]) -> int | None:
         return None
 
 
-def clearest_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
-    """Returns the most confident head of each kind that is shown, the cross-attention's first."""
-    found = (record.most_confident(kind) for kind in reversed(KINDS))
-    return tuple(head for head in found if head is not None)
+def first_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
+    """Returns the first head of each kind that is shown, the cross-attention's in front."""
+    return tuple(head for kind in reversed(KINDS) for head in record.ordered(kind)[:1])
 
 
 def example_row(record: HeadsRecord, head: HeadId) -> int:

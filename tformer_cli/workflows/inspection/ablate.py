@@ -27,7 +27,7 @@ from tformer_cli.inspection.ablation.losses import (
     losses_without_each,
     to_device,
 )
-from tformer_cli.inspection.ablation.record import Ablation, CurvePoint, HeadEffect
+from tformer_cli.inspection.ablation.record import Ablation, CurvePoint, HeadEffect, WithoutHeads
 from tformer_cli.inspection.capture.forced import longest_read
 from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
@@ -103,6 +103,29 @@ def inspect_ablate(
     )
     chosen = AblationSettings() if settings is None else settings
     return Ablator(opened, sources, references, chosen, observe).run()
+
+
+def translate_without(opened: Opened, text: str, heads: Sequence[str] = ()) -> WithoutHeads:
+    """Translates a sentence without each head, and without all heads of each layer.
+
+    Args:
+        opened: a translation model, by `open_for_inspection`.
+        text: the sentence.
+        heads: a selection of heads; none: all of them.
+
+    Raises:
+        UsageError: if the selection names no head.
+    """
+    selected = select_heads(heads, head_layout(opened.directory.model))
+    layers: dict[str, list[HeadId]] = {}
+    for head in selected:
+        layers.setdefault(f"{head.kind}.{head.layer}", []).append(head)
+    without = {}
+    for name, off in {**{str(head): [head] for head in selected}, **layers}.items():
+        with heads_off(opened.directory.model, off):
+            without[name] = opened.translator.translate([text])[0].text
+    whole = opened.translator.translate([text])[0].text
+    return WithoutHeads(source=text, whole=whole, without=without)
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,19 @@ import numpy as np
 from tformer_cli.data.pharaoh import Link, format_links
 from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.inspection.alignment.chosen import HeadChoice, choose_heads
 from tformer_cli.inspection.alignment.links import (
     ALIGNING,
     CONVENTIONS,
     Convention,
     LinkRule,
-    cross_heads,
-    default_selection,
-    head_mean,
     linked,
     links_of,
     word_weights,
 )
 from tformer_cli.inspection.alignment.words import Numbers, WordTokens, words_of_ids, words_of_text
 from tformer_cli.inspection.capture.batches import capture_pairs
-from tformer_cli.inspection.capture.heads import HeadId, head_layout
+from tformer_cli.inspection.capture.heads import head_layout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,21 +58,6 @@ class WordAlignment:
         return rounded
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadChoice:
-    """Heads that align, how they are read, and the reason for them."""
-
-    heads: str
-    """The selection; of several heads the mean."""
-    convention: Convention
-    """Convention: the row that is a target token's."""
-    reason: str
-    """Origin of the choice: "given", "stored" or "default"."""
-
-    def __str__(self) -> str:
-        return f"{self.heads} ({self.convention}, {self.reason})"
-
-
 class Aligner:
     """Aligns words by some heads of one model, with batched teacher-forced passes."""
 
@@ -90,8 +73,8 @@ class Aligner:
         Args:
             directory: an opened model directory.
             heads: cross-attention heads, of several the mean; none: those stored in the directory,
-                else the mean of the last layer but one.
-            convention: which row is a target token's; None: the stored one, else "naive".
+                else the mean of the last half of the layers.
+            convention: which row is a target token's; None: see `choose_heads`.
             rule: which weights become links.
 
         Raises:
@@ -100,10 +83,9 @@ class Aligner:
         """
         self.tokenizer = directory.tokenizer
         self.longest = longest_source(directory.model.config.max_positions)
-        self.choice = choose_heads(directory, heads, convention)
+        self.choice = _choice(directory, heads, convention)
         self.compared = CONVENTIONS if convention is None else (convention,)
         self.model = directory.model
-        self.heads = _selected(directory, self.choice)
         self.rule = rule or LinkRule()
 
     def align_translations(self, translations: Sequence[Translation]) -> list[list[WordAlignment]]:
@@ -133,9 +115,8 @@ class Aligner:
         found: list[Any] = [None] * len(pairs)
         ids = [(source.ids, target.ids) for source, target in pairs]
         for index, maps in capture_pairs(self.model, ids, ALIGNING):
-            found[index] = word_weights(
-                head_mean(maps, self.heads), *pairs[index], self.choice.convention
-            )
+            weights, convention = self.choice.weights(maps, self.tokenizer)
+            found[index] = word_weights(weights, *pairs[index], convention)
         return found
 
     def words(
@@ -178,29 +159,14 @@ class Aligner:
         return WordAlignment(weights, frozenset(links_of(linked(weights, self.rule))))
 
 
-def choose_heads(
+def _choice(
     directory: ModelDirectory, heads: Sequence[str], convention: Convention | None
 ) -> HeadChoice:
-    """Chooses the heads to align by; see `Aligner`."""
     stored = directory.info.alignment
-    if heads:
-        return HeadChoice(heads=",".join(heads), convention=convention or "naive", reason="given")
-    if stored is not None:
-        return HeadChoice(
-            heads=stored.heads, convention=convention or stored.convention, reason="stored"
-        )
-    return HeadChoice(
-        heads=default_selection(head_layout(directory.model)),
-        convention=convention or "naive",
-        reason="default",
-    )
-
-
-def _selected(directory: ModelDirectory, choice: HeadChoice) -> list[HeadId]:
     try:
-        return cross_heads([choice.heads], head_layout(directory.model))
+        return choose_heads(head_layout(directory.model), stored, heads, convention)
     except UsageError as error:
-        if choice.reason != "stored":
+        if heads or stored is None:
             raise
         raise ArtifactError(
             f"{directory.path}: alignment.heads: {error}; run inspect-align --save again"

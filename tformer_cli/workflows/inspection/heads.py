@@ -12,8 +12,7 @@ from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspection.alignment.best import StoredHeads, align_words
-from tformer_cli.inspection.alignment.links import cross_heads
+from tformer_cli.inspection.alignment.chosen import HeadChoice, align_words, choose_heads
 from tformer_cli.inspection.alignment.words import SpelledWords, spelled_words
 from tformer_cli.inspection.capture.forced import (
     AttentionMaps,
@@ -149,7 +148,7 @@ class HeadInspector:
             self._recorder = RecordingModel(opened.directory.model, n_noted)
             self._recorded_translator = self._translator.with_model(self._recorder)
         self._layout = head_layout(self._model)
-        self._stored = _stored_heads(opened.directory, self._layout)
+        self._aligning = _aligning_heads(opened.directory, self._layout)
         if self._weighting.is_of_layers:
             check_names_layers(heads, self._weighting.name)
             self._layout = layer_layout(self._model)
@@ -330,7 +329,7 @@ class HeadInspector:
             maps=weighted,
             heads=tuple(self._selected(weighted, rare)),
             weighting=self._weighting,
-            aligned=align_words(self._tokenizer, maps, self._stored),
+            aligned=align_words(self._tokenizer, maps, self._aligning),
             rare=rare,
             extras=self._extras(maps, mode) if self._for_page else None,
         )
@@ -453,13 +452,11 @@ def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
     return None if counts is None else TokenFrequencies(counts, side.mask_id)
 
 
-def _stored_heads(directory: ModelDirectory, layout: HeadLayout) -> StoredHeads | None:
-    """The heads that `inspect-align --save` found, if the model still has them."""
-    stored = directory.info.alignment
-    if stored is None:
+def _aligning_heads(directory: ModelDirectory, layout: HeadLayout) -> HeadChoice | None:
+    """The heads that align words; of stored ones that the model has no more, the default."""
+    if not any(layout.cross):
         return None
     try:
-        heads = cross_heads([stored.heads], layout)
+        return choose_heads(layout, directory.info.alignment)
     except UsageError:
-        return None
-    return StoredHeads(name=stored.heads, heads=tuple(heads), convention=stored.convention)
+        return choose_heads(layout, None)

@@ -15,6 +15,8 @@ from tformer_cli.inspection.alignment.links import (
     ALIGNING,
     Convention,
     LinkRule,
+    cross_heads,
+    default_selection,
     head_mean,
     linked,
     word_weights,
@@ -45,14 +47,15 @@ if TYPE_CHECKING:
 Tokens = tuple["WordTokens", "WordTokens"]
 
 
-def candidates_of(layout: HeadLayout) -> dict[str, list[HeadId]]:
-    """Names every cross-attention head, and every layer for the mean of its heads."""
-    found: dict[str, list[HeadId]] = {}
+def candidates_of(layout: HeadLayout) -> dict[str, Sequence[HeadId]]:
+    """Names every cross-attention head, every layer for its mean, and the default's mean."""
+    found: dict[str, Sequence[HeadId]] = {}
     for layer, n_heads in enumerate(layout.cross):
         heads = [HeadId("cross", layer, head) for head in range(n_heads)]
         found |= {str(head): [head] for head in heads}
         found[f"cross.{layer}"] = heads
-    return found
+    name = default_selection(layout)
+    return found | {name: cross_heads([name], layout)}
 
 
 def score_model(
@@ -78,7 +81,7 @@ def score_model(
     """
     is_given = aligner.choice.reason == "given"
     tally = _Tally(
-        {aligner.choice.heads: aligner.heads}
+        {aligner.choice.heads: aligner.choice.members}
         if is_given
         else candidates_of(head_layout(aligner.model)),
         aligner.compared,
