@@ -42,9 +42,11 @@ from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
 LARGEST_RECIPE = 16 * MIB
-DECIDE_NOTHING = ("data.cache_directory", "data.origin", "training.inspect_every")
+DECIDE_NOTHING = (
+    "data.cache_directory", "data.origin", "decoding.batch_tokens", "training.inspect_every",
+)  # fmt: skip
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
-often heads are seen."""
+much is decoded together, how often heads are seen."""
 TASK_DEFAULTS: Mapping[TaskKind, Mapping[str, Mapping[str, Any]]] = {
     "classify": {"model": {"n_decoder_layers": 0}},
     "image": {"model": {"n_decoder_layers": 0}},

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from tformer_cli.artifacts.not_a_model import not_a_model
-from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.decoding.config import TORCH_BATCH_TOKENS, DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.config import Head, ModelConfig
@@ -181,11 +181,15 @@ def read_config(path: Path) -> ConfigFile:
             "update tformer"
         )
     try:
-        return _checked(structure(ConfigFile, values))
+        record = _checked(structure(ConfigFile, values))
     except StructureError as error:
         raise ArtifactError(
             f"{file}: {error}; the file is damaged, or not of a tformer model"
         ) from None
+    # Earlier versions stored their default, as a number: nearly always nobody chose it
+    if record.decoding.batch_tokens == TORCH_BATCH_TOKENS:
+        return replace(record, decoding=replace(record.decoding, batch_tokens=0))
+    return record
 
 
 def _checked(record: ConfigFile) -> ConfigFile:

@@ -10,7 +10,7 @@ from tformer_cli.errors import UsageError
 
 
 def prepare_torch(threads: int = 0) -> None:
-    """Sets torch's threads, its products and the allocator. Imports torch.
+    """Sets torch's threads and how they wait, its products and the allocator. Imports torch.
 
     Args:
         threads: CPU threads (0: torch's choice).
@@ -18,6 +18,7 @@ def prepare_torch(threads: int = 0) -> None:
     Raises:
         UsageError: if the threads cannot be used.
     """
+    from tformer_cli.acceleration import has_fast
     from tformer_cli.runtime import prepare_cpu, set_threads
 
     try:
@@ -25,6 +26,10 @@ def prepare_torch(threads: int = 0) -> None:
     except ValueError as error:
         raise UsageError(f"--threads: {error}") from None
     prepare_cpu()
+    if has_fast():
+        from tformer_cli.fast.native.threads import be_polite
+
+        be_polite()
 
 
 def torch_preparation(threads: int = 0) -> Callable[[], None]:

@@ -13,6 +13,8 @@ Engine = Literal["tformer", "compiled", "torch", "continuous", "ctranslate2"]
 """Decoding engines."""
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
 """Precisions to translate in; "auto" is the type that the weights are stored in."""
+TORCH_BATCH_TOKENS = 4096
+"""Where settings leave the choice."""
 LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
 MOST_HYPOTHESES = 10_000
@@ -33,8 +35,9 @@ class DecodingConfig:
     """Longest translation in tokens (0: only `max_length_ratio` and the model limit it)."""
     max_length_ratio: float = 3.0
     """A translation has at most this many times the source's tokens, plus 20."""
-    batch_tokens: int = 4096
-    """Source tokens decoded together."""
+    batch_tokens: int = 0
+    """Source tokens decoded together (0: as many as are fastest; a model directory's 4096, the
+    default of earlier versions, is 0)."""
     length_normalization: Literal["gnmt", "average"] = "gnmt"
     """What log-probabilities are divided by: "gnmt" is `length_penalty`'s formula, "average" the
     number of tokens."""
@@ -72,9 +75,8 @@ class DecodingConfig:
             self._check(
                 name, 1 <= getattr(self, name) <= MOST_HYPOTHESES, f"1 to {MOST_HYPOTHESES}"
             )
-        for name in ("batch_tokens", "diversity_groups"):
-            self._check(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("max_length", "min_length", "no_repeat_ngram", "top_k"):
+        self._check("diversity_groups", self.diversity_groups >= 1, "at least 1")
+        for name in ("batch_tokens", "max_length", "min_length", "no_repeat_ngram", "top_k"):
             self._check(name, getattr(self, name) >= 0, "at least 0")
         for name in ("min_length_ratio", "coverage_penalty", "diversity_penalty"):
             self._check(name, 0.0 <= getattr(self, name) < math.inf, "a number of at least 0")
@@ -102,6 +104,11 @@ class DecodingConfig:
                 f"diversity_groups: must divide beam_size = {self.beam_size}, "
                 f"but is {self.diversity_groups}"
             )
+
+    @property
+    def torch_batch_tokens(self) -> int:
+        """Source tokens of a batch of torch's, to which every operator is an effort."""
+        return self.batch_tokens or TORCH_BATCH_TOKENS
 
     @property
     def n_candidates(self) -> int:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import unsupported_shape
-from tformer_cli.fast.native_search import available_threads, plan_native_batches, side_by_side
+from tformer_cli.fast.native_search import (
+    available_threads,
+    fitting_tokens,
+    plan_native_batches,
+    side_by_side,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,20 +27,21 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.engine import StoredModel
 
 Result = TypeVar("Result")
-TOKENS_PER_BATCH = 4096
 
 
 class CompiledEncoder:
     """The packed encoder of a model; several threads may use it at once."""
 
-    def __init__(self, native: NativeModel, n_threads: int = 0) -> None:
+    def __init__(self, native: NativeModel, batch_tokens: int, n_threads: int = 0) -> None:
         """Takes a packed model.
 
         Args:
             native: the model, which has an encoder.
+            batch_tokens: tokens of a batch.
             n_threads: batches that are encoded beside each other (0: as many as torch would use).
         """
         self._native = native
+        self._batch_tokens = batch_tokens
         self._n_threads = n_threads
 
     def each(
@@ -59,7 +65,8 @@ class CompiledEncoder:
             MemoryError: if there is not enough.
         """
         n_workers = self._n_threads or available_threads()
-        batches = plan_native_batches([len(one) + 1 for one in texts], TOKENS_PER_BATCH, n_workers)
+        lengths = [len(one) + 1 for one in texts]
+        batches = plan_native_batches(lengths, self._batch_tokens, n_workers)
         stop = ctypes.c_int(0)
 
         def encode(batch: Sequence[int]) -> list[Result]:
@@ -92,7 +99,7 @@ def compiled_encoder(
             native = NativeModel(library, model.config, model.vocab_size, arrays, model.release)
     except (KernelsUnavailable, MemoryError) as error:
         return str(error)
-    return CompiledEncoder(native, n_threads)
+    return CompiledEncoder(native, fitting_tokens(model.config), n_threads)
 
 
 def _go_on() -> None:

@@ -62,6 +62,8 @@ KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints", "candidates"), ANY)
 )
 """Demands on a sentence that they know."""
+CACHE_BYTES, FEWEST_TOKENS, MOST_TOKENS = 5 << 19, 128, 1024
+"""Of a batch where settings leave the choice: see `fitting_tokens`."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
 
@@ -197,7 +199,7 @@ class CompiledSearch:
         lengths = [
             len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
         ]
-        batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
+        batches = plan_native_batches(lengths, self._batch_tokens(config), n_workers)
         stop = ctypes.c_int(0)
 
         def score(batch: Sequence[int]) -> list[Hypothesis]:
@@ -254,7 +256,7 @@ class CompiledSearch:
             len(source) + (1 if self._prompted is None else limit)
             for source, limit in zip(sources, limits, strict=True)
         ]
-        batches = plan_native_batches(lengths, config.batch_tokens, n_workers)
+        batches = plan_native_batches(lengths, self._batch_tokens(config), n_workers)
         stop = ctypes.c_int(0)
 
         def find(batch: Sequence[int]) -> list[list[Hypothesis]]:
@@ -280,6 +282,9 @@ class CompiledSearch:
             return find([0])
         results = dict(side_by_side(find, batches, n_workers, stop, before_batch))
         return [results[index] for index in range(len(sources))]
+
+    def _batch_tokens(self, config: DecodingConfig) -> int:
+        return config.batch_tokens or fitting_tokens(self._model.config)
 
     def _longest(self, n_source: int, config: DecodingConfig) -> int:
         """Most tokens of a translation, or of what follows a prompt."""
@@ -396,6 +401,17 @@ def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.flo
 def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
     """Divisors of log-probabilities: for each length, the end of sentence counted."""
     return np.array([length_divisor(n, config) for n in range(longest + 2)])
+
+
+def fitting_tokens(config: ModelConfig) -> int:
+    """Computes how many tokens of a batch a processor's cache holds.
+
+    Of each token a layer writes the F numbers inside its feed-forward network and some 4·D others,
+    all float32 also where matrices are int8. Beyond the cache they travel through memory; where
+    tokens are few, the matrices do.
+    """
+    fitting = CACHE_BYTES // (4 * (config.d_ff + 4 * config.d_model))
+    return min(max(fitting, FEWEST_TOKENS), MOST_TOKENS)
 
 
 def plan_native_batches(

@@ -108,7 +108,8 @@ class TrainingConfig:
     max_tokens: int = 0
     """Stop after this many target tokens (0: no limit)."""
     max_minutes: float = 0.0
-    """Stop after this many minutes of training, validation included (0: no limit)."""
+    """Stop after this many minutes of training, validation and the last checkpoint included (0: no
+    limit). How long they take is measured, at half of the time at the latest."""
     report_every: int = 50
     """Steps between two progress reports."""
     checkpoint_every: int = 1000

@@ -126,31 +126,32 @@ class Judge:
         if not steps:
             return found
         weights = average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
-        self._model.load_state_dict(weights)
-        if self._validator is not None:
+        # One checkpoint is its own average: what its validation found is known
+        scores = _known_scores(state, steps[0]) if len(steps) == 1 else {}
+        if self._validator is not None and not scores:
+            self._model.load_state_dict(weights)
             found["scores"] = self._scores(state, stop)
             if found["scores"] is None:
                 return None
-        scores = found["scores"]["scores"] if found["scores"] else {}
+            scores = found["scores"]["scores"]
         best = self._best_checkpoint(saver, state)
-        if best and scores and _beats(best, scores, self._config):
-            step = int(best["step"])
-            found |= {"steps": [], "better_step": step}
-            best_scores = {name: value for name, value in best.items() if name != "step"}
-            self._publish(load_tensors(saver.checkpoints.path(step) / MODEL), step, best_scores)
+        if best and scores and _beats(_known_scores(state, best), scores, self._config):
+            found |= {"steps": [], "better_step": best}
+            best_weights = load_tensors(saver.checkpoints.path(best) / MODEL)
+            self._publish(best_weights, best, _known_scores(state, best))
         else:
             self._publish(weights, state.step, scores)
         return found
 
-    def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> dict[str, float]:
-        """Finds the scores of the best validation, if its checkpoint is kept and sound."""
+    def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> int:
+        """Finds the step of the best validation, if its checkpoint is kept and sound; else 0."""
         for step in state.best_steps(self._config)[:1]:
             try:
                 saver.checkpoints.check(step)
             except ArtifactError:
-                return {}
-            return next(scores for scores in state.validations if scores["step"] == step)
-        return {}
+                return 0
+            return step
+        return 0
 
     def _scores(self, state: TrainingState, stop: StopRequest) -> dict[str, Any] | None:
         if self._validator is None:
@@ -163,6 +164,14 @@ class Judge:
             return asdict(found)
         except StopRequested:
             return None
+
+
+def _known_scores(state: TrainingState, step: int) -> dict[str, float]:
+    """Returns the scores that the validation of a step found; empty if it has not been validated."""
+    for scores in reversed(state.validations):
+        if scores["step"] == step:
+            return {name: value for name, value in scores.items() if name != "step"}
+    return {}
 
 
 def _beats(

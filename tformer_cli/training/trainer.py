@@ -121,6 +121,7 @@ class Trainer:
         self._uniform_loss = uniform_loss(config.label_smoothing, len(model.output_matrix))
         self._clock = time.monotonic()
         self._learning_rate = 0.0
+        self._saving_seconds = 0.0
 
     def resume(self, names: Sequence[str] = ()) -> list[str]:
         """Goes back to the newest sound checkpoint, if there is one.
@@ -249,7 +250,7 @@ class Trainer:
                 )
                 self._report(window)
                 window = Window(window_end)
-            if self.saver.is_validation_due(step):
+            if self.saver.is_validation_due(step) or self._must_know_validation():
                 self._validate(stop)
             # looked at once: a signal may come at any moment, and to each process at another
             stop_number = self._stop_number(stop)
@@ -378,15 +379,28 @@ class Trainer:
         """Validates; a stop that is asked for meanwhile leaves it for the resumption."""
         report = self._judge.validate(self.state, stop)
         if report is not None:
+            n_left = 2 if self.config.average in ("last", "best") else 1  # the average's, too
+            self.state.seconds_to_end = n_left * report.seconds + self._saving_seconds
             self._notify(report)
+
+    def _must_know_validation(self) -> bool:
+        """Returns whether half of the time is over, and how long a validation takes is not known."""
+        return (
+            self._judge.validates
+            and not self.state.validations
+            and self.state.seconds > 30.0 * self.config.max_minutes > 0.0
+        )
 
     def _checkpoint(self, window: Window | None = None) -> None:
         if window is not None:
             self.state.window = window.to_json()
-        self._tick()
+        start = self._tick()
         self.saver.save(self.state)
         if not self._judge.validates and self.processes.is_first:
             self._publish(self._judged.state_dict(), self.state.step, {})
+        took = self._tick() - start
+        self.state.seconds_to_end += took - self._saving_seconds
+        self._saving_seconds = took
         self._notify(CheckpointWritten(step=self.state.step))
 
     def _finish(self, stop: StopRequest) -> None:

@@ -214,7 +214,7 @@ def log_probabilities(
             texts,
             window=window,
             stride=stride,
-            batch_tokens=opened.generator.config.batch_tokens,
+            batch_tokens=opened.generator.config.torch_batch_tokens,
             device=opened.device,
             before_batch=progress,
         )

@@ -67,7 +67,7 @@ def score_pairs(
     """
     max_positions = model.max_positions
     found: dict[int, Hypothesis] = {}
-    for batch in _plan(sources, targets, config.batch_tokens, model.vocab_size):
+    for batch in _plan(sources, targets, config.torch_batch_tokens, model.vocab_size):
         source, mask = source_batch(
             [sources[i] for i in batch], max_positions, device, eos=model.source_eos
         )

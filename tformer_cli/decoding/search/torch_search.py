@@ -78,7 +78,7 @@ class TorchSearch:
         for (_, length), alike in sorted(by_rules.items(), key=lambda item: item[0][1]):
             own = config if prompted is None else prompted.within(config, length)
             lengths = [len(sentences[index].tokens) + 1 for index in alike]
-            for batch in plan_source_batches(lengths, config.batch_tokens, most_sentences):
+            for batch in plan_source_batches(lengths, config.torch_batch_tokens, most_sentences):
                 indices = [alike[place] for place in batch]
                 before_batch()
                 results = self._searched([sentences[index] for index in indices], own)

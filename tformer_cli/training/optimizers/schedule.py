@@ -107,6 +107,6 @@ def _limits(
         ("max_steps", state.step, config.max_steps),
         ("max_epochs", epochs, config.max_epochs),
         ("max_tokens", state.tokens, config.max_tokens),
-        ("max_minutes", state.seconds / 60.0, config.max_minutes),
+        ("max_minutes", (state.seconds + state.seconds_to_end) / 60.0, config.max_minutes),
     ]
     return [(name, used, limit) for name, used, limit in limits if limit]

@@ -35,6 +35,8 @@ class TrainingState:
     """Target tokens trained on."""
     seconds: float = 0.0
     """Time spent, interruptions excluded."""
+    seconds_to_end: float = 0.0
+    """Time that validation and checkpoint after the last step will take, by those so far."""
     validations: list[dict[str, float]] = field(default_factory=list)
     """Every validation's step and scores."""
     is_finished: bool = False
