@@ -226,9 +226,10 @@ def test_translations_and_scores_are_the_engines(tmp_path, variant):
     )
 
 
+@pytest.mark.parametrize("variant", ["untied", "pre-norm", "two vocabularies"])
 @pytest.mark.parametrize("quantization", ["float16", "bfloat16", "int16", "int8", "int8_float16"])
-def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantization):
-    source = made(tmp_path / "foreign", "untied", quantization)
+def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantization, variant):
+    source = made(tmp_path / "foreign", variant, quantization)
     model = import_model(str(source), tmp_path / "ours", weights="float32")
     check(source, tmp_path / "ours", model)
     if quantization.startswith("int8"):

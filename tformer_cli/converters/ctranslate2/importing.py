@@ -27,6 +27,7 @@ from tformer_cli.converters.ctranslate2.settings import (
 from tformer_cli.converters.ctranslate2.vocabulary import Vocabularies, read_vocabularies
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.ctranslate2_binary import (
+    SCALE,
     CTranslate2File,
     is_ctranslate2,
     read_ctranslate2,
@@ -81,7 +82,6 @@ _IGNORED = (
     ),
 )
 """Arrays that decide nothing."""
-_SCALE = "_scale"
 
 
 def find_source(path: Path) -> Path | None:
@@ -169,12 +169,12 @@ class _Matrices:
     def _scale(self, name: str, array: Array) -> Array:
         """What the rows of integers are multiplied by, rounded as the engine rounds it."""
         divisor = np.array([INT16_SCALE], np.float32)
-        if array.dtype != np.int16 or f"{name}{_SCALE}" in self.reader:
-            divisor = self.reader.take(f"{name}{_SCALE}").astype(np.float32).ravel()
+        if array.dtype != np.int16 or f"{name}{SCALE}" in self.reader:
+            divisor = self.reader.take(f"{name}{SCALE}").astype(np.float32).ravel()
         with np.errstate(all="ignore"):
             scale = np.float32(1.0) / divisor
         if len(scale) not in (1, len(array)) or not (np.isfinite(scale) & (scale > 0)).all():
-            raise ArtifactError(f"{self.reader.where}: {name}{_SCALE} is damaged; {ANEW}")
+            raise ArtifactError(f"{self.reader.where}: {name}{SCALE} is damaged; {ANEW}")
         return np.broadcast_to(scale, (len(array),)).copy()
 
 
