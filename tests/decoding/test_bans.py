@@ -71,7 +71,8 @@ def test_a_phrase_is_banned_however_it_is_cut(translated, tokenizer):
         (found,) = translated(banned=["man"], beam_size=beam_size)
         assert not holds(found.text, "man")
         assert not found.unsatisfied
-        assert found.text.startswith("A ") and found.text.endswith(" sleeps")
+        assert found.text.startswith("A ")
+        assert found.text.endswith(" sleeps")
 
 
 def test_a_phrase_that_is_not_written_costs_and_changes_nothing(translated):
