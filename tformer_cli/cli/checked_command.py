@@ -92,6 +92,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """Puts model directories in the place of the foreign models that were named."""
         from tformer_cli.workflows.import_model import (
             ImportedWeights,
+            float_twin,
             resolve_model,
             resolve_tokenizer,
         )
@@ -102,7 +103,14 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             and values.get("adapter") is None
         )
         weights: ImportedWeights | None = None if takes_integers else "float32"
+        # What is to be saved is saved where it was named
+        is_view = str(self.name).startswith("inspect-") and not values.get("save")
         say = partial(note, quiet=bool(values.get("quiet")))
+
+        def resolved(one: str) -> Path:
+            path = resolve_model(Path(one), say, weights)
+            return float_twin(path, say) if is_view else path
+
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
             if value is None:
@@ -114,9 +122,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             elif role is not PathRole.reads_model:
                 continue
             elif isinstance(value, (list, tuple)):
-                values[parameter.name] = [resolve_model(Path(one), say, weights) for one in value]
+                values[parameter.name] = [resolved(one) for one in value]
             else:
-                values[parameter.name] = resolve_model(Path(value), say, weights)
+                values[parameter.name] = resolved(value)
 
     def _check_outputs(self, values: dict[str, Any]) -> None:
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]

@@ -6,6 +6,7 @@ The reference computes with x·W as Marian does, one sentence at a time, in floa
 import json
 import os
 import re
+import shutil
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -13,11 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.converters.spm import PIECES, spm
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.weights_file import read_weights
+from tformer_cli.cli.app import app
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
@@ -365,6 +368,38 @@ def test_integers_are_imported_without_loss(tmp_path):
     real = {n: a if a.dtype != np.int8 else a / file.multipliers[n] for n, a in file.arrays.items()}
     directory = load_model_directory(tmp_path / "float32")
     assert difference(directory, real, options, model.ids) < 1e-5
+
+
+@pytest.mark.parametrize("command", ["inspect-heads", "inspect-logits"])
+def test_integers_are_inspected_as_their_source(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    arrays = weights(OPTIONS)
+    source, ours = bergamot(tmp_path / "bergamot", arrays, OPTIONS), tmp_path / "int8"
+
+    def run(model):
+        arguments = [command, str(model), "a cat", "--format", "jsonl"]
+        return CliRunner().invoke(app, arguments)
+
+    import_model("bergamot", ours)
+    first, again, wanted = run(ours), run(ours), run(source)
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == again.stdout == wanted.stdout
+    assert "is used, the same model in float32" in again.stderr
+    assert (first.stderr.count("imported a model"), again.stderr.count("imported a model")) == (
+        1,
+        0,
+    )
+    monkeypatch.chdir("/")  # the source is found beside the model, too
+    assert run(ours).stdout == wanted.stdout
+    shutil.rmtree(source)
+    gone = run(ours)
+    arrays["encoder_l1_ffn_W1"][3, 5] += 0.1
+    bergamot(source, arrays, OPTIONS)
+    for done in (gone, run(ours)):
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "holds int8 weights" in done.stderr
+        assert "import bergamot again with --weights float32" in done.stderr
 
 
 def test_the_shortlist_has_our_ids(tmp_path):
