@@ -112,7 +112,7 @@ in.txt in.fr a.en a.fr    three sentences and their translations
 new.en test.en test.de    three sentences of a task of one's own
 train.en train.de valid.en valid.de pairs.tsv pairs.jsonl
 my-recipe.toml            the template, for a tiny model and two steps
-terms.tsv articles.jsonl crawl.jsonl log.en nbest.moses news.en.gz
+terms.tsv articles.jsonl crawl.jsonl log.en news.en.gz
 """
 """Files of the directory that a document's examples run in."""
 SMALL = """
@@ -255,7 +255,6 @@ def desk(shell, tmp_path_factory):
     paste train.en train.de > pairs.tsv
     gzip -c in.txt > news.en.gz
     printf 'old\\tvieux\\ncat\\tchien\\tban\\n' > terms.tsv
-    tformer translate runs/mine -i in.txt --n-best 3 --format moses -o nbest.moses --quiet
     """
     status, screen = shell.run(f"set -e\n{setup}", desk)
     assert status == 0, screen

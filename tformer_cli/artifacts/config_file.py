@@ -62,7 +62,10 @@ LARGEST_CONFIG = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentInfo:
-    """Heads that align words, and their convention; stored by `tformer inspect-align --save`."""
+    """Heads that align words, and their convention.
+
+    `tformer inspect-align --save` stores them, and an import whose files name them.
+    """
 
     heads: str
     """Cross-attention heads by the grammar of ``--heads``; of several the mean."""

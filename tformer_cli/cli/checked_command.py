@@ -135,6 +135,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """
         from tformer_cli.workflows.import_model import (
             ImportedWeights,
+            float_twin,
             resolve_model,
             resolve_tokenizer,
         )
@@ -145,8 +146,15 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             and values.get("adapter") is None
         )
         weights: ImportedWeights | None = None if takes_integers else "float32"
+        # What is to be saved is saved where it was named
+        is_view = str(self.name).startswith("inspect-") and not values.get("save")
         say = partial(note, quiet=bool(values.get("quiet")))
         imported: list[tuple[str, Path, Path]] = []
+
+        def resolved(one: Path) -> Path:
+            path = resolve_model(one, say, weights)
+            return float_twin(path, say) if is_view else path
+
         for parameter, role in self._paths():
             value = values.get(str(parameter.name))
             if value is None:
@@ -157,7 +165,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 values[parameter.name] = resolve_tokenizer(Path(value), say)
             elif role is PathRole.reads_model:
                 named = [Path(one) for one in _paths_of(value)]
-                found = [resolve_model(one, say, weights) for one in named]
+                found = [resolved(one) for one in named]
                 values[parameter.name] = found if isinstance(value, (list, tuple)) else found[0]
                 imported += [
                     (name_of(parameter), one, directory)

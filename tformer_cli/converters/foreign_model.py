@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.converters.formats.lazy_arrays import Array
 from tformer_cli.converters.formats.mapped_file import check_no_pointer
 from tformer_cli.data.tokenizer import Tokenizer
@@ -50,6 +51,8 @@ class ForeignModel:
     """Type of the matrices: "float32" or "int8"."""
     spare_rows: int = 0
     """Rows without a piece that all models of the family have."""
+    alignment: AlignmentInfo | None = None
+    """Heads that its own tool aligns words with, if the files name them."""
 
 
 def read_json_file(path: Path) -> dict[str, Any]:

@@ -108,8 +108,6 @@ class Sentence:
     """Decides what is sampled."""
     prefix: tuple[int, ...] = ()
     """Tokens the translation begins with."""
-    excluded: tuple[tuple[int, ...], ...] = ()
-    """Sequences of tokens that it does not hold."""
     constraints: Constraints | None = None
     """Phrases it holds or does not hold; then it must be searched by itself."""
     candidates: tuple[int, ...] = ()
@@ -120,14 +118,12 @@ WITHOUT_DEMANDS: Mapping[str, Container[Any]] = {
     "tokens": ANY,
     "key": ANY,  # of sampling alone
     "prefix": ((),),
-    "excluded": ((),),
     "constraints": (None,),
     "candidates": ((),),
 }
 """Sentences of which nothing is asked but a translation."""
 _DEMANDS = {
     "prefix": "a prefix is given",
-    "excluded": "tokens are banned",
     "constraints": "phrases are required or banned",
     "candidates": "a shortlist is used",
 }

@@ -201,6 +201,7 @@ def _record(
                 "translation": hypothesis.text,
                 "score": hypothesis.score,
                 "log_probability": hypothesis.log_probability,
+                "token_ids": list(hypothesis.token_ids),
                 **details.of(hypothesis, translation),
                 **({} if alignments is None else {"alignment": alignments[rank]}),
             }

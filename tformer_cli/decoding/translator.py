@@ -6,7 +6,7 @@ from collections import Counter
 from copy import copy
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
@@ -41,6 +41,8 @@ BUFFER_LINES = 1024
 LONGEST_PART = 128
 """Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
 is less: a translation needs room to be longer than its source."""
+MOST_DRAWS = 20
+"""Times that a sample is drawn again because it holds something banned."""
 LINE_ENDS = str.maketrans("\n\r", "  ")
 
 
@@ -152,7 +154,7 @@ class Translator:
             split_sentences: splits a line into sentences, each with the white space behind it,
                 which are then translated one by one; None: the line is translated as it is.
             seed: of what is sampled.
-            banned: texts whose tokens no translation may hold in a row.
+            banned: phrases that no translation may hold as whole words.
             before_batch: called before each batch; what it raises ends the translation.
             scorers: engines for `score` where none of the others can.
             shortlist: what translations may consist of, whatever else is asked of them; their
@@ -168,10 +170,10 @@ class Translator:
         self._too_long = too_long
         self._split_sentences = split_sentences
         self._seed = seed
-        self._excluded = tuple(
-            tuple(ids) for ids in tokenizer.target.encode_phrases(list(banned)) if ids
+        self._banned = tuple(phrase.strip() for phrase in banned)
+        self._undemanding = Sentence(
+            tokens=(), constraints=self._constraints(self._with_bans(NO_DEMANDS), ())
         )
-        self._undemanding = Sentence(tokens=(), excluded=self._excluded)
         self._before_batch = before_batch
         self._scorers = scorers
         self._searcher = Searcher(model, engines, before_batch, scorers)
@@ -240,7 +242,7 @@ class Translator:
             DataError: if a line is too long and `too_long` is "error".
         """
         lines = list(given_lines(lines))
-        demands = demands or [NO_DEMANDS] * len(lines)
+        demands = [self._with_bans(one) for one in demands or [NO_DEMANDS] * len(lines)]
         prepared = self._prepare(lines, first_index, [one.target_prefix for one in demands])
         required = [
             required_of_parts(one, line.texts) for one, line in zip(demands, prepared, strict=True)
@@ -253,20 +255,72 @@ class Translator:
                     tokens=part,
                     key=line_key(self._seed, first_index + i, number),
                     prefix=start if number else (*start, *prefixes[i]),
-                    excluded=self._excluded,
                     constraints=self._constraints(demands[i], required[i][number]),
                 )
             )
             for i, line in enumerate(prepared)
             for number, part in enumerate(line.parts)
         ]
-        found = iter(self._chosen(self._searcher.search(parts, self.config)))
+        found = iter(self._satisfying(parts))
         return [
             self._translation(
                 first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
             )
             for i, line in enumerate(prepared)
         ]
+
+    def _with_bans(self, demands: Demands) -> Demands:
+        """Adds the phrases that no translation may hold."""
+        if not self._banned:
+            return demands
+        return replace(demands, banned=tuple(dict.fromkeys((*demands.banned, *self._banned))))
+
+    def _satisfying(self, sentences: Sequence[Sentence]) -> list[list[_Spelled]]:
+        """Searches, under bans only where the free search wrote something banned.
+
+        So a ban costs little, and holds for the text, however that is cut into tokens. A best
+        hypothesis without it stays the best, whatever `n_best` others are asked for.
+        """
+        free = [_without_bans(sentence) for sentence in sentences]
+        found = self._spelled(self._searcher.search(free, self.config))
+        broken = [
+            index
+            for index, sentence in enumerate(sentences)
+            if free[index] is not sentence and any(_breaks(sentence, one) for one in found[index])
+        ]
+        if self.config.sampling:
+            broken = self._draw_again(sentences, found, broken)
+        if broken:
+            again = self._searcher.search([sentences[index] for index in broken], self.config)
+            for index, others in zip(broken, self._spelled(again), strict=True):
+                found[index] = _kept(sentences[index], found[index], others, self.config)
+        return self._chosen(found)
+
+    def _draw_again(
+        self, sentences: Sequence[Sentence], found: list[list[_Spelled]], broken: list[int]
+    ) -> list[int]:
+        """Replaces samples with something banned by others, which are drawn until they have none.
+
+        So they are samples of the model's distribution without the banned translations.
+
+        Returns:
+            Which of the broken ones still are, after so many draws.
+        """
+        for attempt in range(1, MOST_DRAWS + 1):
+            if not broken:
+                break
+            drawn = [
+                replace(
+                    _without_bans(sentences[index]), key=line_key(sentences[index].key, attempt, 0)
+                )
+                for index in broken
+            ]
+            others = self._spelled(self._searcher.search(drawn, self.config))
+            for index, new in zip(broken, others, strict=True):
+                pairs = zip(found[index], new, strict=True)
+                found[index] = [n if _breaks(sentences[index], old) else old for old, n in pairs]
+            broken = [i for i in broken if any(_breaks(sentences[i], one) for one in found[i])]
+        return broken
 
     def _listed(self, sentence: Sentence) -> Sentence:
         """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
@@ -414,17 +468,17 @@ class Translator:
             token_bytes=self._tokenizer.target.piece_bytes,
         )
 
-    def _chosen(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
-        """Adds texts to hypotheses and chooses, where that is set, which are returned by them.
-
-        All are decoded at once: each call wakes the tokenizer's threads.
-        """
+    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
+        """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.target.decode_batch(
                 [hypothesis.token_ids for part in found for hypothesis in part]
             )
         )
-        spelled = [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+        return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+
+    def _chosen(self, spelled: list[list[_Spelled]]) -> list[list[_Spelled]]:
+        """Chooses, where that is set, which hypotheses are returned by their texts."""
         if self.config.risk == "none" and not self.config.distinct_texts:
             return spelled
         return [self._wanted(part) for part in spelled]
@@ -511,6 +565,41 @@ class Translator:
             tuple(len(part.token_ids) for part in parts),
             tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
         )
+
+
+def _without_bans(sentence: Sentence) -> Sentence:
+    """The sentence without constraints, if those are only bans; else itself."""
+    if sentence.constraints is None or sentence.constraints.required:
+        return sentence
+    return replace(sentence, constraints=None)
+
+
+def _breaks(sentence: Sentence, spelled: _Spelled) -> bool:
+    """Returns whether a text holds what is banned in the translation of a sentence."""
+    pattern = None if sentence.constraints is None else sentence.constraints.ban
+    return pattern is not None and pattern.search(spelled[1]) is not None
+
+
+def _kept(
+    sentence: Sentence,
+    free: Sequence[_Spelled],
+    others: list[_Spelled],
+    config: DecodingConfig,
+) -> list[_Spelled]:
+    """Replaces what breaks bans by the hypotheses of a search under them.
+
+    Of samples it replaces those; else it keeps only the best, and puts the others behind it.
+    """
+    if config.sampling:
+        spare = chain(others, repeat(others[-1]))
+        return [next(spare) if _breaks(sentence, one) else one for one in free]
+    best, text = free[0]
+    if _breaks(sentence, free[0]):
+        return others
+    behind = [
+        one for one in others if one[0].score <= best.score and one[0].token_ids != best.token_ids
+    ]
+    return [(best, text), *behind][: config.n_searched]
 
 
 def _together(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:

@@ -59,7 +59,7 @@ KNOWN_OF_PROMPTS: Mapping[str, Container[Any]] = MappingProxyType(
 )
 """Settings of language models that they know."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints", "candidates"), ANY)
+    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates"), ANY)
 )
 """Demands on a sentence that they know."""
 CACHE_BYTES, FEWEST_TOKENS, MOST_TOKENS = 5 << 19, 128, 1024
@@ -223,12 +223,9 @@ class CompiledSearch:
         """See `PreparedSearch`."""
         native = self._present()
         n_workers = self._n_threads or available_threads()
-        alike: dict[tuple[tuple[int, ...], ...], list[int]] = {}
-        for index, one in enumerate(sentences):
-            if one.constraints is None:
-                alike.setdefault(one.excluded, []).append(index)
+        free = [index for index, one in enumerate(sentences) if one.constraints is None]
         results: dict[int, list[Hypothesis]] = {}
-        for free in alike.values():
+        if free:
             found = self._plain(native, [sentences[index] for index in free], config, before_batch)
             results |= zip(free, found, strict=True)
 
@@ -246,7 +243,7 @@ class CompiledSearch:
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sentences that exclude the same, whatever their constraints."""
+        """Finds the hypotheses of sentences, whatever their constraints."""
         sources = [sentence.tokens for sentence in sentences]
         n_workers = self._n_threads or available_threads()
         limits = [self._longest(len(source), config) for source in sources]
@@ -351,8 +348,7 @@ class _CompiledSteps:
             return
         n = self._rules.no_repeat_ngram
         said = [history[end - n : end] for end in range(n, len(history) + 1)] if n else []
-        for sequence in (*self._rules.banned, *said):
-            *before, last = sequence
+        for *before, last in said:
             if history[len(history) - len(before) :] == tuple(before):
                 scores[last] = -np.inf
         if len(history) < max(self._rules.least_lengths, default=0):
@@ -360,7 +356,7 @@ class _CompiledSteps:
 
 
 def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) -> Rules:
-    """What is asked of the translations of sentences that exclude the same.
+    """What is asked of the translations of sentences besides their constraints.
 
     Args:
         sentences: at least one.
@@ -369,7 +365,6 @@ def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) 
     """
     return Rules(
         prefixes=[sentence.prefix for sentence in sentences],
-        banned=[sequence for sequence in sentences[0].excluded if sequence],
         # numbers beyond the longest translation may be too large for the kernels
         least_lengths=[
             min(shortest_translation(len(one.tokens), config), longest) for one in sentences

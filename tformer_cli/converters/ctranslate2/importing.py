@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.converters.assembly import Integers, Reader, Weight, assembled, output_bias
 from tformer_cli.converters.ctranslate2.settings import (
     ANEW,
@@ -27,6 +28,7 @@ from tformer_cli.converters.ctranslate2.settings import (
 from tformer_cli.converters.ctranslate2.vocabulary import Vocabularies, read_vocabularies
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.ctranslate2_binary import (
+    SCALE,
     CTranslate2File,
     is_ctranslate2,
     read_ctranslate2,
@@ -72,7 +74,7 @@ _IGNORED = (
         f"{prefix}{name}"
         for prefix in ("", "encoder/", "decoder/")
         for name in (
-            "alignment_layer",  # heads whose attention is handed out
+            "alignment_layer",  # of the encoder
             "alignment_heads",
             "embeddings_merge",  # of several embeddings, which are refused
             "alibi_use_positive_positions",  # of ALiBi, which is refused
@@ -81,7 +83,6 @@ _IGNORED = (
     ),
 )
 """Arrays that decide nothing."""
-_SCALE = "_scale"
 
 
 def find_source(path: Path) -> Path | None:
@@ -139,7 +140,31 @@ def convert(
         ids=vocabularies.target.foreign,
         notes=notes,
         weight_type="int8" if in_integers else "float32",
+        alignment=_alignment(scalars, config, starts_from_zero=special.start is None),
     )
+
+
+def _alignment(
+    scalars: Scalars, config: ModelConfig, *, starts_from_zero: bool
+) -> AlignmentInfo | None:
+    """Finds the heads whose attention the engine hands out: the first ones of a layer, or all.
+
+    Converters name the last layer where a model was never trained to align, too. Marian's models,
+    which start from zero, always align by it.
+    """
+    layer = scalars.value(("decoder/alignment_layer",), -1)
+    n_heads = scalars.value(("decoder/alignment_heads",), 1)
+    if layer == -1 and not starts_from_zero:
+        return None
+    counted = layer + config.n_decoder_layers if layer < 0 else layer
+    is_known = counted in range(config.n_decoder_layers) and n_heads in range(config.n_heads + 1)
+    if not is_known:
+        raise ArtifactError(
+            f"{scalars.where}: its alignments are of {n_heads:g} heads of layer {layer:g}, but it "
+            f"has {config.n_decoder_layers} layers of {config.n_heads}; {ANEW}"
+        )
+    heads = f".0-{n_heads - 1:.0f}" if n_heads > 1 else ".0" if n_heads else ""
+    return AlignmentInfo(heads=f"cross.{counted:.0f}{heads}", convention="naive")
 
 
 @dataclass(frozen=True)
@@ -169,12 +194,12 @@ class _Matrices:
     def _scale(self, name: str, array: Array) -> Array:
         """What the rows of integers are multiplied by, rounded as the engine rounds it."""
         divisor = np.array([INT16_SCALE], np.float32)
-        if array.dtype != np.int16 or f"{name}{_SCALE}" in self.reader:
-            divisor = self.reader.take(f"{name}{_SCALE}").astype(np.float32).ravel()
+        if array.dtype != np.int16 or f"{name}{SCALE}" in self.reader:
+            divisor = self.reader.take(f"{name}{SCALE}").astype(np.float32).ravel()
         with np.errstate(all="ignore"):
             scale = np.float32(1.0) / divisor
         if len(scale) not in (1, len(array)) or not (np.isfinite(scale) & (scale > 0)).all():
-            raise ArtifactError(f"{self.reader.where}: {name}{_SCALE} is damaged; {ANEW}")
+            raise ArtifactError(f"{self.reader.where}: {name}{SCALE} is damaged; {ANEW}")
         return np.broadcast_to(scale, (len(array),)).copy()
 
 

@@ -20,6 +20,8 @@ TYPES = ("<f4", "|i1", "<i2", "<i4", "<f2", "<u2")
 BFLOAT16 = 5
 TYPES_BY_SIZE = {4: "<f4", 2: "<i2", 1: "|i1"}
 NEWEST = 6
+SCALE = "_scale"
+"""Ending of the name of what the rows of an array of integers are multiplied by."""
 _MOST_ARRAYS = 100_000
 _LONGEST_HEAD = 128
 _KIND = re.compile(rb"[A-Z][A-Za-z0-9]+(Spec|Base)\0")
@@ -76,7 +78,12 @@ def read_ctranslate2(path: Path) -> CTranslate2File:
         alias, name = _text(file), _text(file)
         if name not in readers:
             raise file.damaged(f"{alias} stands for {name}, which is not there")
-        readers[alias] = readers[name]
+        # The engine finds the scale of integers by the name of the array that an alias stands for
+        readers |= {
+            f"{alias}{end}": readers[f"{name}{end}"]
+            for end in ("", SCALE)
+            if f"{name}{end}" in readers
+        }
     return CTranslate2File(kind, revision, version, LazyArrays(readers))
 
 

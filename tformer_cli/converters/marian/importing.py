@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.converters.assembly import (
     Integers,
     Reader,
@@ -88,6 +89,7 @@ KNOWN: Mapping[Kind, Mapping[str, Any]] = MappingProxyType(
 )
 """Settings that could change what is computed, with the values that are known."""
 MAX_POSITIONS = 1024
+GUIDED = "transformer-guided-alignment-layer"
 _STATIC = "_QuantMultA"
 """Ends the name of a scale of activations, which tformer computes from them."""
 
@@ -151,6 +153,7 @@ def convert(
         notes=notes,
         ids=rows[1].foreign,
         weight_type="int8" if in_integers else "float32",
+        alignment=_alignment(source.model, settings, config.n_decoder_layers),
     )
 
 
@@ -253,6 +256,22 @@ def _less_start(table: Array, embedding: Weight, scale: float) -> Array:
     found = np.array(table)
     found[0] -= np.float32(scale) * start[BOS_ID]
     return found
+
+
+def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> AlignmentInfo | None:
+    """Finds the head that guided alignment trains, and Marian's own alignments come from.
+
+    It is the first of a layer, whose row predicts a token; layers are counted from 1.
+    """
+    if GUIDED not in settings:
+        return None
+    layer = n_layers if settings[GUIDED] == "last" else number(path, settings, GUIDED)
+    if not 1 <= layer <= n_layers:
+        raise ArtifactError(
+            f"{path}: {GUIDED} = {layer}, but the decoder has {n_layers} layers; use this model's "
+            "own settings"
+        )
+    return AlignmentInfo(heads=f"cross.{layer - 1}.0", convention="naive")
 
 
 def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:

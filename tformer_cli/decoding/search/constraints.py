@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from codecs import getincrementaldecoder
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Protocol
@@ -56,6 +57,8 @@ class _Live:
     """Number of its tokens that were."""
     just_met: int = -1
     """The required phrase that has just ended in a word, and is not met if the word continues."""
+    is_doubtful: bool = False
+    """True if it ends in a banned phrase, so that it must continue with the same word."""
     has_ended: bool = False
     """True if its last step is the end of sentence."""
 
@@ -191,8 +194,9 @@ class _Search:
     ) -> _Live | None:
         """Returns a hypothesis with one more token, or None where it must not have it."""
         text = hypothesis.text + self._constraints.token_bytes[token]
-        pattern = self._constraints.finished_ban
-        if pattern is not None and pattern.search(text.decode("utf-8", "ignore")):
+        written = _written(text)
+        finished, ended = self._constraints.finished_ban, self._constraints.ban
+        if finished is not None and finished.search(written):
             return None
         before = self._settled(hypothesis, token)
         met, begun, n_begun = self._progress(before, token)
@@ -207,6 +211,7 @@ class _Search:
             begun=begun,
             n_begun=n_begun,
             just_met=new if _ends_in_word(text) else -1,
+            is_doubtful=ended is not None and ended.search(written) is not None,
         )
         n_left = self._n_required - self._n_said(grown)
         return grown if len(grown.tokens) + n_left <= self._limit else None
@@ -257,7 +262,7 @@ class _Search:
         if len(hypothesis.met) < len(self._constraints.required):
             return None
         pattern = self._constraints.ban
-        if pattern is not None and pattern.search(hypothesis.text.decode("utf-8", "ignore")):
+        if pattern is not None and pattern.search(hypothesis.text.decode("utf-8", "replace")):
             return None
         return replace(
             hypothesis,
@@ -277,14 +282,20 @@ class _Search:
         """Chooses who gets a slot: the best of each file in turn, the fullest file first.
 
         As in `beam_search`, a hypothesis that ends competes with the others, and keeps its slot.
+        Half of the slots, rounded up, are for hypotheses that do not end in a banned phrase: few
+        words continue such a one, so all could come to nothing at once.
         """
         n_slots = self._config.beam_size - len(self.found)
         files: dict[int, list[_Live]] = {}
         for candidate in sorted(candidates, key=lambda candidate: -candidate.total):
             files.setdefault(self._n_said(candidate), []).append(candidate)
         ordered = [files[n_said] for n_said in sorted(files, reverse=True)]
-        turns = (one for turn in zip_longest(*ordered) for one in turn if one is not None)
-        return [one for one, _ in zip(turns, range(n_slots), strict=False)]
+        turns = [one for turn in zip_longest(*ordered) for one in turn if one is not None]
+        doubtful = [one for one in turns if one.is_doubtful][n_slots // 2 :]
+        if doubtful:
+            late = {id(one) for one in doubtful}
+            turns = [*(one for one in turns if id(one) not in late), *doubtful]
+        return turns[:n_slots]
 
     def _is_certain(self) -> bool:
         """Returns whether no live hypothesis can come among the first that are wanted."""
@@ -304,6 +315,11 @@ def _best(scores: Scores, n: int) -> list[int]:
 def _continues_word(token: bytes) -> bool:
     """True if a token would continue with a word: it begins with a letter or part of one."""
     return bool(token) and (token[0] >= 0x80 or token[:1].isalnum() or token[:1] == b"_")
+
+
+def _written(text: bytes) -> str:
+    """The text of bytes as it is written; a character that is not complete yet is left out."""
+    return getincrementaldecoder("utf-8")("replace").decode(text)
 
 
 def _ends_in_word(text: bytes) -> bool:

@@ -7,7 +7,6 @@ reported of a hypothesis stays the model's own.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -98,32 +97,6 @@ class RepetitionPenalty:
         return scores.scatter_(1, rows.tokens, said * self._theta)
 
 
-class BannedSequences:
-    """Forbids the last token of given sequences where the others stand before it."""
-
-    def __init__(self, sequences: Sequence[Sequence[int]], device: torch.device) -> None:
-        """Takes the sequences, of one token or several."""
-        by_length: dict[int, list[list[int]]] = defaultdict(list)
-        for sequence in sequences:
-            if sequence:
-                by_length[len(sequence)].append(list(sequence))
-        self._groups = [torch.tensor(group, device=device) for group in by_length.values()]
-
-    def __call__(self, scores: Tensor, rows: StepRows) -> Tensor:
-        """See `ScoreProcessor`."""
-        length = rows.tokens.shape[1]
-        for group in self._groups:
-            n_before = group.shape[1] - 1
-            if n_before > length:
-                continue
-            # (R, 1, n - 1) against (P, n - 1)
-            before = rows.tokens[:, length - n_before :].unsqueeze(1)
-            is_begun = (before == group[:, :-1]).all(dim=-1)
-            last = group[:, -1].expand(len(scores), -1)
-            scores.scatter_(1, _or_padding(last, is_begun), FORBIDDEN)
-        return scores
-
-
 class ForcedPrefix:
     """Lets every translation begin with given tokens, whatever other rules say."""
 
@@ -152,7 +125,6 @@ def make_processors(
     max_positions: int,
     device: torch.device,
     *,
-    banned: Sequence[Sequence[int]] = (),
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[ScoreProcessor]:
     """Makes the rules that a batch is searched by; none by default.
@@ -162,7 +134,6 @@ def make_processors(
         n_sources: source tokens of each sentence, end of sentence not counted.
         max_positions: of the model.
         device: where the search computes.
-        banned: token sequences that no translation may hold.
         prefixes: for each sentence the tokens its translation begins with; empty: for none.
     """
     processors: list[ScoreProcessor] = []
@@ -174,8 +145,6 @@ def make_processors(
         processors.append(MinimumLength(list(map(min, least, longest)), device))
     if config.no_repeat_ngram:
         processors.append(NoRepeatNgram(config.no_repeat_ngram))
-    if any(banned):
-        processors.append(BannedSequences(banned, device))
     if any(prefixes):
         processors.append(ForcedPrefix(prefixes, device))
     return processors

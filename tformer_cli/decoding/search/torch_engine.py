@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import Precision
 
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
-    dict.fromkeys(("tokens", "key", "prefix", "excluded", "constraints", "candidates"), ANY)
+    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates"), ANY)
 )
 """Demands on a sentence that it knows."""
 

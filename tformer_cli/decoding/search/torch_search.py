@@ -64,7 +64,7 @@ class TorchSearch:
         """
         check_threads()
         found: dict[int, list[Hypothesis]] = {}
-        by_rules: dict[tuple[tuple[tuple[int, ...], ...], int], list[int]] = {}
+        by_length: dict[int, list[int]] = {}
         prompted = self._model if isinstance(self._model, PromptedModel) else None
         for index, sentence in enumerate(sentences):
             if sentence.constraints is not None:
@@ -72,10 +72,10 @@ class TorchSearch:
                 found[index] = self._constrained(sentence, config)
             else:
                 length = 0 if prompted is None else len(sentence.tokens)
-                by_rules.setdefault((sentence.excluded, length), []).append(index)
+                by_length.setdefault(length, []).append(index)
         n_rows = config.n_candidates if config.sampling else config.beam_size
         most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
-        for (_, length), alike in sorted(by_rules.items(), key=lambda item: item[0][1]):
+        for length, alike in sorted(by_length.items()):
             own = config if prompted is None else prompted.within(config, length)
             lengths = [len(sentences[index].tokens) + 1 for index in alike]
             for batch in plan_source_batches(lengths, config.torch_batch_tokens, most_sentences):
@@ -113,7 +113,6 @@ class TorchSearch:
             [len(sentence.tokens)],
             self._model.max_positions,
             self._device,
-            banned=sentence.excluded,
             prefixes=[sentence.prefix],
         )
         batch = self._batch([sentence])
@@ -206,7 +205,7 @@ def search(
 
     Args:
         model: in evaluation mode.
-        sentences: the B sentences and what is asked of each; all exclude the same sequences.
+        sentences: the B sentences and what is asked of each.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
         config: how to search.
@@ -223,9 +222,8 @@ def search(
         raise ValueError(f"the search does not know the setting {unknown}")
     whole_model, model = model, _with_candidates(model, sentences)
     prefixes = [sentence.prefix for sentence in sentences]
-    banned = sentences[0].excluded
     is_plain = unknown_setting(config, PLAIN_SEARCH) is None
-    if is_plain and config.beam_size == 1 and not any(banned) and not any(prefixes):
+    if is_plain and config.beam_size == 1 and not any(prefixes):
         return greedy_search(model, source, source_mask, config)
     n_groups = 1 if config.sampling else config.diversity_groups
     processors = make_processors(
@@ -233,7 +231,6 @@ def search(
         [len(sentence.tokens) for sentence in sentences for _ in range(n_groups)],
         model.max_positions,
         source.device,
-        banned=banned,
         prefixes=[prefix for prefix in prefixes for _ in range(n_groups)],
     )
     if config.sampling:

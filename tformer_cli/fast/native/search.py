@@ -51,8 +51,6 @@ class Rules:
 
     prefixes: Sequence[Sequence[int]] = ()
     """For each sentence the tokens that its translation begins with; empty: for none."""
-    banned: Sequence[Sequence[int]] = ()
-    """Sequences of tokens that no translation holds."""
     least_lengths: Sequence[int] = ()
     """For each sentence the tokens before which its translation does not end; empty: for none."""
     no_repeat_ngram: int = 0
@@ -480,20 +478,16 @@ class _PackedRules:
         for some in (rules.prefixes, rules.least_lengths):
             if some and len(some) != n_sentences:
                 raise ValueError(f"there are {n_sentences} sources, but rules for {len(some)}")
-        for tokens in (*rules.prefixes, *rules.banned):
+        for tokens in rules.prefixes:
             if tokens and not 0 <= min(tokens) <= max(tokens) < vocab_size:
                 raise ValueError(f"token ids of rules must be 0 to {vocab_size - 1}")
         if min((rules.no_repeat_ngram, *rules.least_lengths)) < 0:
             raise ValueError("rules about lengths must be at least 0")
-        banned = sorted((some for some in rules.banned if some), key=lambda some: some[-1])
         self._prefixes = _flat(rules.prefixes) if any(rules.prefixes) else ()
         self._least = np.array(rules.least_lengths, np.int64) if any(rules.least_lengths) else None
-        self._banned = _flat(banned)
         self.fields = (
             *([array.ctypes.data for array in self._prefixes] or (None, None)),
             None if self._least is None else self._least.ctypes.data,
-            len(banned),
-            *(array.ctypes.data for array in self._banned),
             rules.no_repeat_ngram,
         )
         """What they are in `Request`."""

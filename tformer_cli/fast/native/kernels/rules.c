@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-size_t most_forbidden(const Banned *banned, size_t limit) {
-    /* one for each sequence and each position, and the end of sentence */
-    return banned->n + limit + 1;
+size_t most_forbidden(size_t limit) {
+    /* one for each position, and the end of sentence */
+    return limit + 1;
 }
 
 /* Puts a token among those that are forbidden, which ascend. */
@@ -22,7 +22,6 @@ static bool ends_in(const int32_t *tokens, size_t length, const int32_t *last, s
 
 void apply_rules(const Rules *rules, const int32_t *tokens, size_t length, int32_t *forbidden,
                  NextTokens *next) {
-    const Banned *banned = rules->banned;
     const size_t n = rules->ngram;
     next->forced = ANY_TOKEN;
     next->forbidden = forbidden;
@@ -32,12 +31,6 @@ void apply_rules(const Rules *rules, const int32_t *tokens, size_t length, int32
         const int32_t token = rules->prefix[length];
         next->forced = token < END_OF_SENTENCE ? END_OF_SENTENCE : token;
         return;
-    }
-    for (size_t i = 0; i < banned->n; i++) {
-        const int32_t *first = banned->tokens + banned->starts[i];
-        const size_t n_before = (size_t)(banned->starts[i + 1] - banned->starts[i]) - 1;
-        if (ends_in(tokens, length, first, n_before))
-            forbid(next, forbidden, first[n_before]);
     }
     for (size_t end = n; n > 0 && end <= length; end++)
         if (ends_in(tokens, length, tokens + end - n, n - 1))

@@ -7,24 +7,16 @@
 
 #include "vocabulary.h"
 
-/* Sequences of tokens that no translation may hold. */
-typedef struct {
-    size_t n;
-    const int32_t *tokens; /* ascending by the last token of each */
-    const int64_t *starts; /* (n + 1) where each begins, and where the last one stops */
-} Banned;
-
 /* Rules about one sentence's translation. */
 typedef struct {
     const int32_t *prefix; /* (n_prefix) tokens that it begins with, whatever the other rules say */
     size_t n_prefix;
     size_t least_length;   /* tokens before which it does not end */
     size_t ngram;          /* number of tokens in a row that are not said twice; 0: any may be */
-    const Banned *banned;
 } Rules;
 
 /* Most tokens that the rules forbid at a time, of a translation of at most `limit` tokens. */
-size_t most_forbidden(const Banned *banned, size_t limit);
+size_t most_forbidden(size_t limit);
 
 /* Says which next token of a hypothesis is forced, or which ones are forbidden.
 

@@ -29,7 +29,6 @@ typedef struct {
     double *uniforms;        /* (most_rows) what is drawn by */
     RowGroup *groups;        /* (most_active) */
     float *hidden;           /* (rows, D) */
-    Banned banned;
     bool has_rules;
     size_t most_forbidden; /* of a row */
     int32_t *forbidden;    /* (most_rows, most_forbidden) */
@@ -60,10 +59,7 @@ static void plan(Search *search, const Model *model, const Request *request, Ans
         .is_sampling = request->keys != NULL,
         .sampling = {request->temperature, (size_t)request->top_k, request->top_p},
     };
-    search->banned =
-        (Banned){(size_t)request->n_banned, request->banned, request->banned_starts};
-    search->has_rules =
-        request->prefixes || request->least_lengths || request->n_banned || request->ngram;
+    search->has_rules = request->prefixes || request->least_lengths || request->ngram;
     search->n_sentences = (size_t)request->n_sentences;
     search->most_active =
         smaller_of(search->n_sentences, larger_of((size_t)request->most_rows / beam_size, 1));
@@ -92,8 +88,7 @@ static void lay_out(Search *search) {
     search->hidden =
         arena_take(arena, saturated_product(n_rows, row_stride((size_t)model->shape.d_model)),
                    sizeof(float));
-    search->most_forbidden =
-        search->has_rules ? most_forbidden(&search->banned, longest_target) : 0;
+    search->most_forbidden = search->has_rules ? most_forbidden(longest_target) : 0;
     search->forbidden = arena_take(
         arena, saturated_product(search->most_rows, search->most_forbidden), sizeof(int32_t));
     const size_t n_choices = (size_t)model->shape.vocab_size - END_OF_SENTENCE;
@@ -126,7 +121,7 @@ static void lay_out_candidates(const Search *search, BeamSentence *sentence) {
 
 static Rules rules_of(const Search *search, size_t index) {
     const Request *request = search->request;
-    Rules rules = {.ngram = (size_t)request->ngram, .banned = &search->banned};
+    Rules rules = {.ngram = (size_t)request->ngram};
     if (request->prefixes) {
         const int64_t *starts = request->prefix_starts + index;
         rules.prefix = request->prefixes + starts[0];

@@ -22,9 +22,6 @@ typedef struct {
     const int32_t *prefixes; /* tokens that each translation begins with; NULL: any */
     const int64_t *prefix_starts; /* (n_sentences + 1) as for candidates */
     const int64_t *least_lengths; /* tokens before which each does not end; NULL: it may */
-    int64_t n_banned;             /* sequences that none holds */
-    const int32_t *banned; /* see Banned in rules.h */
-    const int64_t *banned_starts;
     int64_t ngram; /* see Rules in rules.h */
     int64_t beam_size;
     int64_t n_searched;
