@@ -35,7 +35,7 @@ from tformer_cli.workflows.translate import translate_lines
 
 FAST = (
     *("BERT with MeCab", "BERT with an added token", "BERT whose two files lower-case differently"),
-    *("RoBERTa with a space before texts, by settings", "GPT-2 in small letters"),
+    *("RoBERTa with a space before texts, by settings", "GPT-2, both forms, one in small letters"),
     *("GPT-2 with a start", "LLaMA without a start", "LLaMA with two ends"),
     *("LLaMA with padded rows", "LLaMA 1, without num_key_value_heads"),
     *("sentences, length in tokenizer_config.json", "sentences, a default prompt"),
@@ -113,9 +113,11 @@ def gpt2(path, edits=(), saved=True, size=2, generation=(), **changes):
         edit(path, file, **values)
 
 
-def gpt2_in_both_forms(path):
+def gpt2_in_both_forms(path, edits=()):
     gpt2(path, saved=False)
     test_gpt2.write_tokenizer(path).save(str(path / WHOLE))
+    for file, values in edits:
+        edit(path, file, **values)
 
 
 def with_other_words(path):
@@ -464,6 +466,11 @@ def cases():
             g((WHOLE, {"pre_tokenizer": digits})),
             dec,
             "pre_tokenizer.type",
+        ),
+        "GPT-2, both forms, one in small letters": (
+            lambda path: gpt2_in_both_forms(path, [(WHOLE, {"normalizer": lower})]),
+            dec,
+            "normalizer.type",
         ),
         "GPT-2 in small letters": (g((WHOLE, {"normalizer": lower})), dec, "normalizer.type"),
         "GPT-2 with a start": (g((TOKENIZER, {"add_bos_token": True})), dec, "add_bos_token"),
