@@ -219,7 +219,7 @@ def convert_directory(path: Path) -> ForeignModel:
     start = number(file, settings, "bos_token_id")
     end = number(file, {**settings, **generation.special_ids}, "eos_token_id")
     more, files = _check_tokenizer(path, data, start)
-    decoding, of_search = generation.generator()
+    decoding, of_search = generation.generator(number(file, settings, "max_position_embeddings"))
     model = _converted(
         "Hugging Face LLaMA",
         Reader(arrays, str(path)),
@@ -239,7 +239,8 @@ def convert_directory(path: Path) -> ForeignModel:
         (file, *weight_files, spm, *files, *generation.files),
         generation.banned,
     )
-    notes = [*notes, *more, *generation.notes, *of_search]
+    forced = generation.check_forced(end)
+    notes = [*notes, *more, *generation.notes, *of_search, *forced]
     return replace(model, decoding=decoding, notes=tuple(notes))
 
 

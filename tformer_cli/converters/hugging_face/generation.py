@@ -237,8 +237,11 @@ class Generation:
             raise ArtifactError(f"{self.path}: {error}; correct the file") from None
         return self.sampling(decoding), notes
 
-    def generator(self) -> tuple[DecodingConfig, list[str]]:
+    def generator(self, max_positions: int) -> tuple[DecodingConfig, list[str]]:
         """Returns the defaults of a language model, which samples, and notes.
+
+        Args:
+            max_positions: of the model; a largest length of as many is none.
 
         Raises:
             ArtifactError: if a setting cannot be had.
@@ -246,7 +249,9 @@ class Generation:
         decoding = DecodingConfig(beam_size=1, sampling=self.values.get("do_sample") is not False)
         chosen = {
             "num_beams": (1, "beam-size"),
-            "max_new_tokens": (0, "max-length"),
+            "length_penalty": (1.0, "length-penalty"),
+            "max_length": (max_positions, "max-length"),
+            "max_new_tokens": (max_positions, "max-length"),
             "min_length": (0, "min-length"),
             "min_new_tokens": (0, "min-length"),
             "no_repeat_ngram_size": (0, "no-repeat-ngram"),
