@@ -108,7 +108,7 @@ def test_every_command_checks_its_device_first():
         ("inspect-heads M a --layer 2", "did you mean --heads?"),
         ("evaluate M --src a --reference b", "did you mean --source?"),
         ("inspect-heads M a --tgt b", "did you mean --target or --target-file?"),
-        ("translate M a --verbose", "did you mean no --quiet?"),
+        ("translate M a --verbose", "did you mean to omit --quiet?"),
         ("recipes list", "did you mean `tformer recipes`?"),
     ],
 )

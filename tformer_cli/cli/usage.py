@@ -25,7 +25,7 @@ OF_OTHER_TOOLS = {
     "--model": ("MODEL without an option",),
     "--src": ("--source", "--input"),
     "--tgt": ("--target", "--target-file", "--reference"),
-    "--verbose": ("no --quiet",),
+    "--verbose": ("to omit --quiet",),
 }
 """Options of other tools, and what stands for them here where a command has it."""
 

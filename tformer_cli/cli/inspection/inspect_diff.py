@@ -27,7 +27,7 @@ from tformer_cli.cli.text_io import (
     note_choices,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts, check_file
+from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.diff import VIEW, DiffOptions
 
@@ -72,9 +72,7 @@ def inspect_diff(
     if options.maps and chosen != "jsonl":
         raise UsageError(f"--maps: is for jsonl; --format {chosen} shows the map already")
     counts = LineCounts()
-    for file in (sentences.source, sentences.target_file):
-        if file not in (None, STANDARD_STREAM):
-            check_file(file)
+    sentences.check(text)
     from tformer_cli.workflows.inspection.diff import ModelComparer, open_models
 
     prepare_torch(opening["threads"])

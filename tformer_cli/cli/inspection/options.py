@@ -34,6 +34,7 @@ from tformer_cli.cli.text_io import (
     note_choices,
     warn_of_file_names,
 )
+from tformer_cli.data.lines import check_file
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,6 +85,21 @@ class GivenSentences:
     target: TargetOption = None
     target_file: TargetFileOption = None
 
+    def check(self, texts: Sequence[str] | None) -> None:
+        """Checks the options before a model is opened; `read` does so, too.
+
+        Raises:
+            UsageError: if they contradict each other.
+            DataError: if there is no such file.
+        """
+        if self.target is not None and self.target_file is not None:
+            raise UsageError(
+                "--target: --target-file gives the targets already; omit one of the two"
+            )
+        for file in (None if texts else self.source, self.target_file):
+            if file not in (None, STANDARD_STREAM):
+                check_file(file)
+
     def read(
         self,
         texts: Sequence[str] | None,
@@ -104,11 +120,8 @@ class GivenSentences:
             UsageError: if the options contradict each other, or read stdin twice.
             DataError: if there is no such file.
         """
+        self.check(texts)
         source, target, target_file = self.source, self.target, self.target_file
-        if target is not None and target_file is not None:
-            raise UsageError(
-                "--target: --target-file gives the targets already; omit one of the two"
-            )
         if not texts:
             check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
         lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
