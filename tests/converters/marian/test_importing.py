@@ -297,6 +297,20 @@ def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, said)
     assert said is None or re.search(said, notes[0])
 
 
+def test_settings_that_a_cut_decoder_file_has_lost_are_told(tmp_path):
+    source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
+    decoder = source / "model.npz.decoder.yml"
+    data = decoder.read_bytes()
+    whole = import_model(str(source), None)
+    for length in range(len(data)):
+        decoder.write_bytes(data[:length])
+        try:
+            model = import_model(str(source), None)
+        except ArtifactError:
+            continue
+        assert model.decoding == whole.decoding or model.notes != whole.notes, data[:length]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_are_those_of_the_reference(tmp_path, variant):
     options = OPTIONS | VARIANTS[variant]
