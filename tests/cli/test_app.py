@@ -321,7 +321,7 @@ def test_the_error_of_a_thread_is_one_line(tmp_path):
     assert result.stderr.startswith(b"error: RuntimeError: why; run ")
 
 
-HOSTILE = "\x1b[31m\x07\u202e\u2066\x9b" + "binary " * 10_000
+HOSTILE = "\x1b[31m\x07\u202e\u2066\x9b" + "binary\x00 " * 10_000
 
 
 @pytest.mark.parametrize("say", [console.error_line, console.warn, console.note])

@@ -109,9 +109,10 @@ def flush_results() -> None:
 
 def _readable(message: str) -> str:
     """A message whose quotations of files neither fill a terminal nor control it."""
-    if len(message) > LONGEST_MESSAGE:  # the end says what to do
-        message = f"{message[: LONGEST_MESSAGE - _END_KEPT]} … {message[-_END_KEPT:]}"
-    return "\n".join(map(visible, message.split("\n")))
+    shown = "\n".join(map(visible, message.split("\n")))
+    if len(shown) <= LONGEST_MESSAGE:
+        return shown
+    return f"{shown[: LONGEST_MESSAGE - _END_KEPT]} … {shown[-_END_KEPT:]}"  # what to do
 
 
 def _labeled(label: str, style: str, message: str) -> None:

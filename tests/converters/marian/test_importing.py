@@ -309,6 +309,20 @@ def test_words_are_aligned_by_the_head_that_the_file_names(tmp_path, layer, head
     assert choice == HeadChoice(heads=head, convention="naive", reason="stored")
 
 
+def test_settings_that_a_cut_decoder_file_has_lost_are_told(tmp_path):
+    source = write(tmp_path / "marian", weights(OPTIONS), OPTIONS)
+    decoder = source / "model.npz.decoder.yml"
+    data = decoder.read_bytes()
+    whole = import_model(str(source), None)
+    for length in range(len(data)):
+        decoder.write_bytes(data[:length])
+        try:
+            model = import_model(str(source), None)
+        except ArtifactError:
+            continue
+        assert model.decoding == whole.decoding or model.notes != whole.notes, data[:length]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_are_those_of_the_reference(tmp_path, variant):
     options = OPTIONS | VARIANTS[variant]

@@ -142,6 +142,11 @@ def convert(
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
     decoding, notes = _decoding(source.settings)
+    if source.decoder is not None:  # one that was cut short lacks the last of its settings
+        lacking = [name for name in ("beam-size", "normalize") if name not in source.settings]
+        notes += tuple(
+            f"{source.decoder.name} names no {name}, so a default is taken" for name in lacking
+        )
     return ForeignModel(
         kind="Bergamot (Firefox)" if multipliers else "Marian",
         config=config,

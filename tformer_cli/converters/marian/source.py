@@ -20,6 +20,8 @@ class MarianSource:
     """Of source and target: `.spm`, or `.yml` with an `.spm` beside it."""
     settings: Mapping[str, Any]
     """The decoder's settings, if there is such a file."""
+    decoder: Path | None = None
+    """That file."""
 
 
 def find_source(path: Path) -> MarianSource | None:
@@ -59,7 +61,10 @@ def find_source(path: Path) -> MarianSource | None:
             f"{directory}: has no decoder.yml that names two vocabularies; add them to it"
         )
     return MarianSource(
-        model=model or models[0], vocabularies=tuple(vocabularies), settings=settings
+        model=model or models[0],
+        vocabularies=tuple(vocabularies),
+        settings=settings,
+        decoder=decoder[0] if len(decoder) == 1 else None,
     )
 
 
