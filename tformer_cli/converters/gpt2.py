@@ -238,9 +238,10 @@ def convert_directory(path: Path) -> ForeignModel:
     inner = number(file, settings, "n_inner") if settings.get("n_inner") else 4 * width
     vocabulary = _with_tokenizer_files(path, _read_vocabulary(path))
     _check_end(file, settings, generation, vocabulary)
+    generation.check_forced(-1 if vocabulary.end is None else vocabulary.end)
     if (path / TOKENIZER).is_file():
         check_surrounding(path / TOKENIZER, read_json_file(path / TOKENIZER), (), ())
-    decoding, of_search = generation.generator()
+    decoding, of_search = generation.generator(number(file, settings, "n_positions"))
     model = converted(
         "Hugging Face GPT-2",
         Reader(_prefixed(arrays), str(path)),

@@ -39,7 +39,6 @@ from tformer_cli.converters.hugging_face.keys import (
     ROLES,
     added_tokens,
     check_added,
-    check_surrounding,
     read_tokenizer_files,
     rows_of,
     tokenizer_config,
@@ -220,7 +219,7 @@ def convert_directory(path: Path) -> ForeignModel:
     start = number(file, settings, "bos_token_id")
     end = number(file, {**settings, **generation.special_ids}, "eos_token_id")
     more, files = _check_tokenizer(path, data, start)
-    decoding, of_search = generation.generator()
+    decoding, of_search = generation.generator(number(file, settings, "max_position_embeddings"))
     model = _converted(
         "Hugging Face LLaMA",
         Reader(arrays, str(path)),
@@ -240,7 +239,8 @@ def convert_directory(path: Path) -> ForeignModel:
         (file, *weight_files, spm, *files, *generation.files),
         generation.banned,
     )
-    notes = [*notes, *more, *generation.notes, *of_search]
+    forced = generation.check_forced(end)
+    notes = [*notes, *more, *generation.notes, *of_search, *forced]
     return replace(model, decoding=decoding, notes=tuple(notes))
 
 
@@ -262,15 +262,13 @@ def _check_tokenizer(path: Path, data: bytes, start: int) -> tuple[list[str], li
     ids = {piece: place for place, piece in enumerate(model.pieces)}
     check_added(path, added, ids, {*special, *roles})
     ids |= {token: place for token, place in added.items() if place is not None}
-    more, whole = check_whole(path, LLAMA_WHOLE, model, ids)
     first = own.get("bos_token", model.pieces[start] if start < len(model.pieces) else "")
     if ids.get(first, start) != start:
         raise ArtifactError(
             f"{path}: its tokenizer begins texts with {shown(first)}, but bos_token_id = {start} "
             "is another token; correct one of the two"
         )
-    for file in whole:
-        check_surrounding(file, read_json_file(file), (first,), ())
+    more, whole = check_whole(path, LLAMA_WHOLE, model, ids, ((first,), ()))
     return [*notes, *more], [*files, *whole]
 
 

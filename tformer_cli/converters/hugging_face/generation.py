@@ -216,6 +216,12 @@ class Generation:
                 "repetition_penalty is a factor on log-probabilities, as in the library's beam "
                 "search; its greedy search applies it to logits"
             )
+        has_rules = repetition != 1.0 or shortest > 0 or self.values.get("no_repeat_ngram_size")
+        if has_rules and self.values.get("renormalize_logits") and beams > 1:
+            notes.append(
+                "renormalize_logits: beams are ranked without renormalizing what min_length, "
+                "no_repeat_ngram_size, and repetition_penalty leave"
+            )
         longest = longest if 0 < longest < config.max_positions else 0
         try:
             decoding = DecodingConfig(
@@ -231,8 +237,11 @@ class Generation:
             raise ArtifactError(f"{self.path}: {error}; correct the file") from None
         return self.sampling(decoding), notes
 
-    def generator(self) -> tuple[DecodingConfig, list[str]]:
+    def generator(self, max_positions: int) -> tuple[DecodingConfig, list[str]]:
         """Returns the defaults of a language model, which samples, and notes.
+
+        Args:
+            max_positions: of the model; a largest length of as many is none.
 
         Raises:
             ArtifactError: if a setting cannot be had.
@@ -240,7 +249,9 @@ class Generation:
         decoding = DecodingConfig(beam_size=1, sampling=self.values.get("do_sample") is not False)
         chosen = {
             "num_beams": (1, "beam-size"),
-            "max_new_tokens": (0, "max-length"),
+            "length_penalty": (1.0, "length-penalty"),
+            "max_length": (max_positions, "max-length"),
+            "max_new_tokens": (max_positions, "max-length"),
             "min_length": (0, "min-length"),
             "min_new_tokens": (0, "min-length"),
             "no_repeat_ngram_size": (0, "no-repeat-ngram"),

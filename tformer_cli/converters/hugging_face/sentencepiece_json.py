@@ -1,13 +1,14 @@
 """A tokenizer.json of a SentencePiece model: whether it cuts text as that model does."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tformer_cli.converters.foreign_model import read_json_file
 from tformer_cli.converters.hugging_face.keys import (
     TOKENIZER,
     added_of,
+    check_surrounding,
     rows_of,
     whole_tokenizer,
 )
@@ -15,7 +16,8 @@ from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, only
 from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmModel
 from tformer_cli.errors import ArtifactError
 
-_REPLACED = only({"Regex": " {2,}"}, {"String": " "})
+# runs of spaces, and newlines, which no line has
+_REPLACED = only({"Regex": " {2,}"}, {"String": " "}, {"Regex": r"\n"})
 NORMALIZER = Parts(
     {
         None: {},
@@ -56,7 +58,11 @@ def model_rows(*, byte_fallback: bool) -> Rows:
 
 
 def check_whole(
-    path: Path, table: Keys, spm: SpmModel, ids: Mapping[str, int]
+    path: Path,
+    table: Keys,
+    spm: SpmModel,
+    ids: Mapping[str, int],
+    around: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> tuple[list[str], list[Path]]:
     """Checks the tokenizer.json beside a SentencePiece model, if there is one.
 
@@ -65,6 +71,7 @@ def check_whole(
         table: of the file.
         spm: the model.
         ids: of all pieces.
+        around: tokens before and behind a text; None: the library's class puts them there.
 
     Returns:
         Notes, and the file.
@@ -77,6 +84,8 @@ def check_whole(
         return [], []
     parts = read_json_file(file)
     notes = table.read(file, parts)
+    if around is not None:
+        check_surrounding(file, parts, *around)
     model = parts.get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
     try:

@@ -229,10 +229,11 @@ def read_vocabulary(
     tokens = _language_tokens(path, settings, own)
     ids |= {token: first + number for number, token in enumerate(tokens) if token not in ids}
     added = added_tokens(path, own)
-    check_added(path, added, {}, {*tokens, *FAIRSEQ_FIRST, "<mask>", *_values(own)})
-    ids |= {token: number for token, number in added.items() if number is not None}
+    ids |= {token: n for token, n in added.items() if token in tokens and n is not None}
+    check_added(path, added, ids, {*tokens, *FAIRSEQ_FIRST, "<mask>", *_values(own)})
     target = _start_language(path, settings, own, {token: ids[token] for token in tokens})
-    more, whole = check_whole(path, SPM_WHOLE, read_spm(read_bytes(spm), str(spm)), ids)
+    known = {**{token: n for token, n in added.items() if n is not None}, **ids}
+    more, whole = check_whole(path, SPM_WHOLE, read_spm(read_bytes(spm), str(spm)), known)
     return HuggingFaceVocabulary(
         source_spm=spm,
         target_spm=None,
@@ -272,7 +273,7 @@ def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
     model = read_spm(read_bytes(spm), str(spm))
     ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *model.pieces[2:]))}
     check_added(path, added_tokens(path, own), ids, {*_PEGASUS_FIRST, "<unk>"})
-    more, whole = check_whole(path, SPM_WHOLE, model, ids)
+    more, whole = check_whole(path, SPM_WHOLE, model, ids, ((), ("</s>",)))
     return HuggingFaceVocabulary(
         source_spm=spm,
         target_spm=None,

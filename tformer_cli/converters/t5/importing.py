@@ -25,7 +25,7 @@ from tformer_cli.converters.foreign_model import (
 from tformer_cli.converters.formats.weight_files import read_weights_of
 from tformer_cli.converters.hugging_face.generation import IN_CONFIG, read_generation
 from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS, rows_of
-from tformer_cli.converters.keys import USED, Keys, only
+from tformer_cli.converters.keys import USED, Keys, no_effect, only
 from tformer_cli.converters.t5.tokenizers import CLASSES, read_vocabulary
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig, TiedEmbeddings
@@ -55,6 +55,7 @@ CONFIG = Keys(
         "architectures": only(None, [], *([name] for name in _CLASSES)),
         "is_encoder_decoder": only(True),
         "is_decoder": only(False),
+        "add_cross_attention": no_effect("its decoder has it"),
         "tie_word_embeddings": only(False, True),
         "scale_decoder_outputs": only(False, True),
         "feed_forward_proj": only(*PROJECTIONS),

@@ -17,6 +17,7 @@ from tformer_cli.converters.hugging_face.keys import (
     TOKENIZER,
     added_tokens,
     check_added,
+    check_surrounding,
     read_tokenizer_files,
     tokenizer_config,
     whole_tokenizer,
@@ -58,6 +59,7 @@ _TASK = re.compile(r"translation_\w+?_to_(\w+)")
 _FIRST_BYTE = 3
 """Id of byte 0 in ByT5, behind `<pad> </s> <unk>`."""
 _MOST_ENTRIES = 1 << 20
+END_PIECE = "</s>"
 _NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
 T5_TOKENIZER = tokenizer_config(
     "T5, mT5, ByT5, MADLAD",
@@ -160,7 +162,7 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Voc
         pieces, file = [*model.pieces, *added], spm
         unknown = model.unknown
         ids = _named(pieces)
-        more, _ = check_whole(path, T5_WHOLE, model, ids)
+        more, _ = check_whole(path, T5_WHOLE, model, ids, ((), (END_PIECE,)))
         files = [*files, *([whole] if whole.is_file() else [])]
         notes = [*notes, *more]
         known = {*map(_plain, added), *model.of_type(CONTROL, UNKNOWN, USER_DEFINED)}
@@ -168,7 +170,9 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Voc
             path, added_tokens(path, own), ids, known | set(filter(_SENTINEL.fullmatch, ids))
         )
     elif whole.is_file():
-        notes += T5_WHOLE.read(whole, read_json_file(whole))
+        parts = read_json_file(whole)
+        notes += T5_WHOLE.read(whole, parts)
+        check_surrounding(whole, parts, (), (END_PIECE,))
         model, file = _read_whole(whole), whole
         data, pieces, unknown = write_spm(model), model.pieces, model.unknown
         ids = _named(pieces)
