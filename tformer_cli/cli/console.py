@@ -89,7 +89,9 @@ def warn(message: str) -> None:
 def note(message: str, *, quiet: bool = False) -> None:
     """Shows a message on stderr, unless `quiet`."""
     if not quiet:
-        stderr_console().print(_readable(as_named(message)), markup=False)
+        # a terminal would cut the line inside of words; a command in it stays whole
+        is_whole = not is_live() or "`" in message
+        stderr_console().print(_readable(as_named(message)), markup=False, soft_wrap=is_whole)
 
 
 def utf8_line(text: str) -> bytes:

@@ -1,11 +1,14 @@
+import io
+import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, next_commands
+from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, _print_commands, next_commands
 from tformer_cli.errors import DataError
 from tformer_cli.recipe import load_recipe
 from tformer_cli.workflows.quickstart import TESTS
@@ -54,3 +57,17 @@ def test_a_run_of_another_recipe_names_what_quickstart_has(tmp_path):
 def test_every_quickstart_can_be_asked_for_and_has_a_recipe_and_a_test_of_its_own():
     assert get_args(Task) == tuple(QUICKSTARTS)
     assert {load_recipe(one.recipe).task.kind for one in QUICKSTARTS.values()} == set(TESTS)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_commands_can_be_copied_from_a_narrow_terminal(width):
+    lines = next_commands(Path("runs/quickstart"), Path("runs/quickstart/heads.html"))
+    screen = io.StringIO()
+    _print_commands(Console(file=screen, force_terminal=True, width=width), lines)
+    shown = screen.getvalue().splitlines()
+    assert max(map(len, shown)) <= max(width, 60)  # a quoted sentence is one word
+    found = re.sub(r" \\\n +", " ", screen.getvalue()).split()
+    assert found == " ".join(lines).split()
+    pipe = io.StringIO()
+    _print_commands(Console(file=pipe, width=width), lines)
+    assert pipe.getvalue().splitlines() == lines

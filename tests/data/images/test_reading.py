@@ -248,9 +248,15 @@ def test_large_pictures_are_read_in_strips(monkeypatch):
         monkeypatch.undo()
 
 
+def test_a_picture_with_too_many_pixels_is_refused(tmp_path):
+    Image.new("1", (8_001, 10_000)).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"a.png: has 8,001×10,000 pixels, more than 80,000,000"):
+        read_image(str(tmp_path / "a.png"), SIZE)
+
+
 @pytest.mark.slow
 def test_a_picture_at_the_limit_takes_less_than_a_gigabyte(tmp_path):
-    Image.new("RGBA", (10_000, 9_999)).save(tmp_path / "a.png")
+    Image.new("RGBA", (8_000, 10_000)).save(tmp_path / "a.png")
     code = (
         "import resource, sys; from tformer_cli.data.images.decoding import *\n"
         "pixels = decoded(open(sys.argv[1], 'rb').read(), 'a')\n"

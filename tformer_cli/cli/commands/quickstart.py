@@ -84,7 +84,7 @@ def quickstart(
     chosen = QUICKSTARTS[task]
     run = output or Path("runs", chosen.recipe)
     recipe = load_recipe(chosen.recipe, [] if seed is None else [f"training.seed={seed}"])
-    with training_progress(quiet=quiet) as view:
+    with training_progress(quiet=quiet, task=recipe.task.kind) as view:
         result = run_quickstart(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )
@@ -237,10 +237,18 @@ def _print_accuracy(
 
 
 def _print_commands(console: "Console", lines: Iterable[str]) -> None:
+    """Prints sentences, and commands, which stand two cells in; both can be copied at any width."""
     from rich.text import Text
 
+    from tformer_cli.cli.help_screen import folded
+
     for line in lines:
-        console.print(Text(line), soft_wrap=True)
+        if line.startswith("  ") and console.is_terminal and len(line) > console.width:
+            for piece in folded(line.strip(), console.width - 2):
+                console.print(Text(f"  {piece}"), soft_wrap=True)
+        else:
+            is_sentence = console.is_terminal and not line.startswith("  ")
+            console.print(Text(line), soft_wrap=not is_sentence)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,7 @@ def run_training(
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.workflows import train as workflow
 
-    with training_progress(quiet=quiet) as view:
+    with training_progress(quiet=quiet, task=recipe.task.kind) as view:
         result = workflow.train(
             recipe,
             run,
@@ -190,7 +190,7 @@ def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) ->
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.workflows.training.profile import profile_training
 
-    with training_progress(quiet=quiet) as view:
+    with training_progress(quiet=quiet, task=recipe.task.kind) as view:
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)
     for line in profile.lines():
         write_line(line)

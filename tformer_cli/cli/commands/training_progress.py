@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tformer_cli.cli.console import is_live, stderr_console, warn
 from tformer_cli.data.labels import visible
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
+    from tformer_cli.artifacts.config_file import TaskKind
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
 """Scores whose names are written in another way."""
@@ -33,10 +35,31 @@ _LONGEST_SAMPLE = 200
 """Characters that are shown of a sentence."""
 
 
+class Words(NamedTuple):
+    """What a task calls its examples, and the parts of the one that a validation shows."""
+
+    example: str
+    read: str
+    written: str
+    right: str
+
+
+WORDS: Mapping["TaskKind", Words] = {
+    "translate": Words("pair", "source", "translation", "reference"),
+    "classify": Words("example", "text", "prediction", "label"),
+    "image": Words("image", "image", "prediction", "label"),
+    "language-model": Words("text", "beginning", "continuation", "original"),
+    "masked": Words("text", "text", "prediction", "original"),
+}
+
+
 class TrainingView:
     """Warnings alone, for `--quiet`."""
 
-    def prepare(self, what: str, n_pairs: int) -> None:
+    def __init__(self, task: "TaskKind" = "translate") -> None:
+        self._words = WORDS[task]
+
+    def prepare(self, what: str, n_examples: int) -> None:
         """Receives the progress of preparing the data."""
 
     def notify(self, event: TrainingEvent) -> None:
@@ -48,13 +71,15 @@ class TrainingView:
 class PlainView(TrainingView):
     """One line on stderr for each event worth one."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: "TaskKind" = "translate") -> None:
+        super().__init__(task)
         self._said_at = monotonic()
 
-    def prepare(self, what: str, n_pairs: int) -> None:
+    def prepare(self, what: str, n_examples: int) -> None:
         """Reports the progress of preparing the data every few seconds."""
         if monotonic() - self._said_at > 5.0:
-            self._say(f"{what}: {count_of(n_pairs, 'pair')}" if n_pairs else what)
+            done = f": {count_of(n_examples, self._words.example)}" if n_examples else ""
+            self._say(f"{what}{done}")
 
     def notify(self, event: TrainingEvent) -> None:
         """Writes the lines of an event."""
@@ -68,9 +93,10 @@ class PlainView(TrainingView):
 
 
 class Dashboard(TrainingView):
-    """A live display: numbers, progress, validations and a sample translation."""
+    """A live display: numbers, progress, validations and a sample of what the model does."""
 
-    def __init__(self, live: "Live") -> None:
+    def __init__(self, live: "Live", task: "TaskKind" = "translate") -> None:
+        super().__init__(task)
         self._live = live
         self._preparing = ""
         self._started: RunStarted | None = None
@@ -80,9 +106,10 @@ class Dashboard(TrainingView):
         self._checkpoint = 0
         self._ended: RunEnded | None = None
 
-    def prepare(self, what: str, n_pairs: int) -> None:
+    def prepare(self, what: str, n_examples: int) -> None:
         """Shows how far the preparation of data is."""
-        self._preparing = f"{what} … {count_of(n_pairs, 'pair')}" if n_pairs else f"{what} …"
+        done = f" {count_of(n_examples, self._words.example)}" if n_examples else ""
+        self._preparing = f"{what} …{done}"
         self._draw()
 
     def notify(self, event: TrainingEvent) -> None:
@@ -92,10 +119,10 @@ class Dashboard(TrainingView):
             case RunStarted():
                 self._preparing, self._started = "", event
                 for line in event_lines(event):
-                    self._live.console.print(line, markup=False, style="dim")
+                    self._say(line, "dim")
             case PaceMeasured():
                 for line in event_lines(event):
-                    self._live.console.print(line, markup=False, highlight=False)
+                    self._say(line)
             case StepReport():
                 self._report = event
                 self._losses.append(event.loss)
@@ -106,6 +133,11 @@ class Dashboard(TrainingView):
             case RunEnded():
                 self._ended = event
         self._draw()
+
+    def _say(self, line: str, style: str = "") -> None:
+        # the console leaves lines whole, which a terminal would cut inside of words
+        console = self._live.console
+        console.print(line, markup=False, highlight=False, style=style, soft_wrap=False)
 
     def _draw(self) -> None:
         self._live.update(self._renderable(), refresh=True)
@@ -196,9 +228,9 @@ class Dashboard(TrainingView):
 
         table = Table.grid(padding=(0, 1))
         for name, text, style in (
-            ("source", report.sample_source, ""),
-            ("translation", report.sample_translation, ""),
-            ("reference", report.sample_reference, "dim"),
+            (self._words.read, report.sample_source, ""),
+            (self._words.written, report.sample_translation, ""),
+            (self._words.right, report.sample_reference, "dim"),
         ):
             table.add_row(
                 Text(name, style="dim"), Text(visible(text, _LONGEST_SAMPLE), style=style)
@@ -207,17 +239,17 @@ class Dashboard(TrainingView):
 
 
 @contextmanager
-def training_progress(*, quiet: bool) -> Iterator[TrainingView]:
+def training_progress(*, quiet: bool, task: "TaskKind" = "translate") -> Iterator[TrainingView]:
     """Yields the view that fits stderr: live, plain lines or nothing."""
     if quiet:
         yield TrainingView()
     elif not is_live():
-        yield PlainView()
+        yield PlainView(task)
     else:
         from rich.live import Live
 
         with Live(console=stderr_console(), auto_refresh=False) as live:
-            yield Dashboard(live)
+            yield Dashboard(live, task)
 
 
 def event_lines(event: TrainingEvent) -> list[str]:

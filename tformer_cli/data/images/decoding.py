@@ -26,8 +26,10 @@ Resample = Literal["bilinear", "bicubic"]
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 """Endings of the names of pictures."""
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
-MOST_PIXELS = 100_000_000
-"""Of a picture: a small file may unpack to any number of them."""
+MOST_PIXELS = 80_000_000
+"""Of a picture: a small file may unpack to any number of them, of up to 10 bytes each."""
+_MOST_WEBP_PIXELS = 50_000_000
+"""Of a WebP, whose reader takes 16 bytes for each."""
 MOST_BYTES = 1 << 28
 """Of the file of a picture."""
 GRAY = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I")
@@ -106,9 +108,10 @@ def decoded(content: bytes, name: str) -> Pixels:
 
 def _check_size(picture: Image.Image, name: str) -> None:
     width, height = picture.size
-    if width * height > MOST_PIXELS:
+    most = _MOST_WEBP_PIXELS if picture.format == "WEBP" else MOST_PIXELS
+    if width * height > most:
         raise DataError(
-            f"{name}: has {width:,}×{height:,} pixels, more than {MOST_PIXELS:,}; scale it down"
+            f"{name}: has {width:,}×{height:,} pixels, more than {most:,}; scale it down"
         )
 
 
