@@ -132,7 +132,7 @@ def contestants(options: argparse.Namespace, work: Path) -> Iterator[Contestant]
     }
     for name in options.only or ("training", *commands):
         for number, checkout in enumerate([REPOSITORY, *options.before]):
-            for threads in eval(os.environ.get("BT","(1,2)")):
+            for threads in (1, 2):
                 if name != "training":
                     command, metrics = commands[name], None
                 else:
@@ -165,7 +165,6 @@ def main() -> None:
     options.before = [checkout.resolve() for checkout in options.before]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
-    os.nice(int(os.environ.get("BENCH_NICE", "0")))
     with work_directory(None) as work, ExitStack() as stack:
         corpus = work / "corpus"
         subprocess.run(

@@ -148,7 +148,9 @@ _DECODING_OPTIONS: dict[str, Any] = {
         int, SAMPLING, "Candidates to sample for minimum Bayes risk decoding with --sampling."
     ),
     "distinct_texts": _option(bool, SAMPLING, "List each text only once in an n-best list."),
-    "batch_tokens": _option(int, LARGE_JOBS, "Source tokens per batch; 0 is what is fastest.", min=0),
+    "batch_tokens": _option(
+        int, LARGE_JOBS, "Source tokens per batch; 0 is what is fastest.", min=0
+    ),
 }
 
 
@@ -174,7 +176,9 @@ _OF_TEXTS: dict[str, Any] = {
         "changes nothing.",
     ),
     "sampling": _option(bool, SAMPLING, "Sample texts instead of searching for the best."),
-    "batch_tokens": _option(int, LARGE_JOBS, "Prompt tokens per batch; 0 is what is fastest.", min=0),
+    "batch_tokens": _option(
+        int, LARGE_JOBS, "Prompt tokens per batch; 0 is what is fastest.", min=0
+    ),
 }
 """Options of the search that a language model has."""
 
