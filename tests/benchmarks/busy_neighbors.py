@@ -148,7 +148,7 @@ def contestants(options: argparse.Namespace, work: Path) -> Iterator[Contestant]
 def train_classifier(work: Path) -> None:
     """Makes a model that classifies; how well it does costs no time."""
     command = ("train", "ratings", "-o", str(work / "classifier"), "--max-steps", "1")
-    subprocess.run([*TFORMER, *command, "--quiet"], check=True, cwd=work)
+    subprocess.run([*TFORMER, *command, "--quiet"], check=True, cwd=work, stdout=subprocess.DEVNULL)
 
 
 def main() -> None:
@@ -168,7 +168,9 @@ def main() -> None:
     with work_directory(None) as work, ExitStack() as stack:
         corpus = work / "corpus"
         subprocess.run(
-            [*TFORMER, "make-corpus", str(corpus), "--pairs", "6000", "--quiet"], check=True
+            [*TFORMER, "make-corpus", str(corpus), "--pairs", "6000", "--quiet"],
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         lines = (corpus / "train.en").read_bytes()
         train_classifier(work)
