@@ -109,6 +109,13 @@ def test_the_same_model_is_the_same_bytes_and_can_be_copied_alone(tmp_path, toke
     assert load_model_directory(tmp_path / "elsewhere").info == INFO
 
 
+@pytest.mark.parametrize(("stored", "read"), [(4096, 0), (0, 0), (2048, 2048)])
+def test_the_batch_size_that_earlier_versions_stored_is_no_choice(directory, stored, read):
+    decoding = json.loads((directory / "config.json").read_text())["decoding"]
+    change_config(directory, decoding=decoding | {"batch_tokens": stored})
+    assert load_model_directory(directory).decoding.batch_tokens == read
+
+
 def test_half_precision_weights_are_read(directory):
     path = directory / "model.safetensors"
     tensors = {name: tensor.half() for name, tensor in load_file(path).items()}

@@ -45,7 +45,12 @@ def make_random(model: str, output: Path) -> None:
 
 
 def speeds(
-    model: str, precision: str, beam_size: int, lines: Sequence[str], rounds: int, sizes: Sequence[int]
+    model: str,
+    precision: str,
+    beam_size: int,
+    lines: Sequence[str],
+    rounds: int,
+    sizes: Sequence[int],
 ) -> dict[int, float]:
     """Lines a processor second for each size: the median of the rounds."""
     loaded = tformer_cli.load(model, precision=precision, device="cpu", threads=1)
@@ -74,7 +79,10 @@ def main() -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--lines", type=int, default=512)
     parser.add_argument(
-        "--base-lines", type=int, default=160, help="for a model of base size as well; 0: without it"
+        "--base-lines",
+        type=int,
+        default=160,
+        help="for a model of base size as well; 0: without it",
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 4])

@@ -132,7 +132,7 @@ def contestants(options: argparse.Namespace, work: Path) -> Iterator[Contestant]
     }
     for name in options.only or ("training", *commands):
         for number, checkout in enumerate([REPOSITORY, *options.before]):
-            for threads in eval(os.environ.get("BT","(1,2)")):
+            for threads in (1, 2):
                 if name != "training":
                     command, metrics = commands[name], None
                 else:
@@ -148,7 +148,7 @@ def contestants(options: argparse.Namespace, work: Path) -> Iterator[Contestant]
 def train_classifier(work: Path) -> None:
     """Makes a model that classifies; how well it does costs no time."""
     command = ("train", "ratings", "-o", str(work / "classifier"), "--max-steps", "1")
-    subprocess.run([*TFORMER, *command, "--quiet"], check=True, cwd=work)
+    subprocess.run([*TFORMER, *command, "--quiet"], check=True, cwd=work, stdout=subprocess.DEVNULL)
 
 
 def main() -> None:
@@ -165,11 +165,12 @@ def main() -> None:
     options.before = [checkout.resolve() for checkout in options.before]
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
-    os.nice(int(os.environ.get("BENCH_NICE", "0")))
     with work_directory(None) as work, ExitStack() as stack:
         corpus = work / "corpus"
         subprocess.run(
-            [*TFORMER, "make-corpus", str(corpus), "--pairs", "6000", "--quiet"], check=True
+            [*TFORMER, "make-corpus", str(corpus), "--pairs", "6000", "--quiet"],
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
         lines = (corpus / "train.en").read_bytes()
         train_classifier(work)

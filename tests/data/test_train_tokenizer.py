@@ -1,4 +1,9 @@
+import random
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -68,3 +73,19 @@ def test_large_corpora_are_sampled_evenly_and_both_languages_alike(n_lines):
     assert least < len(kept) < 4200
     assert abs(sum(n % 2 for n in kept) / len(kept) - 0.5) < 0.03
     assert abs(sum(kept) / len(kept) - 10_000) < 300
+
+
+def test_a_signal_ends_the_training_at_once_where_only_the_library_works(tmp_path):
+    # Distinct random words: merging their pairs takes the library many seconds after the last line
+    generator = random.Random(1)
+    words = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=12)) for _ in range(400_000)]
+    (tmp_path / "text").write_text("\n".join(" ".join(words[i::4000]) for i in range(4000)))
+    command = [sys.executable, "-m", "tformer_cli", "tokenize", "train", "text", "-o", "t.json"]
+    with subprocess.Popen([*command, "--vocab-size", "30000"], cwd=tmp_path) as process:
+        time.sleep(4.0)
+        assert process.poll() is None, "it was to take longer"
+        start = time.monotonic()
+        process.terminate()
+        assert process.wait() == -signal.SIGTERM
+        assert time.monotonic() - start < 5.0
+    assert not (tmp_path / "t.json").exists()

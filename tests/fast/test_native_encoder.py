@@ -45,15 +45,14 @@ def test_labels_are_as_probable_as_by_torch(kernels, opened, ids):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids, monkeypatch):
+def test_every_bit_is_the_same_whatever_is_beside_a_text(kernels, opened, ids):
     model = DirectoryModel(*opened, in_integers=False)
     encoder = compiled_encoder(model)
     alone = [encoder.each([one], lambda _, hidden: hidden.copy())[0] for one in ids]
     assert [len(hidden) for hidden in alone] == [len(one) + 1 for one in ids]
     for n_threads in (1, 2, 3):
         for tokens in (1, 20, 4096):
-            monkeypatch.setattr(native_encoder, "TOKENS_PER_BATCH", tokens)
-            other = CompiledEncoder(encoder._native, n_threads)
+            other = CompiledEncoder(encoder._native, tokens, n_threads)
             together = other.each(ids, lambda number, hidden: (number, hidden.copy()))
             assert [number for number, _ in together] == list(range(len(ids)))
             for one, (_, hidden) in zip(alone, together, strict=True):

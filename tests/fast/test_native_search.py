@@ -23,9 +23,15 @@ from tformer_cli.fast import native_search
 from tformer_cli.fast.native import torch_weights
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native.search import NativeModel
-from tformer_cli.fast.native_search import CompiledEngine, plan_native_batches
+from tformer_cli.fast.native_search import (
+    TOKENS_BEYOND_CACHE,
+    TOKENS_IN_CACHE,
+    CompiledEngine,
+    fitting_tokens,
+    plan_native_batches,
+)
 from tformer_cli.fast.products import quantized_matrices, use_integers
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 
 WORDS = ["a", "man", "woman", "dog", "street", "snow", "runs", "sleeps", "in", "the", "and"]
@@ -427,6 +433,14 @@ def test_a_worker_that_fails_ends_the_others(kernels, translator_of, monkeypatch
             translator_of().translate(LINES)
     finally:
         torch.set_num_threads(1)
+
+
+def test_larger_matrices_need_larger_batches():
+    sizes = [
+        fitting_tokens(ModelConfig(**PRESETS[preset]), in_integers=in_integers)
+        for preset, in_integers in (("tiny", False), ("base", False), ("base", True))
+    ]
+    assert sizes == [TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE, TOKENS_BEYOND_CACHE]
 
 
 @pytest.mark.parametrize("n_workers", [1, 2, 3, 8])

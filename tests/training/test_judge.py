@@ -23,8 +23,10 @@ class FixedScores:
 
     def __init__(self, loss, bleu):
         self.scores = {"loss": loss, "bleu": bleu}
+        self.n_validations = 0
 
     def validate(self, model, sample, before_batch=None):
+        self.n_validations += 1
         return Validation(scores=self.scores, signatures={}, sample=("", "", ""), seconds=0.0)
 
 
@@ -95,6 +97,32 @@ def test_a_better_checkpoint_that_is_damaged_leaves_the_average(finished):
     average, _, step, _, _ = finished("bleu", 0.0, 1.0, damaged=True)
     assert (average.steps, average.better_step, step) == ([1, 3], 0, 3)
     assert "step-000002" in average.damaged[0]
+
+
+@pytest.mark.parametrize(("n_averaged", "final", "better"), [(1, 3, 0), (2, 2, 2)])
+def test_one_checkpoint_is_never_validated_twice(tmp_path, n_averaged, final, better):
+    torch.manual_seed(1)
+    shape = ModelConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=1)
+    model = Transformer(shape, 20)
+    config = TrainingConfig(
+        max_steps=3, checkpoint_every=1, average="best", average_checkpoints=n_averaged
+    )
+    validation = ValidationConfig(metric="loss")
+    saver = RunSaver(
+        model, make_optimizer(model, config), Checkpoints(tmp_path), config, validation
+    )
+    state = TrainingState()
+    for state.step, loss in ((1, 3.0), (2, 2.5 - n_averaged), (3, 1.0)):
+        state.add_validation({"loss": loss}, validation)
+        saver.save(state)
+    published = []
+    validator = FixedScores(9.0, 0.0)
+    judge = Judge(model, validator, validation, lambda *given: published.append(given), Processes())
+    average = judge.publish_average(saver, state, StopRequest())
+    assert validator.n_validations == n_averaged - 1
+    assert (average.report is None, average.better_step) == (n_averaged == 1, better)
+    ((_, step, scores),) = published
+    assert (step, scores) == (final, {"loss": 1.0 if n_averaged == 1 else 0.5})
 
 
 def test_the_average_is_the_mean_of_each_tensor_in_any_order(tmp_path):

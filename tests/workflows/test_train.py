@@ -355,6 +355,18 @@ def test_the_final_model_is_the_average_of_the_last_checkpoints(make, tmp_path):
     assert all(torch.equal(final[name], mean[name]) for name in mean)
 
 
+def test_a_limit_of_time_leaves_time_to_validate(make, tmp_path):
+    watcher = Watcher()
+    recipe = make(
+        training__max_steps=0, training__max_minutes=0.05, training__average="none",
+        validation__every=10**6,
+    )  # fmt: skip
+    state = train(recipe, tmp_path / "run", observers=[watcher]).state
+    first, last = watcher.of(ValidationReport)
+    assert 0 < first.step < last.step == state.step
+    assert state.seconds_to_end >= last.seconds > 0.0
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

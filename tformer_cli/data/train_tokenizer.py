@@ -12,6 +12,7 @@ from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
+from tformer_cli.files.default_signals import default_signals
 
 MAX_LINES = 2_000_000
 """Lines learned from; a vocabulary of tens of thousands of pieces is settled well before."""
@@ -46,7 +47,8 @@ def train_tokenizer(
         # No line is read: the vocabulary is the 256 bytes.
         tokenizer.train_from_iterator([], trainer)
     else:
-        tokenizer.train_from_iterator(_checked(sample), trainer)
+        with default_signals():  # the library merges pairs for minutes on a busy machine
+            tokenizer.train_from_iterator(_checked(sample), trainer)
     text = tokenizer.to_str()
     return Tokenizer.from_json(_settled(text) if config.algorithm == "unigram" else text)
 

@@ -99,7 +99,9 @@ def compiled_encoder(
             native = NativeModel(library, model.config, model.vocab_size, arrays, model.release)
     except (KernelsUnavailable, MemoryError) as error:
         return str(error)
-    return CompiledEncoder(native, fitting_tokens(model.config), n_threads)
+    return CompiledEncoder(
+        native, fitting_tokens(model.config, in_integers=model.in_integers), n_threads
+    )
 
 
 def _go_on() -> None:

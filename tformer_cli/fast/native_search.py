@@ -62,7 +62,9 @@ KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
     dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates"), ANY)
 )
 """Demands on a sentence that they know."""
-CACHE_BYTES, FEWEST_TOKENS, MOST_TOKENS = 5 << 19, 128, 1024
+CACHE_BYTES = 32 << 20
+"""Of a processor's last cache, as far as matrices are concerned."""
+TOKENS_IN_CACHE, TOKENS_BEYOND_CACHE = 256, 1024
 """Of a batch where settings leave the choice: see `fitting_tokens`."""
 POLL_SECONDS = 0.2
 """Time between two calls of `before_batch` while threads compute."""
@@ -281,7 +283,9 @@ class CompiledSearch:
         return [results[index] for index in range(len(sources))]
 
     def _batch_tokens(self, config: DecodingConfig) -> int:
-        return config.batch_tokens or fitting_tokens(self._model.config)
+        return config.batch_tokens or fitting_tokens(
+            self._model.config, in_integers=getattr(self._model, "in_integers", False)
+        )
 
     def _longest(self, n_source: int, config: DecodingConfig) -> int:
         """Most tokens of a translation, or of what follows a prompt."""
@@ -398,15 +402,22 @@ def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
     return np.array([length_divisor(n, config) for n in range(longest + 2)])
 
 
-def fitting_tokens(config: ModelConfig) -> int:
-    """Computes how many tokens of a batch a processor's cache holds.
+def fitting_tokens(config: ModelConfig, *, in_integers: bool) -> int:
+    """Chooses how many tokens a batch has.
 
-    Of each token a layer writes the F numbers inside its feed-forward network and some 4·D others,
-    all float32 also where matrices are int8. Beyond the cache they travel through memory; where
-    tokens are few, the matrices do.
+    What a layer computes of 256 tokens stays in a processor's nearest cache. But the matrices of
+    all layers are read for every batch: from memory, where they do not fit in the last cache, and
+    then more tokens have to share the time that takes.
+
+    Args:
+        config: the model's shape.
+        in_integers: whether the matrices are int8, or else float32.
     """
-    fitting = CACHE_BYTES // (4 * (config.d_ff + 4 * config.d_model))
-    return min(max(fitting, FEWEST_TOKENS), MOST_TOKENS)
+    square, feed = config.d_model**2, (3 if config.gated else 2) * config.d_model * config.d_ff
+    n_weights = config.n_encoder_layers * (4 * square + feed)
+    n_weights += config.n_decoder_layers * (8 * square + feed)
+    fits = n_weights * (1 if in_integers else 4) <= CACHE_BYTES
+    return TOKENS_IN_CACHE if fits else TOKENS_BEYOND_CACHE
 
 
 def plan_native_batches(

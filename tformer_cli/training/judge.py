@@ -140,7 +140,7 @@ class Judge:
             best_weights = load_tensors(saver.checkpoints.path(best) / MODEL)
             self._publish(best_weights, best, _known_scores(state, best))
         else:
-            self._publish(weights, state.step, scores)
+            self._publish(weights, steps[0] if len(steps) == 1 else state.step, scores)
         return found
 
     def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> int:
@@ -167,7 +167,7 @@ class Judge:
 
 
 def _known_scores(state: TrainingState, step: int) -> dict[str, float]:
-    """Returns the scores that the validation of a step found; empty if it has not been validated."""
+    """Returns the scores that the validation of a step found; empty without one."""
     for scores in reversed(state.validations):
         if scores["step"] == step:
             return {name: value for name, value in scores.items() if name != "step"}

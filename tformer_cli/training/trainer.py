@@ -384,7 +384,7 @@ class Trainer:
             self._notify(report)
 
     def _must_know_validation(self) -> bool:
-        """Returns whether half of the time is over, and how long a validation takes is not known."""
+        """Returns whether half of the time is over without any validation to plan the last by."""
         return (
             self._judge.validates
             and not self.state.validations

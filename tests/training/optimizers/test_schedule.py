@@ -115,6 +115,11 @@ NEVER = ValidationConfig()
         ({"max_steps": 10}, {"step": 5}, {"step": 10}),
         ({"max_tokens": 600}, {"tokens": 300}, {"tokens": 610}),
         ({"max_minutes": 0.5}, {"seconds": 15.0}, {"seconds": 30.0}),
+        (
+            {"max_minutes": 0.5},
+            {"seconds": 8.0, "seconds_to_end": 7.0},
+            {"seconds": 23.0, "seconds_to_end": 7.0},
+        ),
     ],
 )
 def test_each_limit_has_its_share_and_its_reason(limit, half, over):

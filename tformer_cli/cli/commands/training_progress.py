@@ -298,7 +298,8 @@ def event_lines(event: TrainingEvent) -> list[str]:
         case RunEnded():
             # The published weights: an average, or a single step that validated better
             averaged = ", ".join(f"{step:,}" for step in event.averaged_steps)
-            final = f"; average of steps {averaged}" if averaged else ""
+            is_mean = len(event.averaged_steps) > 1
+            final = f"; {'average of steps' if is_mean else 'step'} {averaged}" if averaged else ""
             if event.better_step:
                 final = f"; step {event.better_step:,}, which scores better than the average"
             return [f"finished in {clock(event.seconds)}: {event.reason}{final}"]

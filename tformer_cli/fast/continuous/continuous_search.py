@@ -213,7 +213,9 @@ class ContinuousSearch:
         if self._precision == "float32":
             n_places = max(1, min(EXACT_TOKENS // width, most))
         else:
-            n_places = max(1, min(config.torch_batch_tokens // width, most, _power_of_two(n_sentences)))
+            n_places = max(
+                1, min(config.torch_batch_tokens // width, most, _power_of_two(n_sentences))
+            )
         batch = self._batches.pop(width, None)
         if batch is None or batch.n_places < n_places:
             batch = None  # its memory is free before more is taken

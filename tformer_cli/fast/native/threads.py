@@ -111,7 +111,9 @@ class Neighbors:
         if share > BUSY_SHARE:
             if not self.are_there:
                 soon = now - self._quiet_since < 4.0 * self._needed
-                self._needed = min(2.0 * self._needed, MOST_QUIET_SECONDS) if soon else QUIET_SECONDS
+                self._needed = (
+                    min(2.0 * self._needed, MOST_QUIET_SECONDS) if soon else QUIET_SECONDS
+                )
             self.are_there = True
             self._quiet_since = now
         elif now - self._quiet_since >= self._needed:
@@ -131,7 +133,7 @@ def waited_seconds(tasks: Path = Path("/proc/self/task")) -> float:
 
 @functools.cache
 def be_polite() -> None:
-    """Lets torch's threads sleep while they wait, as long as other programs want the processors; once.
+    """Lets waiting threads of torch sleep while other programs want the processors; once.
 
     For programs, to which the process belongs. Nothing changes where users have chosen how threads
     wait, with one thread, or where the system does not say how long threads wait (not Linux).

@@ -26,13 +26,13 @@ from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.data.batching import Batch
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
+from tformer_cli.files.default_signals import default_signals
 from tformer_cli.training.gradients import BackwardPasses
 from tformer_cli.training.optimizers.adam import Adam
 from tformer_cli.training.optimizers.optimizer import optimizer_tensors
 from tformer_cli.training.processes.data_parallel import SummingPasses, collective_errors, share_of
 from tformer_cli.training.processes.group import Processes
 from tformer_cli.training.processes.launch import RESTART_STATUS, Launch, wait_for_first_error
-from tformer_cli.training.processes.signals import default_signals
 
 TIMEOUT = timedelta(minutes=10)
 """After this a process that waits for the others' gradients gives up."""

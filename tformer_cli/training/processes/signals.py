@@ -54,18 +54,4 @@ def stop_requests() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-@contextmanager
-def default_signals() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM end the process at once, also where C++ waits."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    old = {number: signal.signal(number, signal.SIG_DFL) for number in _NUMBERS}
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
