@@ -36,8 +36,12 @@ from tformer_cli.workflows.translate import translate_lines
 FAST = (
     *("BERT with MeCab", "BERT with an added token", "BERT whose two files lower-case differently"),
     *("RoBERTa with a space before texts, by settings", "GPT-2, both forms, one in small letters"),
-    *("GPT-2 with a start", "LLaMA without a start", "LLaMA with two ends"),
-    *("LLaMA with padded rows", "LLaMA 1, without num_key_value_heads"),
+    *(
+        "GPT-2 with a start",
+        "LLaMA without a start",
+        "LLaMA, no space before texts in tokenizer.json",
+    ),
+    *("LLaMA with two ends", "LLaMA with padded rows", "LLaMA 1, without num_key_value_heads"),
     *("sentences, length in tokenizer_config.json", "sentences, a default prompt"),
     *("Marian, bad words", "Marian, suppressed tokens", "Marian, at least 9 tokens"),
     *("Marian, repetition penalty in beams", "M2M-100 whose padding is 5"),
@@ -128,6 +132,33 @@ def with_other_words(path):
 def llama(path, edits=(), size=0, **changes):
     test_llama.random_llama(len(PIECES) + size, **changes).save_pretrained(path)
     (path / "tokenizer.model").write_bytes(spm(PIECES, algorithm=2))
+    for file, values in edits:
+        edit(path, file, **values)
+
+
+def llama_in_both_forms(path, edits=()):
+    """With the tokenizer.json that version 4 makes of the SentencePiece model."""
+    llama(path)
+    vocab = {piece: place for place, piece in enumerate(PIECES)}
+    steps = [{"type": "Prepend", "prepend": "▁"},
+             {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]  # fmt: skip
+    first = {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    named = {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}
+    whole = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": n, "content": PIECES[n], "special": True, **ROLE} for n in range(3)
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": None,
+        "post_processor": {
+            "type": "TemplateProcessing", "single": first, "pair": first, "special_tokens": named,
+        },
+        "decoder": None,
+        "model": {"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": True,
+                  "fuse_unk": True, "unk_token": "<unk>"},
+    }  # fmt: skip
+    (path / WHOLE).write_text(json.dumps(whole))
     for file, values in edits:
         edit(path, file, **values)
 
@@ -498,6 +529,17 @@ def cases():
             ll((CONFIG, {"rope_theta": 10000.0, "rope_scaling": None})),
             dec,
             None,
+        ),
+        "LLaMA as version 4 writes it": (llama_in_both_forms, dec, None),
+        "LLaMA, no space before texts in tokenizer.json": (
+            lambda path: llama_in_both_forms(path, [(WHOLE, {"normalizer": None})]),
+            dec,
+            "space before texts",
+        ),
+        "LLaMA, another start in tokenizer.json": (
+            lambda path: llama_in_both_forms(path, [(WHOLE, {"post_processor": None})]),
+            dec,
+            "post_processor",
         ),
         "LLaMA without a start": (ll((TOKENIZER, {"add_bos_token": False})), dec, "add_bos_token"),
         "LLaMA with an end": (ll((TOKENIZER, {"add_eos_token": True})), dec, "add_eos_token"),

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tformer_cli.converters.foreign_model import read_json_file
 from tformer_cli.converters.hugging_face.keys import (
@@ -13,11 +14,12 @@ from tformer_cli.converters.hugging_face.keys import (
     whole_tokenizer,
 )
 from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, only
-from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmModel
+from tformer_cli.data.sentencepiece.spm_file import NORMAL, SPACE, SpmModel
 from tformer_cli.errors import ArtifactError
 
 # runs of spaces, and newlines, which no line has
 _REPLACED = only({"Regex": " {2,}"}, {"String": " "}, {"Regex": r"\n"})
+_ROUNDING = 1e-3
 NORMALIZER = Parts(
     {
         None: {},
@@ -106,12 +108,44 @@ def check_whole(
             f"{file}: has {which} than the SentencePiece model beside it; use the files of one "
             "model"
         )
+    if isinstance(vocab, list):
+        scores = dict(zip(spm.pieces, spm.scores, strict=True))
+        normal = spm.of_type(NORMAL)
+        other = next((p for p, n in vocab if p in normal and abs(n - scores[p]) > _ROUNDING), None)
+        if other is not None:
+            raise ArtifactError(
+                f"{file}: has another score of {ascii(other)[:60]} than the SentencePiece model "
+                "beside it; use the files of one model"
+            )
+    check_space(file, parts, has_space=spm.add_dummy_prefix)
     if charsmap_of(parts.get("normalizer")) != spm.charsmap:
         raise ArtifactError(
             f"{file}: normalizer replaces other characters than the SentencePiece model beside it; "
             "use the files of one model"
         )
     return notes, [file]
+
+
+def check_space(file: Path, parts: Mapping[str, Any], *, has_space: bool = True) -> None:
+    """Refuses a tokenizer.json that does not put a space before texts where one is put here.
+
+    Raises:
+        ArtifactError: if it does so, or puts one where none is put.
+    """
+    sections = [*_parts(parts.get("normalizer")), *_parts(parts.get("pre_tokenizer"))]
+    if any(one.get("type") in ("Prepend", "Metaspace") for one in sections) != has_space:
+        raise ArtifactError(
+            f"{file}: normalizer and pre_tokenizer put {'no' if has_space else 'a'} space before "
+            "texts, which is not supported; import another model"
+        )
+
+
+def _parts(section: object) -> list[Mapping[str, Any]]:
+    """A section of a tokenizer.json, or the parts of a sequence."""
+    if not isinstance(section, dict):
+        return []
+    inner = (value for value in section.values() if isinstance(value, list))
+    return [section, *(part for parts in inner for one in parts for part in _parts(one))]
 
 
 def charsmap_of(part: object) -> bytes:

@@ -26,6 +26,7 @@ from tformer_cli.converters.hugging_face.sentencepiece_json import (
     NORMALIZER,
     PRE_TOKENIZER,
     charsmap_of,
+    check_space,
     check_whole,
     model_rows,
 )
@@ -173,6 +174,7 @@ def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Voc
         parts = read_json_file(whole)
         notes += T5_WHOLE.read(whole, parts)
         check_surrounding(whole, parts, (), (END_PIECE,))
+        check_space(whole, parts)
         model, file = _read_whole(whole), whole
         data, pieces, unknown = write_spm(model), model.pieces, model.unknown
         ids = _named(pieces)
