@@ -342,7 +342,7 @@ def test_scores_leave_damaged_images_out(images, damaged, photos, tmp_path):
     more = ["--damaged", "skip", "-o", predicted, "--baseline-model", images]
     skipped = run(*arguments, *more)
     assert skipped.exit_code == 0, skipped.stderr
-    assert "1 image that cannot be read; left out of the scores" in skipped.stderr
+    assert "1 image that cannot be read; omitted from the scores" in skipped.stderr
     scores = json.loads(skipped.stdout)
     (photos / "bee" / "9.png").unlink()
     whole = json.loads(run(*arguments, "--baseline-model", images).stdout)

@@ -164,6 +164,12 @@ def test_what_the_library_cannot_hold_is_refused_by_name(changes, message, tmp_p
     assert not (tmp_path / "b").exists()
 
 
+def test_a_crop_that_is_rounded_as_timm_does_it_is_refused(tmp_path):
+    scaling = Scaling(size=vit.SIZE, resize=(15,), odd_margins="even")
+    with pytest.raises(UsageError, match="as timm does, often a pixel off Hugging Face's"):
+        export_hugging_face(own(tmp_path / "ours", scaling=scaling), tmp_path / "b")
+
+
 def test_every_setting_is_known_or_refused():
     settings = replace(vit.config(), dropout=0.1)
     assert set(exporter.KNOWN) == set(vars(settings)) == set(vars(ModelConfig()))

@@ -102,7 +102,7 @@ def evaluate_labels(
             compared = workflow.evaluate_classifier(other, sources, right, damaged=damaged)
             given = [list(compared.predicted)]
     warn_of_bytes(read)
-    warn_of_damaged(result.predicted.count(""), "left out of the scores")
+    warn_of_damaged(result.predicted.count(""), "omitted from the scores")
     changes = [one for labels in given for one in workflow.compare_predictions(result, labels)]
     if as_json:
         more = change_record(changes, signature("examples")) if changes else {}
