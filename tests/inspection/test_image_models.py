@@ -231,8 +231,10 @@ def test_accuracy_without_heads_is_measured_by_command(digits, tmp_path):
         (("--images", "nowhere.csv"), "nowhere.csv: no such file or folder; check the path"),
     ],
 )
-def test_a_wrong_choice_of_images_is_one_line(tmp_path, options, message):
+def test_a_wrong_choice_of_images_is_one_line(tmp_path, monkeypatch, options, message):
     path, _ = directory(tmp_path / "m")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y").touch()
     done = run("inspect-ablate", path, *options, "-q")
     assert (done.exit_code, done.stderr) == (2, f"error: {message}\n")
 

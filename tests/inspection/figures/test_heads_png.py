@@ -1,16 +1,16 @@
 import struct
-import sys
 
 import pytest
 
 from tformer_cli.errors import UsageError
+from tformer_cli.figures import png
 from tformer_cli.figures.png import render_png
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.heads_svg import render_svg
 
 
 def test_without_matplotlib_the_extra_is_named(record, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(png, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
         render_png(render_svg(record))
 
