@@ -24,8 +24,6 @@ from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
-from tformer_cli.fast.continuous import continuous_search
-from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
 from tformer_cli.fast.native import weights
 from tformer_cli.fast.native_search import CompiledEngine
@@ -43,7 +41,6 @@ TABLES = [
     (DecodingConfig, native_search.KNOWN_SEARCH),
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
-    (ModelConfig, continuous_search.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
     (ModelConfig, hugging_face_export.MARIAN),
     (ModelConfig, hugging_face_export.PEGASUS),
@@ -107,7 +104,6 @@ def engines():
     return [
         TorchEngine(CPU),
         CompiledEngine(),
-        ContinuousEngine(CPU),
         CTranslate2Engine(None, tokenizer),
     ]
 
@@ -146,7 +142,6 @@ def test_a_made_up_model_setting_is_refused_by_what_computes_it_by_itself(tmp_pa
         model.config = config
         assert "do not know" in weights.unsupported_shape(config, 12, in_integers=False)
         assert "do not know" in CompiledEngine().supports(DecodingConfig(), model)
-        assert "not tested with" in ContinuousEngine(CPU).supports(DecodingConfig(), model)
         directory = SimpleNamespace(model=model, tokenizer=None, path=tmp_path)
         with pytest.raises(UsageError, match="does not know"):
             ctranslate2_export.export_ctranslate2(directory, tmp_path / "out", "float32")

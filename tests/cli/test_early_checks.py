@@ -28,6 +28,8 @@ WRONG = {
     "quickstart -o in": "in: is a file; name a directory",
     "export M -o new": "--format ctranslate2, the default: the package is not installed; pip inst",
     "translate M a --engine ctranslate2": "--engine ctranslate2: the package is not installed",
+    "translate M a --engine continuous": "--engine continuous: is gone; write --engine torch\n",
+    "benchmark M -i in --engine torch --engine continuous": "is gone; write --engine torch\n",
     "export M --format int8 -o full": "--output: full is already there; name a new directory",
     "inspect-heads M a --format png -o a.png": "--format png: needs matplotlib",
     "plot M --format png -o a.png": "--format png: needs matplotlib",

@@ -21,7 +21,7 @@ from tformer_cli.artifacts.overwriting import (
 )
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.console import note
-from tformer_cli.cli.early_checks import check_heads, check_words
+from tformer_cli.cli.early_checks import check_earlier_values, check_heads, check_words
 from tformer_cli.cli.help_screen import ReadableHelp, value_of
 from tformer_cli.cli.path_roles import Holds, PathRole, held_formats, named_path, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
@@ -100,6 +100,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """
         if not ctx.resilient_parsing:
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            check_earlier_values(given)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
             for parameter, role in self._paths():
                 if _holds_empty(given.get(str(parameter.name))):

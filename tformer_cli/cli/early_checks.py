@@ -15,6 +15,25 @@ HEADS = {"heads": "--heads", "head": "--head", "prune": "--prune"}
 ENGINES = {"engine": "--engine ctranslate2", "export_format": "--format ctranslate2"}
 """Parameters that choose the package of an engine, and what chooses it."""
 
+EARLIER_VALUES = {"engine": {"continuous": "--engine torch"}}
+"""Values that a parameter had, and what to write instead."""
+
+
+def check_earlier_values(given: Mapping[str, Any]) -> None:
+    """Refuses values of earlier versions before the parser, which would say less.
+
+    Args:
+        given: texts by parameter, as the command line has them.
+
+    Raises:
+        UsageError: with what to write instead.
+    """
+    for parameter, values in EARLIER_VALUES.items():
+        value = given.get(parameter)
+        for one in value if isinstance(value, list) else [value]:
+            if one in values:
+                raise UsageError(f"--{parameter} {one}: is gone; write {values[one]}")
+
 
 def check_words(values: Mapping[str, Any]) -> None:
     """Checks the name of a device, and that an engine is installed.

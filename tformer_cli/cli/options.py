@@ -25,7 +25,6 @@ class Engine(StrEnum):
     tformer = "tformer"
     compiled = "compiled"
     torch = "torch"
-    continuous = "continuous"
     ctranslate2 = "ctranslate2"
 
 
@@ -86,8 +85,7 @@ EngineOption = Annotated[
     Engine,
     option(
         "Decoding engine. tformer: compiled kernels where they support the options, else "
-        "torch. continuous: experimental, for GPUs. ctranslate2: needs the extra of that name, and "
-        "`tformer export MODEL` once.",
+        "torch. ctranslate2: needs the extra of that name, and `tformer export MODEL` once.",
         panel=MACHINE,
     ),
 ]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from tformer_cli.allow_list import ANY, unknown_setting
 
-Engine = Literal["tformer", "compiled", "torch", "continuous", "ctranslate2"]
+Engine = Literal["tformer", "compiled", "torch", "ctranslate2"]
 """Decoding engines."""
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
 """Precisions to translate in; "auto" is the type that the weights are stored in."""

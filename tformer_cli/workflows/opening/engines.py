@@ -41,12 +41,6 @@ def search_engines(
         return [plain]
     if name != "tformer":
         require_fast(f"--engine {name}")
-    if name == "continuous":
-        import torch
-
-        from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
-
-        return [ContinuousEngine(torch.device(device), precision)]
     if not has_fast():
         return [plain]
     from tformer_cli.fast.native_search import CompiledEngine

@@ -234,7 +234,7 @@ def _searched_model(
             others.append(in_precision(other, chosen, settings, may_change=True))
         return join_models([directory, *others], settings)
     is_labeled = directory.config.is_encoder_only  # a classifier, which is never searched
-    if weights is None or (place != "cpu" and not is_labeled) or settings.engine == "continuous":
+    if weights is None or (place != "cpu" and not is_labeled):
         return directory.any_model
     return DirectoryModel(directory, weights, in_integers=precision == "int8")
 
