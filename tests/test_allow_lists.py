@@ -16,7 +16,6 @@ from tformer_cli.data import corpora
 from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.decoding import config as decoding_config
-from tformer_cli.decoding import engine as engine_module
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
 from tformer_cli.decoding.search import torch_engine, torch_search
@@ -24,7 +23,6 @@ from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
-from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
 from tformer_cli.fast.native import weights
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
@@ -37,7 +35,6 @@ TABLES = [
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
     (DecodingConfig, decoding_config.ANY_SEARCH),
     (Sentence, torch_engine.KNOWN_DEMANDS),
-    (Sentence, engine_module.WITHOUT_DEMANDS),
     (DecodingConfig, native_search.KNOWN_SEARCH),
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
@@ -99,12 +96,9 @@ def test_a_plain_translation_model_has_neutral_values_alone():
 
 @pytest.fixture(scope="module")
 def engines():
-    side = SimpleNamespace(pieces=lambda ids: [f"<{token}>" for token in ids], vocab_size=12)
-    tokenizer = SimpleNamespace(vocab_size=12, source=side, target=side)
     return [
         TorchEngine(CPU),
         CompiledEngine(),
-        CTranslate2Engine(None, tokenizer),
     ]
 
 

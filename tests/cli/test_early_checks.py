@@ -27,7 +27,7 @@ WRONG = {
     "train quickstart -o in": "in: is a file; name a directory",
     "quickstart -o in": "in: is a file; name a directory",
     "export M -o new": "--format ctranslate2, the default: the package is not installed; pip inst",
-    "translate M a --engine ctranslate2": "--engine ctranslate2: the package is not installed",
+    "translate M a --engine ctranslate2": "is gone; write --engine tformer, which needs no export",
     "translate M a --engine continuous": "--engine continuous: is gone; write --engine torch\n",
     "benchmark M -i in --engine torch --engine continuous": "is gone; write --engine torch\n",
     "export M --format int8 -o full": "--output: full is already there; name a new directory",
