@@ -198,7 +198,7 @@ BEAM_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
     }
 )
 """Settings of greedy and beam search without any other rule: beam size, length penalty,
- number of translations and largest lengths."""
+number of translations and largest lengths."""
 PLAIN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **BEAM_SEARCH,
