@@ -71,14 +71,6 @@ def test_an_n_best_list_of_the_model_keeps_its_order_and_scores(model, files, tm
     )
 
 
-def test_options_are_known_by_their_old_names(model, files, tmp_path):
-    source, target, *_ = files
-    new = run("score", model, "-i", source, "--target-file", target, "-q")
-    old = run("score", model, "--source", source, "--target", target, "-q")
-    assert new.exit_code == 0
-    assert new.stdout == old.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
