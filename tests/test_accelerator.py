@@ -47,9 +47,6 @@ LINES = "Is the boy calm?\nThe glove was old.\nA bear.\n"
 REPORTS = 2
 
 
-SEARCHED = ("translate", "run", "-i", "lines", "--max-length", "6", "--beam-size", "3")
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Runs commands in a process with the device; of each, its output and where it waited."""
@@ -88,12 +85,8 @@ def here(*arguments):
 
 @pytest.fixture(scope="module")
 def ended(run):
-    """A training, and a continuous and another translation by its model."""
-    return run(
-        there("train", "recipe.toml", "-o", "run"),
-        there(*SEARCHED, "--engine", "continuous"),
-        here(*SEARCHED),
-    )
+    """A training."""
+    return run(there("train", "recipe.toml", "-o", "run"))
 
 
 NUMBER = r"-?\d+\.\d+"
@@ -165,15 +158,6 @@ def test_translations_are_those_of_the_cpu(run, ended, options):
     theirs, their_numbers = words_and_numbers(theirs)
     assert ours == theirs
     assert our_numbers == pytest.approx(their_numbers, rel=1e-5, abs=1e-4)
-
-
-def test_no_step_of_a_continuous_translation_waits(ended):
-    """But for copies of what is done and found to the host, asynchronous ones on a GPU."""
-    _, (translations, waits), (expected, _) = ended
-    assert translations == expected
-    waits = in_folder(waits, "decoding/", "fast/continuous/", "model/")
-    assert {what for what, _ in waits} == {"copy_"}
-    assert len(waits) == 1
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from tformer_cli.data import corpora
 from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.decoding import config as decoding_config
-from tformer_cli.decoding import engine as engine_module
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
 from tformer_cli.decoding.search import torch_engine, torch_search
@@ -24,9 +23,6 @@ from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
-from tformer_cli.fast.continuous import continuous_search
-from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
-from tformer_cli.fast.ctranslate2_engine import CTranslate2Engine
 from tformer_cli.fast.native import weights
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
@@ -39,11 +35,9 @@ TABLES = [
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
     (DecodingConfig, decoding_config.ANY_SEARCH),
     (Sentence, torch_engine.KNOWN_DEMANDS),
-    (Sentence, engine_module.WITHOUT_DEMANDS),
     (DecodingConfig, native_search.KNOWN_SEARCH),
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
-    (ModelConfig, continuous_search.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
     (ModelConfig, hugging_face_export.MARIAN),
     (ModelConfig, hugging_face_export.PEGASUS),
@@ -102,13 +96,9 @@ def test_a_plain_translation_model_has_neutral_values_alone():
 
 @pytest.fixture(scope="module")
 def engines():
-    side = SimpleNamespace(pieces=lambda ids: [f"<{token}>" for token in ids], vocab_size=12)
-    tokenizer = SimpleNamespace(vocab_size=12, source=side, target=side)
     return [
         TorchEngine(CPU),
         CompiledEngine(),
-        ContinuousEngine(CPU),
-        CTranslate2Engine(None, tokenizer),
     ]
 
 
@@ -146,7 +136,6 @@ def test_a_made_up_model_setting_is_refused_by_what_computes_it_by_itself(tmp_pa
         model.config = config
         assert "do not know" in weights.unsupported_shape(config, 12, in_integers=False)
         assert "do not know" in CompiledEngine().supports(DecodingConfig(), model)
-        assert "not tested with" in ContinuousEngine(CPU).supports(DecodingConfig(), model)
         directory = SimpleNamespace(model=model, tokenizer=None, path=tmp_path)
         with pytest.raises(UsageError, match="does not know"):
             ctranslate2_export.export_ctranslate2(directory, tmp_path / "out", "float32")

@@ -12,14 +12,12 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Sentence
 from tformer_cli.decoding.hypothesis import longest_translation
 from tformer_cli.decoding.search.torch_engine import TorchEngine
-from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
 CPU = torch.device("cpu")
 VOCABULARY = 14
-ENGINES = {"torch": TorchEngine(CPU), "continuous": ContinuousEngine(CPU), "compiled": None}
 MODELS = [
     {"seed": 9},
     {"seed": 32, "norm": "pre", "activation": "gelu", "positions": "learned"},
@@ -36,12 +34,12 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=["torch", "compiled"])
 def engine(request):
-    if request.param == "compiled":
-        request.getfixturevalue("kernels")
-        return CompiledEngine()
-    return ENGINES[request.param]
+    if request.param == "torch":
+        return TorchEngine(CPU)
+    request.getfixturevalue("kernels")
+    return CompiledEngine()
 
 
 @cache

@@ -9,7 +9,6 @@ import json
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -276,11 +275,11 @@ def load_recipe(
         options: options of the command line that gave an override in place of `--set`, by key.
 
     Raises:
-        RecipeError: naming the file and the key, or the override that is to blame.
+        RecipeError: naming the key, and its override or else the file.
     """
     path = find_recipe(name)
     values = _read_toml(path)
-    original, overrides = deepcopy(values), list(overrides)
+    overrides = list(overrides)
     for override in overrides:
         _override(values, override)
     while True:
@@ -289,8 +288,9 @@ def load_recipe(
         except StructureError as error:
             if _as_text(values, error, overrides):
                 continue
-            where = _to_blame(error, original, overrides, complete, options) or f"{path}: "
-            raise RecipeError(f"{where}{error}") from None
+            key = str(error).partition(":")[0]  # what concerns two tables has it in its words
+            giver = _giver(key, overrides, options) or f"{path}:"
+            raise RecipeError(f"{giver} {error}") from None
 
 
 def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]) -> bool:
@@ -383,40 +383,12 @@ def _with_start(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "model": shape, "start": start}
 
 
-def _to_blame(
-    error: StructureError,
-    values: dict[str, Any],
-    overrides: Sequence[str],
-    complete: Completion | None,
-    options: Mapping[str, str],
-) -> str:
-    """The override that a recipe fails by: the one of its key, else the first that breaks it.
-
-    Args:
-        error: what is wrong with the recipe and all overrides.
-        values: the recipe without any.
-        overrides: `key.path=value` each.
-        complete: see `load_recipe`.
-        options: see `load_recipe`.
-
-    Returns:
-        Prefix of a message, which begins with its key; empty where the recipe
-        itself is to blame.
-    """
+def _giver(key: str, overrides: Sequence[str], options: Mapping[str, str]) -> str:
+    """Names what gave a key, or a table around or below it, its value; empty: the recipe."""
     for override in reversed(overrides):
-        key = override.partition("=")[0].strip()
-        if f"{key}.".startswith(f"{error.key}.") or f"{error.key}.".startswith(f"{key}."):
-            return f"{options[key]}: " if key in options else "--set "
-    for override in ("", *overrides):
-        try:
-            if override:
-                _override(values, override)
-            _structured(values, complete)
-        except (StructureError, RecipeError):
-            key, _, text = override.partition("=")
-            if key in options:
-                return f"{options[key]} {_toml_value(text)}: "
-            return f"--set {override}: " if override else ""
+        given = override.partition("=")[0].strip()
+        if f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}."):
+            return f"{options[given]}:" if given in options else "--set"
     return ""
 
 

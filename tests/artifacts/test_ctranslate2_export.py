@@ -1,10 +1,9 @@
-import shutil
 import sys
 
 import pytest
 import torch
 
-from tformer_cli.artifacts.ctranslate2_export import check_export, export_ctranslate2
+from tformer_cli.artifacts.ctranslate2_export import export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
     ModelInfo,
     load_model_directory,
@@ -12,7 +11,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import UsageError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 
@@ -70,20 +69,6 @@ def test_the_engine_gives_every_token_the_models_own_probability(model, tmp_path
     expected = forced_log_probabilities(weights, source, [BOS_ID, *target, EOS_ID])
     assert scored.tokens == [*tokenizer.pieces(target), "</s>"]
     assert torch.allclose(torch.tensor(scored.log_probs), expected, atol=1e-4)
-
-
-def test_an_export_of_other_weights_or_another_tokenizer_is_refused(model, tmp_path):
-    pytest.importorskip("ctranslate2")
-    export_ctranslate2(load_model_directory(model), tmp_path / "e", "int8")
-    check_export(model, tmp_path / "e")
-    for name in ("model.safetensors", "tokenizer.json"):
-        changed = shutil.copytree(model, tmp_path / name)
-        with (changed / name).open("a") as file:
-            file.write(" ")
-        with pytest.raises(ArtifactError, match=r"exported from other weights .* makes it again"):
-            check_export(changed, tmp_path / "e")
-    with pytest.raises(ArtifactError, match="no CTranslate2 export found"):
-        check_export(model, tmp_path / "none")
 
 
 def test_without_the_package_an_error_names_the_install_command(model, tmp_path, monkeypatch):

@@ -52,11 +52,6 @@ def test_values_are_completed(line, offered):
     assert complete(line) == offered
 
 
-def test_old_names_are_not_offered():
-    assert complete("tformer inspect-heads m --hyp") == []
-    assert complete("tformer score m --nb") == []
-
-
 def test_topics_are_completed():
     from tformer_cli.workflows.guide import guides
 

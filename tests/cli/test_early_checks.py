@@ -27,7 +27,9 @@ WRONG = {
     "train quickstart -o in": "in: is a file; name a directory",
     "quickstart -o in": "in: is a file; name a directory",
     "export M -o new": "--format ctranslate2, the default: the package is not installed; pip inst",
-    "translate M a --engine ctranslate2": "--engine ctranslate2: the package is not installed",
+    "translate M a --engine ctranslate2": "is gone; write --engine tformer, which needs no export",
+    "translate M a --engine continuous": "--engine continuous: is gone; write --engine torch\n",
+    "benchmark M -i in --engine torch --engine continuous": "is gone; write --engine torch\n",
     "export M --format int8 -o full": "--output: full is already there; name a new directory",
     "inspect-heads M a --format png -o a.png": "--format png: needs matplotlib",
     "plot M --format png -o a.png": "--format png: needs matplotlib",
@@ -108,11 +110,19 @@ def test_every_command_checks_its_device_first():
         ("inspect-heads M a --layer 2", "did you mean --heads?"),
         ("evaluate M --src a --reference b", "did you mean --source?"),
         ("inspect-heads M a --tgt b", "did you mean --target or --target-file?"),
+        ("translate M --source a", "did you mean --input?"),
+        ("evaluate M --input a --reference b", "did you mean --source?"),
+        ("score M -i a --nbest b", "did you mean --n-best-file?"),
+        ("score M -i a --target b", "did you mean --target-file?"),
+        ("inspect-heads M a --head cross", "did you mean --heads?"),
+        ("inspect-align M --symmetrise union", "did you mean --symmetrize?"),
+        ("generate M a --topk 3", "did you mean --top-k?"),
+        ("generate M a --top 3", "did you mean --top-k?"),
         ("translate M a --verbose", "did you mean to omit --quiet?"),
         ("recipes list", "did you mean `tformer recipes`?"),
     ],
 )
-def test_words_of_other_tools_are_known(line, hint):
+def test_words_of_other_tools_and_earlier_versions_are_known(line, hint):
     result = CliRunner().invoke(app, line.split(), prog_name="tformer")
     assert result.exit_code == 2
     assert result.stderr.endswith(f"; {hint}\n"), result.stderr

@@ -9,7 +9,6 @@ from rich.console import Console
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.checked_command import OLD_NAMES, old_names
 from tformer_cli.cli.help_screen import (
     COMMAND_PANELS,
     OPTION_PANELS,
@@ -163,41 +162,6 @@ def test_folded_lines_can_be_copied():
         assert shlex.split("\n".join(pieces).replace("\\\n", "")) == shlex.split(line)
     assert len(folded(line, 200)) == 1
     assert max(map(len, folded(line, 36))) <= 36
-
-
-OLD = [
-    pytest.param(words, option, old, id=f"{' '.join(words)} {old}")
-    for words, command in COMMANDS.items()
-    if not isinstance(command, TyperGroup)
-    for option, names in old_names(command)
-    for old in names
-]
-
-
-@pytest.mark.parametrize(("words", "option", "old"), OLD)
-def test_old_names_work_and_are_not_shown(words, option, old):
-    command, context = COMMANDS[words], context_of(words)
-    new = next(name for name in option.opts if name.startswith("--"))
-    value = "2" if option.name in ("rank", "top_k") else "x"
-    parsed = [command.make_parser(context).parse_args([name, value])[0] for name in (old, new)]
-    assert parsed[0] == parsed[1]
-    assert parsed[0][option.name] in (value, [value])
-    shown = screen(words, 100)
-    assert not re.search(rf"{old}(?![\w-])", shown.replace("-i, ", ""))
-
-
-def test_every_old_name_is_one_of_some_command():
-    found = {(new, old) for new, names in OLD_NAMES.items() for old in names}
-    used = {
-        (new, old)
-        for _, command in COMMANDS.items()
-        if not isinstance(command, TyperGroup)
-        for option, names in old_names(command)
-        for old in names
-        for new in option.opts
-        if old in OLD_NAMES.get(new, ())
-    }
-    assert used == found
 
 
 def test_the_input_is_i_everywhere():

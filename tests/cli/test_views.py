@@ -222,7 +222,7 @@ def speeds_of():
             kernels=kernels,
             refusal=None,
         )
-        for engine, kernels in (("tformer", "native"), ("ctranslate2", "ctranslate2"))
+        for engine, kernels in (("tformer", "native"), ("torch", "torch"))
     ]
 
 

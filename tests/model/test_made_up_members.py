@@ -12,7 +12,6 @@ import torch
 from tests.inspection.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tests.model.conftest import small_model
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.fast.continuous.continuous_search import ContinuousEngine
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.inspection.ablation.pruning import prune_heads
 from tformer_cli.inspection.capture.forced import capture_maps
@@ -118,5 +117,4 @@ def test_the_view_of_positions_says_its_name(made_up):
 def test_whatever_computes_models_by_itself_refuses_it(made_up):
     model, config = small_model(**made_up), DecodingConfig()
     (name,) = made_up
-    for engine in (CompiledEngine(), ContinuousEngine(torch.device("cpu"))):
-        assert f'{name} = "made up"' in engine.supports(config, model)
+    assert f'{name} = "made up"' in CompiledEngine().supports(config, model)

@@ -102,7 +102,6 @@ def test_commands_that_need_float32_refuse_int8(model, int8):
     for opening in (
         lambda: open_translator(int8, precision="float32"),
         lambda: open_translator(int8, precision="bfloat16"),
-        lambda: open_translator(int8, engine="ctranslate2"),
         lambda: open_translator(model, ensemble=[int8]),
         lambda: open_for_inspection(int8),
         lambda: load_model_directory(int8),

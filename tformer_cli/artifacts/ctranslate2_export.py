@@ -18,17 +18,16 @@ from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
-from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import PLAIN_TRANSLATION
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
 
 EXPORT = "ctranslate2"
-"""Folder of the export inside a model directory, where `translate` looks for it."""
+"""Folder of the export inside a model directory, unless another one is named."""
 ORIGIN = "origin.json"
 """File with the hashes of the exported weights and their tokenizer."""
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -69,7 +68,7 @@ def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
         import ctranslate2
     except ImportError:
         raise UsageError(
-            "--engine ctranslate2: the package is not installed; pip install 'tformer[ctranslate2]'"
+            "--format ctranslate2: the package is not installed; pip install 'tformer[ctranslate2]'"
         ) from None
     return ctranslate2
 
@@ -93,8 +92,8 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     unknown = unknown_setting(config, KNOWN_MODELS)
     if unknown is not None:
         raise UsageError(
-            f"{directory.path}: the export to CTranslate2 does not know {unknown}; translate with "
-            "the default engine"
+            f"{directory.path}: the export to CTranslate2 does not know {unknown}; use "
+            "`tformer translate`"
         )
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise UsageError(
@@ -105,8 +104,8 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     activation = getattr(specs.Activation, config.activation.upper(), None)
     if activation is None:
         raise UsageError(
-            f'{directory.path}: CTranslate2 has no activation "{config.activation}"; translate '
-            "with the default engine"
+            f'{directory.path}: CTranslate2 has no activation "{config.activation}"; use '
+            "`tformer translate`"
         )
     spec = specs.TransformerSpec.from_config(
         (config.n_encoder_layers, config.n_decoder_layers),
@@ -132,10 +131,11 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     # Missing or misshapen weights are found here, before anything is written
     spec.validate()
     spec.optimize(quantization)
+    hashes = {name: hash_file(directory.path / name) for name in (WEIGHTS, TOKENIZER)}
     with directory_aside(path) as aside:
         spec.save(str(aside))
         write_text(aside / TOKENIZER, directory.tokenizer.to_json())
-        write_text(aside / ORIGIN, json.dumps(_origin(directory.path)) + "\n")
+        write_text(aside / ORIGIN, json.dumps(hashes) + "\n")
 
 
 def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401 - the engine's
@@ -151,27 +151,6 @@ def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN4
     spec.config.unk_token = vocabulary[UNK_ID]
     spec.config.decoder_start_token = vocabulary[BOS_ID]
     spec.config.layer_norm_epsilon = directory.config.norm_epsilon
-
-
-def check_export(model: Path, path: Path) -> None:
-    """Refuses an export that is missing, or not of the model directory's weights and tokenizer.
-
-    Raises:
-        ArtifactError: saying how to make it.
-    """
-    how = f"`tformer export {model} --format ctranslate2` makes it"
-    try:
-        found = json.loads(read_regular(path / ORIGIN, MIB))
-    except (OSError, ValueError):
-        raise ArtifactError(f"{path}: no CTranslate2 export found; {how}") from None
-    if found != _origin(model):
-        raise ArtifactError(
-            f"{path}: was exported from other weights or another tokenizer; {how} again"
-        )
-
-
-def _origin(model: Path) -> dict[str, str]:
-    return {name: hash_file(model / name) for name in (WEIGHTS, TOKENIZER)}
 
 
 def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401

@@ -1,10 +1,9 @@
-"""Base of all commands: options' old names, and checks of files and directories at the start.
+"""Base of all commands: checks of files and directories at the start.
 
 A parameter declares its role as a path; see `tformer_cli.cli.path_roles`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,29 +20,13 @@ from tformer_cli.artifacts.overwriting import (
 )
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.console import note
-from tformer_cli.cli.early_checks import check_heads, check_words
+from tformer_cli.cli.early_checks import check_earlier_values, check_heads, check_words
 from tformer_cli.cli.help_screen import ReadableHelp, value_of
 from tformer_cli.cli.path_roles import Holds, PathRole, held_formats, named_path, path_roles
 from tformer_cli.cli.text_io import STANDARD_STREAM, STDIN, STDOUT, open_stream
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import replaceable_directory
 from tformer_cli.files.guarded import guarded
-
-OLD_NAMES = {
-    "--heads": ("--head",),
-    "--input": ("--source",),
-    "--n-best-file": ("--nbest",),
-    "--rank": ("--hypothesis",),
-    "--source": ("--input",),
-    "--symmetrize": ("--symmetrise",),
-    "--target-file": ("--target",),
-    "--top-k": ("--top", "--topk"),
-}
-"""Earlier names of options, and names in other commands.
-
-The old name works wherever a command has the option and none of that name; no help shows it.
-"""
-
 
 TAKE_INTEGERS = frozenset(
     {"translate", "translate-corpus", "evaluate", "score", "benchmark", "info"}
@@ -83,15 +66,6 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         if any(role is PathRole.writes_file for _, role in self._paths()):
             self.params.append(_force_option())
 
-    def make_parser(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
-        """Makes the parser, which knows options by their old names, too."""
-        parser = super().make_parser(ctx)
-        for parameter, names in old_names(self):
-            hidden = copy(parameter)
-            hidden.opts, hidden.secondary_opts = names, []
-            hidden.add_to_parser(parser, ctx)
-        return parser
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
         """Parses the arguments; see `typer.core.TyperCommand`.
 
@@ -100,6 +74,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         """
         if not ctx.resilient_parsing:
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            check_earlier_values(given)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
             for parameter, role in self._paths():
                 if _holds_empty(given.get(str(parameter.name))):
@@ -272,23 +247,13 @@ def _force_option() -> Any:  # noqa: ANN401 - Typer's
     return next(one for one in typer.main.get_command(app).params if one.name == FORCE)
 
 
-def old_names(command: Any) -> Iterator[tuple[Any, list[str]]]:  # noqa: ANN401 - Typer's
-    """Yields the options of a command that had other names, each with these."""
-    taken = {name for parameter in command.params for name in parameter.opts}
-    for parameter in command.params:
-        names = [old for name in parameter.opts for old in OLD_NAMES.get(name, ())]
-        free = [name for name in names if name not in taken]
-        if free:
-            yield parameter, free
-
-
 def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
     """Refuses an option of which only the last file would be read or written.
 
     Of other options the last value counts, so that a script can override what another has set.
 
     Args:
-        given: parameters, as often as they were given; an old name is a parameter of its own.
+        given: parameters, as often as they were given.
         paths: names of those that name files or directories.
 
     Raises:

@@ -12,12 +12,34 @@ from tformer_cli.errors import ArtifactError, UsageError
 
 HEADS = {"heads": "--heads", "head": "--head", "prune": "--prune"}
 """Parameters that select heads, and their options."""
-ENGINES = {"engine": "--engine ctranslate2", "export_format": "--format ctranslate2"}
-"""Parameters that choose the package of an engine, and what chooses it."""
+
+EARLIER_VALUES = {
+    "engine": {
+        "continuous": "--engine torch",
+        "ctranslate2": "--engine tformer, which needs no export",
+    }
+}
+"""Values that a parameter had, and what to write instead."""
+
+
+def check_earlier_values(given: Mapping[str, Any]) -> None:
+    """Refuses values of earlier versions before the parser, which would say less.
+
+    Args:
+        given: texts by parameter, as the command line has them.
+
+    Raises:
+        UsageError: with what to write instead.
+    """
+    for parameter, values in EARLIER_VALUES.items():
+        value = given.get(parameter)
+        for one in value if isinstance(value, list) else [value]:
+            if one in values:
+                raise UsageError(f"--{parameter} {one}: is gone; write {values[one]}")
 
 
 def check_words(values: Mapping[str, Any]) -> None:
-    """Checks the name of a device, and that an engine is installed.
+    """Checks the name of a device, and that the package of the format to export to is installed.
 
     Raises:
         UsageError: naming the option.
@@ -29,13 +51,11 @@ def check_words(values: Mapping[str, Any]) -> None:
             check_device_name(device)
         except ValueError as error:
             raise UsageError(f"--device: {error}") from None
-    for parameter, option in ENGINES.items():
-        if str(values.get(parameter)) == "ctranslate2" and find_spec("ctranslate2") is None:
-            default = ", the default" if parameter == "export_format" else ""
-            raise UsageError(
-                f"{option}{default}: the package is not installed; pip install "
-                "'tformer[ctranslate2]', or choose another"
-            )
+    if values.get("export_format") == "ctranslate2" and find_spec("ctranslate2") is None:
+        raise UsageError(
+            "--format ctranslate2, the default: the package is not installed; pip install "
+            "'tformer[ctranslate2]', or choose another"
+        )
 
 
 def check_heads(values: Mapping[str, Any], model: Path) -> None:

@@ -52,8 +52,6 @@ OF_NO_FORMAT = (
 
 BINARY = ("npy", "npz", "png", "safetensors")
 """Formats other than text."""
-OLD_NAMES = {"tty": "text", "table": "text"}
-"""Earlier values of `--format`, which still work."""
 
 
 def format_option(
@@ -88,12 +86,12 @@ def format_option(
 
 
 def _reader(formats: Iterable[Format]) -> Callable[[str], Format]:
-    """Reads a value of `--format`, old names included."""
+    """Reads a value of `--format`."""
     values = {str(one): one for one in formats}
 
     def read(value: str) -> Format:
         try:
-            return values[OLD_NAMES.get(value, value)]
+            return values[value]
         except KeyError:
             choices = ", ".join(f"'{name}'" for name in values)
             raise ValueError(f"'{value}' is not one of {choices}") from None

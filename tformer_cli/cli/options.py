@@ -25,8 +25,6 @@ class Engine(StrEnum):
     tformer = "tformer"
     compiled = "compiled"
     torch = "torch"
-    continuous = "continuous"
-    ctranslate2 = "ctranslate2"
 
 
 def option(
@@ -85,9 +83,7 @@ DecodingPrecisionOption = Annotated[
 EngineOption = Annotated[
     Engine,
     option(
-        "Decoding engine. tformer: compiled kernels where they support the options, else "
-        "torch. continuous: experimental, for GPUs. ctranslate2: needs the extra of that name, and "
-        "`tformer export MODEL` once.",
+        "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
         panel=MACHINE,
     ),
 ]

@@ -14,20 +14,30 @@ from tformer_cli.wording import did_you_mean, suggestions
 
 NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
 
-OF_OTHER_TOOLS = {
+OTHER_NAMES = {
     "--batch-size": ("--batch-tokens", "--set training.tokens_per_batch=N"),
     "--config": ("RECIPE without an option",),
     "--cuda": ("--device cuda",),
     "--gpu": ("--device cuda",),
+    "--head": ("--heads",),
+    "--hypothesis": ("--rank",),
+    "--input": ("--source",),
     "--lang": ("--source-language", "--target-language"),
     "--layer": ("--heads",),
     "--lr": ("--set training.learning_rate=X",),
     "--model": ("MODEL without an option",),
+    "--nbest": ("--n-best-file",),
+    "--source": ("--input",),
     "--src": ("--source", "--input"),
+    "--symmetrise": ("--symmetrize",),
+    "--target": ("--target-file",),
     "--tgt": ("--target", "--target-file", "--reference"),
+    "--top": ("--top-k",),
+    "--topk": ("--top-k",),
     "--verbose": ("to omit --quiet",),
 }
-"""Options of other tools, and what stands for them here where a command has it."""
+"""Options of other tools, earlier versions and other commands, and what to write where a command
+has it."""
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):
@@ -54,7 +64,7 @@ def usage_message(error: TyperException) -> str:
     unknown = getattr(error, "option_name", "") if "no such option" in problem else ""
     if unknown:
         options = _options_of(context)
-        near = _of_other_tools(unknown, options, context)
+        near = _other_names(unknown, options, context)
         if not near and unknown.startswith("--"):
             near = suggestions(unknown, options)
         hint = did_you_mean(near) or _without_guess(unknown, context)
@@ -77,14 +87,14 @@ def usage_message(error: TyperException) -> str:
     return f"{where}{problem}; see `{context.command_path} --help`"
 
 
-def _of_other_tools(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401
-    """What this command calls an option of other tools; an argument needs no option."""
+def _other_names(unknown: str, options: Collection[str], context: Any) -> list[str]:  # noqa: ANN401
+    """Names that this command has for an option it lacks; an argument needs no option."""
     known = {*options, *(str(one.metavar) for one in context.command.params)}
-    return [name for name in OF_OTHER_TOOLS.get(unknown, ()) if known & set(name.split())]
+    return [name for name in OTHER_NAMES.get(unknown, ()) if known & set(name.split())]
 
 
 def _options_of(context: Any) -> list[str]:  # noqa: ANN401 - Typer's
-    """The long names of a command's options; old ones, which are hidden, are not to be learned."""
+    """Lists the long names of a command's options that are not hidden."""
     shown = [
         one for one in context.command.get_params(context) if not getattr(one, "hidden", False)
     ]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from tformer_cli.allow_list import ANY, unknown_setting
 
-Engine = Literal["tformer", "compiled", "torch", "continuous", "ctranslate2"]
+Engine = Literal["tformer", "compiled", "torch"]
 """Decoding engines."""
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
 """Precisions to translate in; "auto" is the type that the weights are stored in."""
@@ -197,8 +197,8 @@ BEAM_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
         "distinct_texts": (False,),
     }
 )
-"""Settings of greedy and beam search without any other rule, which every engine knows: beam size,
-length penalty, number of translations and largest lengths."""
+"""Settings of greedy and beam search without any other rule: beam size, length penalty,
+number of translations and largest lengths."""
 PLAIN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **BEAM_SEARCH,

@@ -14,12 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
@@ -112,30 +111,6 @@ class Sentence:
     """Phrases it holds or does not hold; then it must be searched by itself."""
     candidates: tuple[int, ...] = ()
     """Tokens that it may consist of, ascending, 0 to the end of sentence among them; empty: all."""
-
-
-WITHOUT_DEMANDS: Mapping[str, Container[Any]] = {
-    "tokens": ANY,
-    "key": ANY,  # of sampling alone
-    "prefix": ((),),
-    "constraints": (None,),
-    "candidates": ((),),
-}
-"""Sentences of which nothing is asked but a translation."""
-_DEMANDS = {
-    "prefix": "a prefix is given",
-    "constraints": "phrases are required or banned",
-    "candidates": "a shortlist is used",
-}
-
-
-def demand_of(sentence: Sentence) -> str | None:
-    """Describes what is asked of a sentence besides a translation; None: nothing is."""
-    unknown = unknown_setting(sentence, WITHOUT_DEMANDS)
-    if unknown is None:
-        return None
-    name = unknown.partition(" = ")[0]
-    return _DEMANDS.get(name, f"{name} is given")
 
 
 class EngineUnavailableError(Exception):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from torch import Tensor
 
     from tformer_cli.decoding.config import DecodingConfig
 
@@ -71,22 +69,12 @@ def worst_wanted(scores: Iterable[float], n_searched: int) -> float:
     return best[n_searched - 1] if len(best) >= n_searched else float("-inf")
 
 
-@overload
-def is_certain(worst: float, best_live: float, largest_divisor: float) -> bool: ...
-
-
-@overload
-def is_certain(worst: Tensor, best_live: Tensor, largest_divisor: Tensor) -> Tensor: ...
-
-
-def is_certain(
-    worst: float | Tensor, best_live: float | Tensor, largest_divisor: float | Tensor
-) -> bool | Tensor:
+def is_certain(worst: float, best_live: float, largest_divisor: float) -> bool:
     """Returns whether no live hypothesis can come among those that are wanted.
 
-    The stop rule of every search, for numbers or tensors of them. It changes no result: a
-    log-probability only falls, so a live hypothesis can at best keep its own and be divided by the
-    penalty of the longest translation.
+    The stop rule of every search. It changes no result: a log-probability only falls, so
+    a live hypothesis can at best keep its own and be divided by the penalty of the longest
+    translation.
 
     Args:
         worst: `worst_wanted` of the finished hypotheses.

@@ -1,10 +1,8 @@
 """Everything that only makes tformer faster; what is true stands in `model` and `decoding`.
 
 `native` has the kernels written in C, for training and for a whole search; `native_search` is the
-search engine that calls them, `unpadded` lays out what they train on. `ctranslate2_engine` hands
-the search to another library. `products`, `packed` and `quantized` are products of matrices that a
-model's `Linear` layers may be given. `continuous` searches on a GPU with sentences that enter and
-leave a batch at any step (experimental).
+search engine that calls them, `unpadded` lays out what they train on. `products`, `packed` and
+`quantized` are products of matrices that a model's `Linear` layers may be given.
 
 Nothing here computes anything that the plain code does not: each part is tested against it.
 """

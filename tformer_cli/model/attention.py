@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.model.cache import StepCache
+from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.copies import Copies
 from tformer_cli.model.operations import Linear, Operations, by_sentence, dropout
 from tformer_cli.model.positions import Places, Positions
@@ -406,14 +406,12 @@ class MultiHeadAttention(nn.Module):
         bias = self.positions.bias(queries, keys)
         return bias[..., self.bias_heads, :, :] if self.bias_heads or not self.n_heads else bias
 
-    def step_bias(self, query: Tensor, cache: StepCache, at: Places) -> Tensor | None:
+    def step_bias(self, query: Tensor, cache: DecoderCache) -> Tensor | None:
         """Computes the bias of one position's scores, (B, H, W, K) or (H, 1, K); None: no bias."""
         if self.relative is None and not self.positions.biases:
             return None
         keys = cache.key_positions
-        if isinstance(at, slice):
-            return self.position_bias(query, torch.tensor([at.start], device=keys.device), keys)
-        return self.position_bias(query, at.squeeze(1), keys)
+        return self.position_bias(query, torch.tensor([cache.length], device=keys.device), keys)
 
     def project_query(self, hidden: Tensor) -> Tensor:
         """Projects (B, Q, D) to queries (B, H, Q, E)."""

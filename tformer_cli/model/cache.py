@@ -6,55 +6,11 @@ are a slot's own past. So a step of the search costs a few bytes a key instead o
 them, and attention reads a sentence's keys once for its W slots.
 """
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 
 FIRST_POSITIONS = 16
 """Positions there is room for at first; the room doubles when it is used up."""
-
-
-class StepCache(Protocol):
-    """Protocol of a cache for a step of the decoder: `DecoderCache` or `FixedCache`."""
-
-    @property
-    def beam_size(self) -> int:
-        """W, rows for each sentence."""
-
-    @property
-    def n_sentences(self) -> int:
-        """B, sentences that are decoded."""
-
-    @property
-    def length(self) -> int | Tensor:
-        """The position that is decoded, or (B·W) that of each row."""
-
-    @property
-    def memory_heads(self) -> list[tuple[Tensor, Tensor]]:
-        """For each layer the keys and values of the memory, (B, H, S, E) each."""
-
-    @property
-    def source_mask(self) -> Tensor:
-        """(B, S) True where a source position is a token."""
-
-    @property
-    def target_mask(self) -> Tensor | None:
-        """(B, 1, W, K) which keys of `append` each slot may attend to; None: all."""
-
-    @property
-    def key_positions(self) -> Tensor:
-        """(K) the position of each key of `append`."""
-
-    @property
-    def states(self) -> dict[int, Tensor]:
-        """State (B, W, D) of each recurrent layer by its number; empty before the first step."""
-
-    def append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds heads (B, H, W, E) of a layer; returns those to attend to, (B, H, K, E) each."""
-
-    def advance(self) -> None:
-        """Is called once every layer has appended."""
 
 
 class DecoderCache:

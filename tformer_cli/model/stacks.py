@@ -9,11 +9,10 @@ import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from tformer_cli.model.attention import EVERYTHING, Mask, MultiHeadAttention, key_mask
-from tformer_cli.model.cache import DecoderCache, StepCache
+from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.config import NormKind
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.norms import Norm, make_norm
@@ -22,8 +21,6 @@ from tformer_cli.model.recurrence import Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tformer_cli.model.positions import Places
 
 
 class Layer(nn.Module):
@@ -123,7 +120,7 @@ class Layer(nn.Module):
         hidden, given = self._between(norm, hidden, output, self.feed_forward_norm)
         return self._after(self.feed_forward_norm, hidden, self.feed_forward(given))
 
-    def step(self, hidden: Tensor, cache: StepCache, layer: int, at: "Places") -> Tensor:
+    def step(self, hidden: Tensor, cache: DecoderCache, layer: int) -> Tensor:
         """Computes one position for every row of the cache.
 
         Args:
@@ -131,7 +128,6 @@ class Layer(nn.Module):
                 queries to one memory.
             cache: keys and values of earlier positions, or their state; this position's are added.
             layer: index of this layer in the cache.
-            at: the current position, or (B, 1, W) that of each row.
 
         Returns:
             (B, W, D) hidden states.
@@ -140,9 +136,9 @@ class Layer(nn.Module):
         given = self._before(norm, hidden)
         if self.recurrence is None:
             attention = self.self_attention
-            query, key, value = attention.project_all(given, at)
+            query, key, value = attention.project_all(given, slice(cache.length, cache.length + 1))
             keys, values = cache.append(layer, key, value)
-            bias = attention.step_bias(query, cache, at)
+            bias = attention.step_bias(query, cache)
             output = attention.attend(query, keys, values, cache.target_mask, bias)
         else:
             state = cache.states.get(layer)
@@ -255,13 +251,12 @@ class Stack(nn.Module, Generic[AnyLayer]):
         ]
         return DecoderCache(memory_heads, source_mask, beam_size, max_length, n_heads)
 
-    def step(self, hidden: Tensor, cache: StepCache) -> Tensor:
+    def step(self, hidden: Tensor, cache: DecoderCache) -> Tensor:
         """Computes one position: embedded tokens (B·W, 1, D) to hidden states (B·W, 1, D)."""
         # (B·W, 1, D) -> (B, W, D)
         grouped = hidden.view(cache.n_sentences, cache.beam_size, -1)
-        at = _places(cache)
         for index, layer in enumerate(self.layers):
-            grouped = layer.step(grouped, cache, index, at)
+            grouped = layer.step(grouped, cache, index)
         cache.advance()
         normed: Tensor = self.final_norm(grouped)
         # (B, W, D) -> (B·W, 1, D)
@@ -269,11 +264,3 @@ class Stack(nn.Module, Generic[AnyLayer]):
 
     if TYPE_CHECKING:
         __call__ = forward
-
-
-def _places(cache: StepCache) -> "Places":
-    """The position that is decoded, of all rows or (B, 1, W) of each."""
-    length = cache.length
-    if isinstance(length, torch.Tensor):
-        return length.view(cache.n_sentences, 1, cache.beam_size)
-    return slice(length, length + 1)

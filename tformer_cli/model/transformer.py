@@ -18,7 +18,7 @@ from tformer_cli.model.attention import (
     segment_mask,
 )
 from tformer_cli.model.base import Model
-from tformer_cli.model.cache import DecoderCache, StepCache
+from tformer_cli.model.cache import DecoderCache
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.embedding import PositionedEmbedding
 from tformer_cli.model.feed_forward import FeedForward
@@ -194,21 +194,20 @@ class Transformer(Model):
         """
         return self.decoder.start_cache(memory, source_mask, beam_size, max_length)
 
-    def decode_step(self, tokens: Tensor, cache: StepCache) -> Tensor:
+    def decode_step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
         """Decodes one more position for every row of the cache.
 
         Args:
             tokens: (B·W) the token at position `cache.length` of every row.
-            cache: from `start_cache`, and it grows by one position; or a `FixedCache`.
+            cache: from `start_cache`, and it grows by one position.
 
         Returns:
             (B·W, V) logits of the next token.
         """
-        length = cache.length
-        if self.config.memory and isinstance(cache, DecoderCache):
+        if self.config.memory:
             segment = self.config.max_positions
             cache.forget(cache.length // segment * segment - self.config.memory)
-        at = length.unsqueeze(1) if isinstance(length, Tensor) else slice(length, length + 1)
+        at = slice(cache.length, cache.length + 1)
         hidden = self.decoder_input(tokens.unsqueeze(1), self.target_matrix, at)
         # (B·W, 1, D) -> (B·W, D) -> (B·W, V)
         return self.project(self.decoder.step(hidden, cache).squeeze(1))

@@ -74,7 +74,7 @@ class Speed:
     load_seconds: float
     """Seconds to read the model, after the imports."""
     kernels: str
-    """Engine that computes: "native", the compiled kernels; "torch"; or its name."""
+    """Engine that computes: "native", the compiled kernels, or "torch"."""
     refusal: str | None
     """Reason why the compiled kernels do not."""
     bleu: "Score | None" = None

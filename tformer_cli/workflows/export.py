@@ -41,8 +41,7 @@ def export(
 
     Args:
         model: a model directory.
-        output: folder to write; None: `ctranslate2` in the model directory, where
-            `open_engine` looks for it.
+        output: folder to write; None: `ctranslate2` in the model directory.
         quantization: type of the stored weights. The engine converts while it loads, so
             float32 loses nothing, and the others save space.
         adapter: directory of an adapter that is added to the weights; the folder must then be

@@ -116,14 +116,6 @@ def test_the_tokens_of_an_n_best_list_are_scored_however_the_text_is_cut(model, 
     assert other == pytest.approx(float(first.stdout.split(" ||| ")[-1]), abs=1e-5)
 
 
-def test_options_are_known_by_their_old_names(model, files, tmp_path):
-    source, target, *_ = files
-    new = run("score", model, "-i", source, "--target-file", target, "-q")
-    old = run("score", model, "--source", source, "--target", target, "-q")
-    assert new.exit_code == 0
-    assert new.stdout == old.stdout
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

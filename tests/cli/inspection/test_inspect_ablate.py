@@ -124,12 +124,6 @@ def test_impossible_options_are_one_line_and_status_two(model, texts, tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
-def test_the_other_engine_cannot_switch_heads_off(model):
-    done = run("translate", model, "a", "--heads", "enc", "--engine", "ctranslate2", "-q")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "--heads: --engine ctranslate2 uses all heads" in done.stderr
-
-
 def test_the_heads_without_which_a_sentence_is_translated_otherwise(model):
     text = SOURCE[1]
     whole, *others = records(run("inspect-ablate", model, "--changes", text, "--heads", "cross"))

@@ -48,12 +48,12 @@ def export(
 ) -> None:
     """Export a model to CTranslate2, Hugging Face, Marian or int8.
 
-    `tformer translate MODEL --engine ctranslate2` then uses the CTranslate2 model; so does that
-    engine alone. The huggingface directory is loaded by AutoModelForSeq2SeqLM and AutoTokenizer of
-    that library, that of a language model by AutoModelForCausalLM, others by the class that is
-    named; its README.md is a model card, in which you fill in the license. The marian directory
-    needs Marian 1.12, which for one of tformer's own models reads and writes the pieces of `tformer
-    tokenize`. The int8 model is a model directory for translate, evaluate, score and benchmark; its
+    The ctranslate2 directory is loaded by that engine's Translator, which reads and writes the
+    pieces of `tformer tokenize`. The huggingface directory is loaded by AutoModelForSeq2SeqLM and
+    AutoTokenizer of that library, that of a language model by AutoModelForCausalLM, others by the
+    class that is named; its README.md is a model card, in which you fill in the license. The marian
+    directory needs Marian 1.12, which for one of tformer's own models reads and writes the same
+    pieces. The int8 model is a model directory for translate, evaluate, score and benchmark; its
     translations are those of `--precision int8` with MODEL.
 
     Examples:

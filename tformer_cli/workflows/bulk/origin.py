@@ -49,13 +49,13 @@ def origin_of(
         if path.exists():
             origin[name] = hash_tree(path, "*") if path.is_dir() else hash_file(path)
     if options.get("ensemble"):
-        origin["ensemble"] = " ".join(_hash_model(Path(one), "") for one in options["ensemble"])
+        origin["ensemble"] = " ".join(_hash_model(Path(one)) for one in options["ensemble"])
     if given.part is not None:
         origin["shard"] = "{}/{}".format(*given.part)
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
     return {
         **origin,
-        "MODEL": _hash_model(model, str(options.get("engine", ""))),
+        "MODEL": _hash_model(model),
         "SOURCE": " ".join(source.content for source in plan.sources),
         "glossary": hashlib.sha256(json.dumps(terms).encode()).hexdigest() if terms else "",
         "source_field": given.fields.source,
@@ -67,13 +67,9 @@ def origin_of(
     }
 
 
-def _hash_model(model: Path, engine: str) -> str:
+def _hash_model(model: Path) -> str:
     """Hashes the files of a model that translations depend on."""
     model = resolve_model(model)
     names = (CONFIG, TOKENIZER, WEIGHTS, SHORTLIST)
     found = [f"{name} {hash_file(model / name)}" for name in names if (model / name).is_file()]
-    if engine == "ctranslate2":
-        from tformer_cli.artifacts.ctranslate2_export import EXPORT  # imports torch
-
-        found.append(hash_tree(model / EXPORT, "*"))
     return hashlib.sha256("\n".join(found).encode()).hexdigest()

@@ -77,8 +77,6 @@ def open_generator(
         adapter=settings.adapter,
         tasks=("language-model",),
     )
-    if settings.engine == "ctranslate2":
-        raise UsageError("--engine ctranslate2: it is exported translation models alone; omit it")
     decoding = generation_config(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
     directory = in_precision(directory, precision, settings, may_change=True)

@@ -75,7 +75,7 @@ class OpeningSettings:
     of a GPU see `Translator`."""
     engine: Engine = "tformer"
     """"tformer": the fastest that supports the settings; or the only one that may search, see
-    `engines.search_engines`; "ctranslate2" is for a model that `export` was run on."""
+    `engines.search_engines`."""
     threads: int = 0
     """CPU threads of engines other than torch (0: as many as torch would use). torch's own are the
     whole process's: `torch.set_num_threads`."""
@@ -128,16 +128,8 @@ class OpeningSettings:
             raise UsageError(f"--threads: must be at least 0, but is {self.threads}")
         if not 0 <= self.seed < SEEDS:
             raise UsageError(f"--seed: must be from 0 to {SEEDS - 1}, but is {self.seed}")
-        if self.heads and self.engine == "ctranslate2":
-            raise UsageError("--heads: --engine ctranslate2 uses all heads; omit one of the two")
         if self.heads and self.ensemble:
             raise UsageError("--heads: selects heads of one model; omit it or --ensemble")
-        if self.adapter is not None and self.engine == "ctranslate2":
-            raise UsageError(
-                "--adapter: --engine ctranslate2 uses an export; use `tformer export --adapter`"
-            )
-        if self.ensemble and self.engine == "ctranslate2":
-            raise UsageError("--ensemble: --engine ctranslate2 uses one model; omit one of the two")
 
     def prepare_torch(self) -> None:
         """Calls `before_torch`."""

@@ -1,4 +1,4 @@
-"""Opening a model directory for translation, by tformer's own search or another engine."""
+"""Opening a model directory for translation, and connecting it to a search."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.opening.engines import (
-    ctranslate2_engine,
-    search_engines,
-    tell_if_slower,
-)
+from tformer_cli.workflows.opening.engines import search_engines, tell_if_slower
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.sentence_models import trained_on_sentences
 from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
@@ -99,11 +95,10 @@ def open_translator(
         directory, place = model, str(next(model.any_model.parameters()).device)
     else:
         place = device_of(settings)
-        takes_int8 = settings.engine != "ctranslate2"
         directory, weights = read_model_directory(
             resolved(model, settings),
             place,
-            takes_int8=takes_int8,
+            takes_int8=True,
             adapter=settings.adapter,
             tasks=tasks,
         )
@@ -113,12 +108,6 @@ def open_translator(
     precision = choose_precision(directory, settings.precision, place)
     directory = in_precision(directory, precision, settings, may_change=weights is not None)
     torch_precision: Precision = "bfloat16" if precision == "bfloat16" else "float32"
-    if settings.engine == "ctranslate2":
-        engines = [ctranslate2_engine(directory, place, precision, settings.threads)]
-    else:
-        engines = search_engines(
-            settings.engine, place, torch_precision, settings.tell, settings.threads
-        )
     has_kernels = place == "cpu" and precision != "bfloat16" and settings.engine == "tformer"
     if has_kernels and settings.tell is not None:
         tell_if_slower(directory.config, directory.tokenizer.vocab_size, settings.tell)
@@ -126,7 +115,9 @@ def open_translator(
         _searched_model(directory, weights, place, precision, decoding, settings),
         directory.tokenizer,
         decoding,
-        engines=engines,
+        engines=search_engines(
+            settings.engine, place, torch_precision, settings.tell, settings.threads
+        ),
         too_long=settings.too_long,
         split_sentences=_splitter(directory, settings),
         seed=settings.seed,
@@ -148,11 +139,7 @@ def open_translator(
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
-    is_float = (
-        settings.precision == "float32"
-        or settings.engine == "ctranslate2"
-        or settings.adapter is not None
-    )
+    is_float = settings.precision == "float32" or settings.adapter is not None
     return resolve_model(model, settings.tell, "float32" if is_float else None)
 
 
@@ -234,7 +221,7 @@ def _searched_model(
             others.append(in_precision(other, chosen, settings, may_change=True))
         return join_models([directory, *others], settings)
     is_labeled = directory.config.is_encoder_only  # a classifier, which is never searched
-    if weights is None or (place != "cpu" and not is_labeled) or settings.engine == "continuous":
+    if weights is None or (place != "cpu" and not is_labeled):
         return directory.any_model
     return DirectoryModel(directory, weights, in_integers=precision == "int8")
 
