@@ -652,7 +652,7 @@ def test_every_guide_is_listed():
 
 MACHINE_READABLE = """\
 translate runs/mine -i in.txt --n-best 2 --token-scores --flags --alignments soft --format jsonl
-score runs/mine --source in.txt --target in.fr --format jsonl
+score runs/mine --source in.txt --target-file in.fr --format jsonl
 evaluate runs/mine --source in.txt --reference in.fr --format json
 inspect-heads runs/mine -i in.txt --weights
 inspect-heads runs/mine -i in.txt --corpus

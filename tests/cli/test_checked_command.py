@@ -165,11 +165,9 @@ def test_an_option_of_which_only_the_last_file_would_count_is_refused():
     assert n_refused > 100
 
 
-def test_an_old_name_is_the_same_option_and_other_options_may_be_overridden(place):
+def test_files_are_given_once_and_other_options_may_be_overridden(place):
     twice = run_twice("evaluate", "--baseline", "text", "--baseline", "other")
     assert twice == "error: --baseline: is given twice, and takes one file; omit one\n"
-    old = run_twice("translate", "run", "-i", "text", "--source", "text")
-    assert old.endswith(": is given twice, and takes one file; omit one\n")
     repeatable = ["--reference", "text", "--reference", "text"]
     for fine in (repeatable, ["-q", "--quiet"], ["--threads", "2", "--threads", "1"]):
         assert "twice" not in run_twice("evaluate", *fine)

@@ -52,7 +52,6 @@ hard_text = st.one_of(
 @example(text=" leading, double  and trailing ")
 def test_every_text_survives_the_lossless_algorithms(tokenizers, algorithm, text):
     tokenizer = tokenizers[algorithm]
-    assert tokenizer.is_lossless
     for form in (text, unicodedata.normalize("NFC", text)):
         ids = tokenizer.encode(form)
         assert tokenizer.decode(ids) == form
@@ -99,9 +98,8 @@ def test_text_of_the_training_corpus_survives_every_algorithm(tokenizers, pairs,
 
 
 @pytest.mark.parametrize("algorithm", ["word", "char"])
-def test_the_others_say_that_they_lose_text(tokenizers, algorithm):
+def test_the_others_lose_text(tokenizers, algorithm):
     tokenizer = tokenizers[algorithm]
-    assert not tokenizer.is_lossless
     assert UNK_ID in tokenizer.encode("漢")
 
 

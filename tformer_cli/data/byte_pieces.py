@@ -75,11 +75,6 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         mask = {"mask": self.mask} if self.mask else {}
         return {**mask, "pieces": self.all_pieces, "merges": self.merges}
 
-    @property
-    def is_lossless(self) -> bool:
-        """See `Tokenizer`: every byte is a piece."""
-        return True
-
     def encode_gaps(self, parts: Sequence[str]) -> list[int]:
         """See `TokenizerSide`; a gap takes the spaces before it, as `<mask>` of RoBERTa does."""
         return super().encode_gaps([*(part.rstrip() for part in parts[:-1]), parts[-1]])

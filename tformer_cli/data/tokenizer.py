@@ -253,11 +253,6 @@ class Tokenizer(ABC):
         """How text is cut: one of `config.Algorithm`, "sentencepiece" or "pieces"."""
 
     @property
-    def is_lossless(self) -> bool:
-        """True if `decode(encode(text)) == text` for every text, as it has no unknown tokens."""
-        return self.algorithm in ("bpe", "unigram", "byte")
-
-    @property
     @abstractmethod
     def source(self) -> TokenizerSide:
         """The side of sentences that are read."""

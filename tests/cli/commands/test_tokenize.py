@@ -59,7 +59,7 @@ def test_a_vocabulary_without_room_for_the_bytes_is_one_line(text, tmp_path):
     assert not path.exists()
 
 
-@pytest.mark.parametrize("name", ["--input", "-i", "--source"])
+@pytest.mark.parametrize("name", ["--input", "-i"])
 def test_a_file_and_stdin_give_the_same(tokenizer, text, tmp_path, name):
     packed = tmp_path / "text.gz"
     packed.write_bytes(gzip.compress(text.read_bytes()))

@@ -66,7 +66,7 @@ def test_the_sentence_may_stand_in_a_file(model, tmp_path):
     (tmp_path / "line").write_text(LINE + "\n")
     given = ("inspect-step", model, "--token", "man", "--head", "enc.1.0")
     expected = run(*given, stdin=LINE + "\n").stdout
-    for name in ("-i", "--source", "--input"):
+    for name in ("-i", "--source"):
         assert run(*given, name, tmp_path / "line").stdout == expected
 
 

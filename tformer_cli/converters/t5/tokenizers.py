@@ -57,8 +57,6 @@ _LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")
 """How MADLAD-400 names the language that is written."""
 _TASK = re.compile(r"translation_\w+?_to_(\w+)")
 """Task of T5's config.json that translates into a language."""
-_FIRST_BYTE = 3
-"""Id of byte 0 in ByT5, behind `<pad> </s> <unk>`."""
 END_PIECE = "</s>"
 _NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
 T5_TOKENIZER = tokenizer_config(

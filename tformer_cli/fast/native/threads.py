@@ -62,11 +62,6 @@ class SleepingThreads:
         self._start_threads = threads_of_torch()
         self._end: threading.Event | None = None
 
-    @property
-    def are_asleep(self) -> bool:
-        """True while waiting threads sleep."""
-        return self._end is not None
-
     def sleep(self) -> None:
         """Starts the second team."""
         if self._start_threads is not None and self._end is None:
