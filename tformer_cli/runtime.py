@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, MutableMapping
 
     import torch
 
@@ -27,6 +27,8 @@ _ONEDNN_LEVELS_WITH_BFLOAT16 = (
     "DEFAULT", "ALL", "AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX512_CORE_AMX", "AVX10",
 )  # fmt: skip
 """Beginnings of the levels of processors, as `ONEDNN_MAX_CPU_ISA` names them."""
+_SPINNING = ("GOMP_SPINCOUNT", "3000")
+"""Some tens of microseconds: as fast as spinning without end while nothing else runs."""
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of glibc's malloc.h
 _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memory")
 
@@ -63,6 +65,26 @@ def resolve_device(name: str) -> torch.device:
         if index:
             torch.cuda.set_device(int(index))
     return torch.device(name)
+
+
+def bound_waiting(environment: MutableMapping[str, str]) -> None:
+    """Bounds how long OpenMP's threads spin while they wait; its library reads it with torch.
+
+    By default they spin for milliseconds. Beside other programs they then keep the thread that they
+    wait for from running, and two threads are many times slower than one.
+
+    Args:
+        environment: of the process and its children; what it says of waiting stays.
+    """
+    if not waiting_is_chosen(environment):
+        environment[_SPINNING[0]] = _SPINNING[1]
+
+
+def waiting_is_chosen(environment: Mapping[str, str]) -> bool:
+    """Returns whether a user has chosen how OpenMP's threads wait."""
+    is_ours = environment.get(_SPINNING[0]) == _SPINNING[1]
+    names = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME", *(() if is_ours else _SPINNING[:1]))
+    return any(name in environment for name in names)
 
 
 def set_threads(n_threads: int) -> None:

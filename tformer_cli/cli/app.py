@@ -28,6 +28,7 @@ from tformer_cli.cli.help_screen import (
 from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
 from tformer_cli.cli.usage import HelpfulGroup, usage_message
 from tformer_cli.errors import TformerError
+from tformer_cli.runtime import bound_waiting
 from tformer_cli.version import __version__
 
 CLOSED_PIPE_STATUS = 141
@@ -299,6 +300,7 @@ def main() -> None:
     sys.unraisablehook = _leave_later
     if "--debug" not in sys.argv[1:2]:
         threading.excepthook = _say_of_thread
+    bound_waiting(os.environ)
     make_app(wanted_command(sys.argv[1:], os.environ))()
 
 

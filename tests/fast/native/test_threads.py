@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.fast.native.threads import (
-    CHOSEN_BY,
     MOST_QUIET_SECONDS,
     QUIET_SECONDS,
     Neighbors,
     waited_seconds,
 )
+from tformer_cli.runtime import bound_waiting, waiting_is_chosen
 
 needs_linux = pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="only Linux says how long threads wait"
@@ -33,8 +33,8 @@ print(len(os.listdir("/proc/self/task")), hashlib.sha256((values @ values).numpy
 
 def run(**environment):
     """Threads of a process that multiplies for a while, and the digest of a product."""
-    kept = {name: value for name, value in os.environ.items() if name not in CHOSEN_BY}
-    kept.pop("OMP_NUM_THREADS", None)
+    chosen = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+    kept = {name: value for name, value in os.environ.items() if name not in chosen}
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM], env=kept | environment, stdout=subprocess.PIPE, check=True
     )
@@ -51,6 +51,34 @@ def test_a_sleeping_team_is_added_once_and_changes_no_byte():
     assert same == digest
 
 
+def test_a_command_bounds_the_spinning_but_not_what_the_user_chose(tmp_path):
+    """The OpenMP library itself tells what it was set to when torch loaded it."""
+    command = [sys.executable, "-m", "tformer_cli", "train", "quickstart", "--dry-run"]
+    kept = {name: value for name, value in os.environ.items() if "SPIN" not in name}
+    for chosen, told in [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7")]:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=kept | chosen | {"OMP_DISPLAY_ENV": "verbose"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"GOMP_SPINCOUNT = '{told}'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_what_the_user_says_of_waiting_stays(name):
+    environment = {name: "7"}
+    bound_waiting(environment)
+    assert environment == {name: "7"}
+    assert waiting_is_chosen(environment)
+    ours: dict[str, str] = {}
+    bound_waiting(ours)
+    assert ours
+    assert not waiting_is_chosen(ours)
+
+
 @needs_linux
 def test_the_time_that_threads_wait_is_counted():
     assert 0.0 <= waited_seconds() <= waited_seconds()
@@ -65,7 +93,7 @@ def test_others_are_there_until_it_was_quiet_for_a_while():
     assert neighbors.are_there
     neighbors.after(10.0 + QUIET_SECONDS, 0.0)
     assert not neighbors.are_there
-    neighbors.after(20.5, 0.2)
+    neighbors.after(20.5, 0.3)
     assert neighbors.are_there, "at once"
 
 

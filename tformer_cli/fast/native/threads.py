@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tformer_cli.runtime import waiting_is_chosen
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CHOSEN_BY = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Environment variables by which users choose how OpenMP's threads wait."""
 WATCH_SECONDS = 0.5
-BUSY_SHARE = 0.05
-"""Seconds that this process's threads wait for a processor, a second: above, others are running."""
+BUSY_SHARE = 0.2
+"""Seconds that this process's threads wait for a processor, a second: above, others are running.
+Short interruptions wait less, and cost less than waking a thread at every operator."""
 QUIET_SECONDS, MOST_QUIET_SECONDS = 2.0, 64.0
 """Time without others until threads may spin again; it doubles whenever others soon come back."""
 
@@ -52,8 +53,8 @@ def _libraries() -> Iterator[ctypes.CDLL]:
 class SleepingThreads:
     """Lets threads that wait for others sleep instead of spin.
 
-    GNU's OpenMP spins 300,000 times before a thread sleeps, but 100 times while it manages more
-    threads than there are processors (manual of libgomp, GOMP_SPINCOUNT). So a second team sleeps
+    GNU's OpenMP spins as often as GOMP_SPINCOUNT says before a thread sleeps, but 100 times while
+    it manages more threads than there are processors (manual of libgomp). So a second team sleeps
     beside torch's, which stays as large as it was: results keep their bytes.
     """
 
@@ -133,7 +134,7 @@ def be_polite() -> None:
     For programs, to which the process belongs. Nothing changes where users have chosen how threads
     wait, with one thread, or where the system does not say how long threads wait (not Linux).
     """
-    if torch.get_num_threads() == 1 or any(name in os.environ for name in CHOSEN_BY):
+    if torch.get_num_threads() == 1 or waiting_is_chosen(os.environ):
         return
     if not Path("/proc/self/schedstat").exists():
         return
