@@ -32,7 +32,7 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "Bit": {"size": 224, "square": False, "resample": 3, "crops": True, "normal": _CLIP},
     "CLIP": {"size": 224, "square": False, "resample": 3, "crops": True, "normal": _CLIP},
 }
-"""What the library's image processors do where the file does not say it."""
+"""Defaults of the library's image processors."""
 _CROP_SIZE = 224
 _USUAL = {"vit": "ViT", "dinov2": "Bit"}
 """The processor of a model whose file does not name it."""

@@ -1,4 +1,4 @@
-"""What becomes of each key of the files that come with a foreign model.
+"""Tables of the keys of the files that come with a foreign model.
 
 A `Keys` is the table of one file of one family: each key is *used* (read elsewhere), *without
 effect* (with the reason), *noted* (its sentence is shown at import), or *supported for some values
@@ -37,7 +37,7 @@ from tformer_cli.errors import ArtifactError
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of one key."""
+    """The fate of one key."""
 
     kind: Literal["used", "no effect", "noted", "only"]
     """Read by the importer, ignored, ignored with a note, or refused but for some values."""
@@ -88,7 +88,7 @@ class Keys:
     models: str
     """Whose file it is."""
     rows: Rows = field(repr=False)
-    """What becomes of each key."""
+    """The fate of each key."""
 
     def read(self, path: Path, values: Mapping[str, Any]) -> list[str]:
         """Checks all keys of a file.

@@ -49,7 +49,7 @@ class LabeledText:
     is_truncated: bool = False
     """True if the text was longer than the model takes; its end was cut off."""
     error: str = ""
-    """What is wrong with an image that could not be read."""
+    """The problem with an image that could not be read."""
     n_unknown: int = 0
     """Words or characters that the model does not know; it reads `<unk>` in their place."""
 

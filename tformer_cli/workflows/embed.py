@@ -45,7 +45,7 @@ class EmbeddedText:
     is_truncated: bool = False
     """True if the text was longer than the model takes; its end was cut off."""
     error: str = ""
-    """What is wrong with an image that could not be read."""
+    """The problem with an image that could not be read."""
 
 
 def embed_texts(

@@ -40,7 +40,7 @@ class ScoredLabel:
     is_truncated: bool
     """True if the text was longer than the model takes; its end was cut off."""
     error: str = ""
-    """What is wrong with an image that could not be read."""
+    """The problem with an image that could not be read."""
 
 
 def check_labels(

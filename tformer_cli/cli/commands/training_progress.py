@@ -36,7 +36,7 @@ _LONGEST_SAMPLE = 200
 
 
 class Words(NamedTuple):
-    """What a task calls its examples, and the parts of the one that a validation shows."""
+    """Names of a task's examples, and of the parts of the one that a validation shows."""
 
     example: str
     read: str

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 READ_ONLY = {"image", "embed"}
 """Tasks whose models write no text."""
-OF_TRANSLATION = (
+SEARCH_OPTIONS = (
     *("target", "target_file", "beam_size", "length_penalty"),
     *("source_language", "target_language", "seed"),
 )
@@ -86,7 +86,7 @@ def view_command(view: View[Any]) -> Callable[..., None]:
 
     command = of_sentences if isinstance(view, SentenceView) else of_model
     if set(view.tasks) <= READ_ONLY:
-        command = without_options(command, OF_TRANSLATION)
+        command = without_options(command, SEARCH_OPTIONS)
     command.__doc__ = view.help
     return command
 

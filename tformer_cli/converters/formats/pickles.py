@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 MOST_OPERATIONS = 1 << 23
 OPERATIONS_OF_A_CALL, OPERATIONS_OF_A_CONTAINER = 16, 4
-"""What a call counts for besides its arguments, or a class's name: some hundreds of bytes; and a
+"""Cost of a call besides its arguments, or a class's name: some hundreds of bytes; and a
 list or dictionary, which takes about a hundred."""
 LONGEST_NAME = 1000
 """Characters of a class's or function's name and of its module's."""

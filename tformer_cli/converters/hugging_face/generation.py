@@ -95,7 +95,7 @@ SAMPLING = Keys(
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """What a directory says about searches."""
+    """Settings of searches in a directory's files."""
 
     path: Path
     """The file that says it."""

@@ -128,7 +128,7 @@ POST_PROCESSOR = Parts(
     },
     in_sequence=True,
 )
-"""What stands around a text; see `surrounding`."""
+"""Tokens around a text; see `surrounding`."""
 
 
 def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TooLong = Literal["truncate", "error"]
 Damaged = Literal["error", "skip"]
-"""What becomes of images that cannot be read."""
+"""Treatments of images that cannot be read."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 BUFFER_LINES = 1024
