@@ -24,6 +24,7 @@ WRONG = {
     "translate M a --device gpu": '--device: must be auto, cpu, cuda or cuda:N, but is "gpu"',
     "train quickstart --device gpu -o new": "--device: must be",
     "quickstart --device cuda:x -o new": "--device: must be",
+    "train quickstart --from nosuch -o new": "nosuch: no such directory; name a model directory\n",
     "train quickstart -o in": "in: is a file; name a directory",
     "quickstart -o in": "in: is a file; name a directory",
     "export M -o new": "--format ctranslate2, the default: the package is not installed; pip inst",

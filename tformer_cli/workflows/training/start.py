@@ -380,9 +380,11 @@ def _schedule(training: Mapping[str, Any], adapter: object) -> dict[str, Any]:
 
 def _of_run(run: Path | None, name: str) -> StartSettings | None:
     """Returns what a run with a checkpoint has recorded of the model; None if it is another."""
-    from tformer_cli.training.resuming.checkpoints import Checkpoints
+    if run is None or not (run / "recipe.toml").is_file():
+        return None
+    from tformer_cli.training.resuming.checkpoints import Checkpoints  # loads torch
 
-    if run is None or not (run / "recipe.toml").is_file() or not Checkpoints(run).steps():
+    if not Checkpoints(run).steps():
         return None
     recipe = load_recipe(str(run / "recipe.toml"))
     if recipe.start.model != name:
