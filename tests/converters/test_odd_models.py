@@ -22,7 +22,7 @@ import transformers
 
 from tests.converters import encoders, test_bert, test_gpt2, test_llama
 from tests.converters.hugging_face import test_importing as translators
-from tests.converters.spm import PIECES, spm
+from tests.converters.spm import PIECES, padded, spm
 from tests.converters.t5 import test_importing as test_t5
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
@@ -102,10 +102,10 @@ def saved_sentences(path, **changes):
     model.save_pretrained(str(path))
 
 
-def gpt2(path, edits=(), saved=True, size=2, generation=(), **changes):
+def gpt2(path, edits=(), saved=True, generation=(), **changes):
     path.mkdir()
     tokenizer = test_gpt2.write_tokenizer(path)
-    model = test_gpt2.random_gpt2(tokenizer.get_vocab_size() + size, **changes)
+    model = test_gpt2.random_gpt2(padded(tokenizer.get_vocab_size()), **changes)
     model.generation_config.update(**dict(generation))
     model.save_pretrained(path)
     if saved:
