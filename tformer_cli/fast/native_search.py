@@ -360,7 +360,7 @@ class _CompiledSteps:
 
 
 def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) -> Rules:
-    """What is asked of the translations of sentences besides their constraints.
+    """Demands on the translations of sentences besides their constraints.
 
     Args:
         sentences: at least one.

@@ -39,6 +39,7 @@ def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
     try:
         yield
     finally:
+        _read.clear()
         _guarded.clear()
 
 

@@ -100,7 +100,7 @@ class Neighbors:
         self._quiet_since = 0.0
         self._needed = QUIET_SECONDS
         self.are_there = True
-        """Whether there are any."""
+        """True while other programs are known, or nothing is known yet."""
 
     def after(self, now: float, share: float) -> None:
         """Takes notice of the share of the last moments that the threads waited for a processor."""

@@ -79,7 +79,7 @@ class SystemReport:
     has_shortlist: bool
     """True if it translates with a shortlist."""
     kernels: str
-    """What computes: "native", the compiled kernels, or "torch"."""
+    """Engine that computes: "native", the compiled kernels, or "torch"."""
     lines_per_second: float
     """Lines a second, all lines at hand: the median of the rounds."""
     speed_ratio: float
