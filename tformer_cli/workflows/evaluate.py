@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
+    from tformer_cli.decoding.keywords import TranslatorOptions
 
 LARGEST_EXPONENT = 700.0
 

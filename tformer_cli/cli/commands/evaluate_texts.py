@@ -163,7 +163,7 @@ def _evaluated(
     opened = open_generator(
         model,
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         adapter=adapter,
         threads=options.threads,
         tell=partial(note, quiet=quiet),
@@ -205,7 +205,7 @@ def _evaluate_masked(
         model,
         ("masked",),
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         tell=partial(note, quiet=quiet),
         before_torch=torch_preparation(options.threads),
         by_kernels=False,

@@ -20,13 +20,13 @@ from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
     NoOptions,
-    Option,
     ReportOptions,
     Selections,
     SentenceView,
     Subject,
     View,
 )
+from tformer_cli.settings import Option
 from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
 from tformer_cli.terminal.labels import is_ascii_only, shown
 from tformer_cli.wording import count_of

@@ -27,7 +27,7 @@ from tformer_cli.figures.svg import (
 )
 from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subject
+from tformer_cli.inspection.view import ModelView, ReportOptions, Subject
 from tformer_cli.inspection.views.position_biases import (
     PositionBiases,
     draw_biases,
@@ -36,6 +36,7 @@ from tformer_cli.inspection.views.position_biases import (
     stack_inputs,
 )
 from tformer_cli.inspection.views.position_scores import read_scores
+from tformer_cli.settings import Option
 from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
