@@ -10,7 +10,7 @@ from tformer_cli.artifacts.adapter_directory import add_low_rank
 from tformer_cli.model.adapter_config import AdapterConfig, adapted_parts
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.operations import Linear
+from tformer_cli.model.operations import Linear, LowRank
 
 
 def merged_weights(
@@ -70,3 +70,19 @@ class MergedAdapters:
         finally:
             for linear, weight, adapters in self._found:
                 linear.weight, linear.low_ranks = weight, adapters
+
+
+def add_low_ranks(model: Model, config: AdapterConfig) -> None:
+    """Gives a model adapters; its other weights are frozen.
+
+    Raises:
+        ValueError: if a target fits nothing.
+    """
+    model.requires_grad_(requires_grad=False)
+    for part in adapted_parts(model.config, config.targets):
+        linear = model.get_submodule(part.module)
+        if not isinstance(linear, Linear):
+            raise TypeError(f"{part.module} is no product of a layer")
+        if linear.low_ranks is None:
+            linear.low_ranks = nn.ModuleDict()
+        linear.low_ranks[part.name.rpartition(".")[2]] = LowRank(part, config)

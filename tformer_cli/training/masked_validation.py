@@ -13,7 +13,7 @@ from tformer_cli.data.masking import Masking
 from tformer_cli.data.tokenizer import PAD_ID, Tokenizer
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.masked import MaskedLanguageModel
+from tformer_cli.model.encoder_only import MaskedLanguageModel
 from tformer_cli.runtime import autocast
 from tformer_cli.training.compiling import uncompiled
 from tformer_cli.training.validation import Validation, go_on

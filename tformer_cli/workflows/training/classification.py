@@ -76,7 +76,7 @@ class Classification(Task):
 
     def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
         """An encoder with a row for each label."""
-        from tformer_cli.model.classifier import Classifier
+        from tformer_cli.model.encoder_only import Classifier
 
         return Classifier(config, vocab_size)
 

@@ -247,7 +247,7 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
     """
     import torch
 
-    from tformer_cli.model.low_rank import add_low_ranks
+    from tformer_cli.training.adapters import add_low_ranks
 
     torch.manual_seed(recipe.training.seed)
     model = task_of(recipe).new_model(recipe.model, vocab_size)
