@@ -16,16 +16,7 @@ from tformer_cli.model.operations import Linear, LowRank
 def merged_weights(
     weights: Mapping[str, Tensor], config: ModelConfig, adapter: AdapterConfig
 ) -> dict[str, Tensor]:
-    """Adds adapters to the matrices that they adapt.
-
-    Args:
-        weights: the `state_dict()` of a model with adapters.
-        config: the model's shape.
-        adapter: settings of the adapters.
-
-    Returns:
-        The weights of a model without adapters.
-    """
+    """Adds adapters to the matrices that they adapt."""
     merged = dict(weights)
     for part in adapted_parts(config, adapter.targets):
         a, b = (merged.pop(part.weight(letter)).cpu().numpy() for letter in "AB")
@@ -44,7 +35,6 @@ class MergedAdapters:
     """
 
     def __init__(self, model: Model) -> None:
-        """Finds the adapters of a model; without any, nothing is done."""
         linears = [m for m in model.modules() if isinstance(m, Linear) and m.adapters]
         self._found = [(linear, linear.weight, linear.low_ranks) for linear in linears]
         self._merged: list[nn.Parameter] = []

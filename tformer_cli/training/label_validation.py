@@ -30,11 +30,6 @@ class LabelValidator:
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """See `ModelValidator`.
-
-        Raises:
-            TypeError: if the model is no classifier.
-        """
         if not isinstance(model, Classifier):
             raise TypeError("model: must be a Classifier")
         was_training = model.training
