@@ -95,12 +95,7 @@ class NativeOperations:
 
 
 def use_native_operations(model: Model, library: ctypes.CDLL) -> bool:
-    """Lets a model on the CPU train by the kernels.
-
-    Returns:
-        Whether it does: not if its weights are not float32 on the CPU, or if one thread would have
-        to do what torch divides among several.
-    """
+    """Lets a model on the CPU train by the kernels."""
     for weight in model.parameters():
         if not (weight.dtype == torch.float32 and weight.device.type == "cpu"):
             return False
