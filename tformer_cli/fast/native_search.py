@@ -488,8 +488,7 @@ def available_threads() -> int:
 
 @cache
 def default_threads(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Counts the threads that torch would use by default: $OMP_NUM_THREADS, or one for each core.
-    """
+    """Counts the threads that torch uses by default: $OMP_NUM_THREADS, or one for each core."""
     named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if named.isdecimal() and int(named):
         return int(named)

@@ -93,8 +93,7 @@ class NativeModel:
         weights: Mapping[str, Array],
         release: Callable[[Array], None] | None = None,
     ) -> None:
-        """Packs the model's weights, which must stay as they are from then on; see `PackedModel`.
-        """
+        """Packs the model's weights, which must not change from then on; see `PackedModel`."""
         self._library = library
         self._model = PackedModel(library, config, vocab_size, weights, release)
         self._search, self._score = library.tformer_search, library.tformer_score
@@ -120,8 +119,7 @@ class NativeModel:
         drawing: Drawing | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> list[list[Found]]:
-        """Translates or continues sentences; what is found for one depends on it alone, to the bit.
-        """
+        """Translates or continues sentences; to the bit, no result depends on the other sentences."""
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
