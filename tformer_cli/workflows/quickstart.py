@@ -20,7 +20,7 @@ from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.evaluate_texts import TextEvaluation, evaluate_texts
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
+from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train

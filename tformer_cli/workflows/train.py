@@ -65,7 +65,7 @@ from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
-from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
+from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.training.data import (
     completed_recipe,
     encoded_corpora,

@@ -119,7 +119,7 @@ class NativeModel:
         drawing: Drawing | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> list[list[Found]]:
-        """Translates or continues sentences; to the bit, no result depends on the other sentences."""
+        """Translates or continues sentences; no result depends on the other sentences."""
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))

@@ -24,8 +24,7 @@ from tformer_cli.workflows.distillation.setup import (
 )
 from tformer_cli.workflows.distillation.stages import Stage
 from tformer_cli.workflows.export import export_int8
-from tformer_cli.workflows.inspection.align import AlignmentReport, PairTexts
-from tformer_cli.workflows.inspection.aligner import Aligner
+from tformer_cli.workflows.inspection.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 
