@@ -19,20 +19,20 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1863,
+    ".": 1811,
     "artifacts": 2920,
     "cli": 11482,
     "converters": 11997,
     "curves": 713,
     "data": 9399,
     "decoding": 5223,
-    "evaluation": 1898,
+    "evaluation": 1490,
     "fast": 4165,
     "files": 869,
     "grammar": 2552,
     "inspection": 13080,
     "model": 4038,
-    "show": 1260,
+    "show": 1088,
     "tests": 68000,
     "training": 6198,
     "workflows": 16475,

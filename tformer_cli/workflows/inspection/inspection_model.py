@@ -11,8 +11,7 @@ from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
-    from tformer_cli.model.classifier import Classifier
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
 
 
 class InspectionOptions(TypedDict, total=False):
