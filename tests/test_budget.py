@@ -10,6 +10,7 @@ import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ def python_files(folder: Path) -> Iterator[Path]:
     yield from (path for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts)
 
 
+@cache
 def sizes() -> dict[str, Size]:
     """The size of each folder of the package, of the modules at its top ("."), and of the tests."""
     found: dict[str, Size] = defaultdict(Size)
@@ -100,6 +102,7 @@ def sizes() -> dict[str, Size]:
     return dict(found)
 
 
+@cache
 def module_imports() -> dict[str, set[str]]:
     """The modules of the package that each of them imports, in functions and for types, too."""
     names = {
@@ -173,7 +176,7 @@ def table() -> Iterator[str]:
     """Yields the sizes as a table of Markdown."""
     yield "| folder | files | lines | budget | docstrings | comments/100 | long functions |"
     yield "|---|---|---|---|---|---|---|"
-    found = sizes()
+    found = dict(sizes())
     tests = found.pop("tests")
     budgets = {**BUDGET, "**package**": sum(BUDGET.values()) - BUDGET["tests"]}
     rows = [*sorted(found.items()), ("**package**", sum(found.values(), Size())), ("tests", tests)]

@@ -35,8 +35,8 @@ from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.observed import observe
 from tformer_cli.inspection.walkthrough.step import Subject
 from tformer_cli.inspection.walkthrough.walkthrough import explain
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.inspection.heads import inspect_heads

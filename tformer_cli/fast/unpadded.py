@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
-from tformer_cli.model.attention import FUSED_FROM_KEYS, Mask, MultiHeadAttention, Spans
-from tformer_cli.model.operations import ROW_MULTIPLE
+from tformer_cli.model.attention import FUSED_FROM_KEYS, Mask, MultiHeadAttention
+from tformer_cli.model.operations import ROW_MULTIPLE, Spans
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.fast.native.attention import NativeAttention
     from tformer_cli.model.base import Model
-    from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.encoder_only import Classifier
     from tformer_cli.model.transformer import Transformer
 
 

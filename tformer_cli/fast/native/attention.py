@@ -15,7 +15,7 @@ from tformer_cli.fast.native.structs import AttentionPass, HeadRows
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tformer_cli.model.attention import Spans
+    from tformer_cli.model.operations import Spans
 
 
 class NativeAttention:

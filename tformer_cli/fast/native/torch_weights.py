@@ -13,7 +13,7 @@ from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedProduct
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.base import Model
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
 

@@ -27,7 +27,7 @@ from tformer_cli.fast.unpadded import (
     unpadded,
 )
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Dropout, Linear
 from tformer_cli.model.transformer import Transformer
@@ -35,8 +35,8 @@ from tformer_cli.model.transformer import Transformer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tformer_cli.model.attention import Spans
     from tformer_cli.model.base import Model
+    from tformer_cli.model.operations import Spans
 
 
 class NativeOperations:

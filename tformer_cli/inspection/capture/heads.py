@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tformer_cli.model.attention import MultiHeadAttention
-    from tformer_cli.model.classifier import Classifier
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
 Inspected: TypeAlias = "Transformer | Classifier | MaskedLanguageModel"

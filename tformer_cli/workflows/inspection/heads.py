@@ -41,9 +41,8 @@ from tformer_cli.inspection.record import (
 from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.reader import (

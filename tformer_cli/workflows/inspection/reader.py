@@ -21,8 +21,7 @@ from tformer_cli.workflows.opening.encoder import OpenedEncoder
 from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
-    from tformer_cli.model.classifier import Classifier
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
 
 
 class InspectionOptions(TypedDict, total=False):
