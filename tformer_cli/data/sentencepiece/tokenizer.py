@@ -14,8 +14,8 @@ from typing import Any
 
 from tformer_cli.data.new_tokens import NewTokens
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
-from tformer_cli.data.sentencepiece.segmenter import Segmenter
-from tformer_cli.data.sentencepiece.spm_file import SPACE, read_spm
+from tformer_cli.data.sentencepiece.segmenter import SpmFile
+from tformer_cli.data.sentencepiece.spm_file import SPACE
 from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,
@@ -29,24 +29,6 @@ from tformer_cli.data.tokenizer import (
 )
 from tformer_cli.errors import DataError
 from tformer_cli.structure import structure
-
-
-class SpmFile:
-    """A SentencePiece model that is read when it is first used: decoding does without."""
-
-    def __init__(self, data: bytes, where: str) -> None:
-        """Keeps a file's bytes; `where` is what messages call it."""
-        self.data = data
-        self._where = where
-
-    @cached_property
-    def segmenter(self) -> Segmenter:
-        """Cuts text.
-
-        Raises:
-            DataError: if the file is damaged or not supported.
-        """
-        return Segmenter(read_spm(self.data, self._where), self._where)
 
 
 class SentencePieceSide(TokenizerSide):
@@ -87,16 +69,17 @@ class SentencePieceSide(TokenizerSide):
     @cached_property
     def _id_of_number(self) -> list[int]:
         """The id of each piece of the SentencePiece model."""
-        pieces, find = self.file.segmenter.pieces, self.vocabulary.ids_in_text.get
-        ids = [find(piece, UNK_ID) for piece in pieces]
-        ids[self.file.segmenter.unknown] = UNK_ID
+        find = self.vocabulary.ids_in_text.get
+        ids = [find(piece, UNK_ID) for piece in self.file.model.pieces]
+        ids[self.file.unknown] = UNK_ID
         return ids
 
     @cached_property
     def _new_tokens(self) -> NewTokens | None:
         words = self.vocabulary.new_tokens
-        keeps = self.file.segmenter.keeps_space
-        return NewTokens(words, keeps_space_behind=keeps) if words else None
+        if not words:
+            return None
+        return NewTokens(words, keeps_space_behind=not self.file.model.add_dummy_prefix)
 
     def _parts(self, text: str) -> list[tuple[int, str, bool]]:
         """Where each part of a text begins, the part, and whether it is a new token."""
@@ -121,21 +104,16 @@ class SentencePieceSide(TokenizerSide):
 
     def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts without new tokens."""
-        id_of = self._id_of_number
-        unknown = self.file.segmenter.unknown
+        id_of, unknown = self._id_of_number, self.file.unknown
         return [
             self._by_text(text) if unknown in row else [id_of[n] for n in row]
-            for text, row in zip(texts, self.file.segmenter.encode_batch(texts), strict=True)
+            for text, row in zip(texts, self.file.encode_batch(texts), strict=True)
         ]
 
     def _by_text(self, text: str) -> list[int]:
         """Ids of a text with pieces that this model lacks, but a shared vocabulary may have."""
-        find, id_of = self.vocabulary.ids_in_text.get, self._id_of_number
-        unknown = self.file.segmenter.unknown
-        return [
-            find(part, UNK_ID) if number == unknown else id_of[number]
-            for number, part in self.file.segmenter.encode_with_texts(text)
-        ]
+        find = self.vocabulary.ids_in_text.get
+        return [find(piece, UNK_ID) for piece in self.file.encode_as_texts(text)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """See `TokenizerSide`."""
@@ -173,7 +151,7 @@ class SentencePieceSide(TokenizerSide):
             if is_new:
                 yield self.vocabulary.new_tokens[part], start, start + len(part)
                 continue
-            places = self.file.segmenter.encode_with_places(part)
+            places = self.file.encode_with_places(part)
             for token, (_, first, end) in zip(self._by_text(part), places, strict=True):
                 yield token, start + first, start + end
 
