@@ -14,7 +14,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.fast.products import RoundedProduct
 from tformer_cli.workflows.evaluate import evaluate_model
 from tformer_cli.workflows.export import export_int8
-from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
+from tformer_cli.workflows.inspection.reader import open_for_inspection
 from tformer_cli.workflows.opening.precision import computing_in
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines

@@ -17,11 +17,7 @@ PACKAGES = {
 
 
 def check_tokenizer(name: str) -> None:
-    """Checks that a tokenizer can be used; downloads its model if it has one.
-
-    Raises:
-        UsageError: if there is no such tokenizer, or what it needs is missing.
-    """
+    """Checks that a tokenizer can be used; downloads its model if it has one."""
     if name not in BLEU.TOKENIZERS:
         raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
     extra, modules = PACKAGES.get(name, ("", ()))

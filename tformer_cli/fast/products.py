@@ -63,12 +63,6 @@ def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]
     """Quantizes the matrices among a model's weights: those of all products, and the embeddings.
 
     Biases, norms and learned positions stay as they are.
-
-    Args:
-        weights: a `state_dict()`.
-
-    Returns:
-        The quantized matrices by the names of the weights.
     """
     return {name: quantize_matrix(weights[name]) for name in weights if is_quantized(name, weights)}
 
@@ -84,10 +78,6 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
     The embeddings become what the integers stand for; where one of them is the output projection,
     too, both use the same integers. The float32 matrices of the other products are given up: their
     shapes are left, on the meta device, where nothing can be computed with them by mistake.
-
-    Args:
-        model: in evaluation mode.
-        matrices: from `quantized_matrices`, of this model.
     """
     for name, linear in _linears(model).items():
         linear.product = QuantizedProduct(matrices[f"{name}.weight"], linear.bias)

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.cache import DecoderCache
-from tformer_cli.model.copies import Copies
-from tformer_cli.model.operations import Linear, Operations, by_sentence, dropout
+from tformer_cli.model.operations import Copies, Linear, Operations, Spans, by_sentence, dropout
 from tformer_cli.model.positions import Places, Positions
 from tformer_cli.model.similarity import Similarity
 
@@ -26,19 +25,6 @@ FUSED_FROM_KEYS = 192
 empty and the plain formula's small batched products are faster."""
 FUSED_FROM_QUERIES = 16
 """With fewer, as in a beam, its bits depend on the sentences beside, on several threads."""
-
-
-class Spans(NamedTuple):
-    """Sentences that lie one after the other in a single row: each attends within its own."""
-
-    queries: Tensor
-    """(B + 1) where the queries of each sentence begin, and where the last one ends."""
-    keys: Tensor
-    """(B + 1) the same of the keys."""
-    is_causal: bool
-    """True if query i sees keys 0 … i alone."""
-    positions: Tensor | None = None
-    """(Q) place of each query in its sentence, from 0; None in cross-attention."""
 
 
 class Mask(NamedTuple):

@@ -25,9 +25,10 @@ by one matrix where no gradient is asked for, `Operations` compute with gradient
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +37,9 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tformer_cli.model.attention import MultiHeadAttention, Spans
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.low_rank import LowRank
+    from tformer_cli.model.adapter_config import AdaptedPart, AdapterConfig
     from tformer_cli.model.norms import Norm
+
 
 ROWS = 4
 """The number of rows is padded to a multiple of this ..."""
@@ -197,6 +197,28 @@ class Product(Protocol):
         """Maps (…, K) to (…, n), as `Linear.part` does."""
 
 
+class LowRank(nn.Module):
+    """Adapter of some rows of a matrix."""
+
+    def __init__(self, part: AdaptedPart, config: AdapterConfig) -> None:
+        """Draws A as Hu et al.'s own code does, uniform in ±1/√(n_inputs); B is 0."""
+        super().__init__()
+        self.first, self.last = part.first, part.last
+        self.scale = config.scale
+        self.dropout = Dropout(config.dropout)
+        self.lora_A = nn.Parameter(torch.empty(config.rank, part.n_inputs))
+        self.lora_B = nn.Parameter(torch.zeros(part.last - part.first, config.rank))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (…, n_inputs) to what is added to the rows of the product, (…, rows)."""
+        low = functional.linear(self.dropout(values), self.lora_A)
+        return functional.linear(low, self.lora_B) * self.scale
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
 class Linear(nn.Linear):
     """x·Wᵀ + b like torch's, for all rows of W or some, by a `Product` where one is set."""
 
@@ -332,6 +354,19 @@ class Dropout(nn.Module):
         __call__ = forward
 
 
+class Spans(NamedTuple):
+    """Sentences that lie one after the other in a single row: each attends within its own."""
+
+    queries: Tensor
+    """(B + 1) where the queries of each sentence begin, and where the last one ends."""
+    keys: Tensor
+    """(B + 1) the same of the keys."""
+    is_causal: bool
+    """True if query i sees keys 0 … i alone."""
+    positions: Tensor | None = None
+    """(Q) place of each query in its sentence, from 0; None in cross-attention."""
+
+
 class Operations(Protocol):
     """Operations on the CPU that give what the plain formulas give, the model's with gradients.
 
@@ -341,7 +376,7 @@ class Operations(Protocol):
 
     def hidden_states(
         self,
-        model: Model,
+        model: Any,  # noqa: ANN401 - a `Model`, which is defined in terms of these
         source: tuple[Tensor, Tensor],
         target_input: tuple[Tensor, Tensor],
     ) -> Tensor | None:
@@ -395,7 +430,11 @@ class Operations(Protocol):
         """
 
     def attend_within(
-        self, layer: MultiHeadAttention, hidden: Tensor, memory: Tensor | None, spans: Spans
+        self,
+        layer: Any,  # noqa: ANN401 - a `MultiHeadAttention`, likewise
+        hidden: Tensor,
+        memory: Tensor | None,
+        spans: Spans,
     ) -> Tensor:
         """Computes what `layer`, which `is_plain`, does in sentences one after the other.
 
@@ -442,3 +481,35 @@ class Operations(Protocol):
         Returns:
             (N, R, C) float32.
         """
+
+
+class Copies(nn.Module):
+    """Hands on what it is given, several times side by side: a product without weights.
+
+    Attention without projections compares hidden states themselves, each head its own numbers of
+    them. Whoever reads the matrix finds identities below each other.
+    """
+
+    bias: None = None
+    """It has none."""
+
+    def __init__(self, width: int, n_copies: int) -> None:
+        super().__init__()
+        self.in_features, self.n_copies = width, n_copies
+
+    @property
+    def weight(self) -> Tensor:
+        """(n_copies·width, width) the matrix that it stands for."""
+        return torch.eye(self.in_features).repeat(self.n_copies, 1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (…, K) to (…, n_copies·K)."""
+        return self.part(values)
+
+    def part(self, values: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Maps (…, K) to (…, n), with the n rows of the matrix that are named; whole copies."""
+        first, last, _ = rows.indices(self.n_copies * self.in_features)
+        return torch.cat([values] * ((last - first) // self.in_features), dim=-1)
+
+    if TYPE_CHECKING:
+        __call__ = forward

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.evaluation.significance import PairedDifference
-    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import Precision
+    from tformer_cli.model.encoder_only import Classifier
 
 LabelFormat = Literal["text", "tsv", "jsonl"]
 

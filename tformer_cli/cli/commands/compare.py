@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.compare import CompareSettings, TestSetFiles
 
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
-"""Of the JSON."""
 SCORES, TEST_SETS = "Scores and tests", "Test sets"
-"""Panels of the help."""
 
 
 class CompareFormat(StrEnum):
@@ -115,12 +113,7 @@ class TextOptions:
     ] = None
 
     def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
-        """Makes the test sets of the arguments, or reads those of the manifest.
-
-        Raises:
-            UsageError: if both or none are given, or something is missing.
-            DataError: if the manifest cannot be used.
-        """
+        """Makes the test sets of the arguments, or reads those of the manifest."""
         from tformer_cli.workflows.compare import TestSetFiles, read_manifest
 
         own = {
@@ -232,11 +225,7 @@ class ScoreOptions:
     ] = "Unbabel/wmt22-comet-da"
 
     def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
-        """Refuses what is of translations alone where labels are compared.
-
-        Raises:
-            UsageError: naming the option.
-        """
+        """Refuses what is of translations alone where labels are compared."""
         usual = ScoreOptions()
         given = {
             "--manifest": texts.manifest,

@@ -76,15 +76,7 @@ def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
 
 
 def layout_of(directory: ModelDirectory, kind: str) -> Layout:
-    """Decides how the vocabulary of a model is exported.
-
-    Args:
-        directory: the model.
-        kind: its model_type in the library.
-
-    Raises:
-        UsageError: if the library has no tokenizer for it, or would cut its new tokens.
-    """
+    """Decides how the vocabulary of a model is exported."""
     tokenizer = directory.tokenizer
     if kind == "t5" and (ids := original_ids(directory)):
         return _t5(directory, tokenizer, ids)
@@ -247,12 +239,7 @@ def original_ids(directory: ModelDirectory) -> list[int]:
 
 
 def _by_order(order: Sequence[int], start: int) -> list[int]:
-    """The exported id of each token, from all but `<s>` in the order of those ids.
-
-    Args:
-        order: tokens.
-        start: the one whose id `<s>` gets, too.
-    """
+    """The exported id of each token, from all but `<s>` in the order of those ids."""
     numbers = {token: number for number, token in enumerate(order)}
     numbers[BOS_ID] = numbers[start]
     return [numbers[token] for token in range(len(numbers))]

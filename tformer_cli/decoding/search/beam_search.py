@@ -107,17 +107,8 @@ def beam_search(
     """Translates a batch.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: beam size, length penalty, limits and how many hypotheses are wanted.
-        processors: rules about the next token; hypotheses are ranked by what they make of its
-            log-probability.
-        stops_early: end a sentence once its first ones are certain; False only spends time.
-
-    Returns:
-        For every sentence its hypotheses, best first: `config.n_searched`, or fewer where the
-        vocabulary and the length limit allow no more.
     """
     search = BeamSearch(model, config, processors, stops_early=stops_early)
     search.start(source, source_mask)
@@ -372,7 +363,6 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Args:
         scores: (R, V).
-        k: how many.
 
     Returns:
         Values and token ids, (R, k) each, largest first.

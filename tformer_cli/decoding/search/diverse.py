@@ -40,14 +40,8 @@ def diverse_beam_search(
     """Translates a batch with `config.diversity_groups` groups of hypotheses.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: groups, λ, beam size, which the groups share, and the rest.
-        processors: rules about the next token, made for B·G pseudo-sentences.
-
-    Returns:
-        For every sentence its different hypotheses, best first.
     """
     n_groups = config.diversity_groups
     search = _GroupSearch(model, config, processors)

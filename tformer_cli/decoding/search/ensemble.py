@@ -54,16 +54,7 @@ class Ensemble:
         weights: Sequence[float] | None = None,
         space: EnsembleSpace = "probability",
     ) -> None:
-        """Joins models.
-
-        Args:
-            models: in evaluation mode, of one vocabulary and one `source_eos`.
-            weights: how much each counts; they are divided by their sum. None: equally.
-            space: where log-probabilities are averaged.
-
-        Raises:
-            ValueError: if there are not as many weights as models, or one is not above 0.
-        """
+        """Joins models."""
         weights = [1.0] * len(models) if weights is None else list(weights)
         if len(weights) != len(models):
             raise ValueError(f"must be {len(models)}, one per model, but are {len(weights)}")

@@ -43,16 +43,8 @@ def sample(
     """Draws `config.n_candidates` translations of each sentence.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: temperature, top-k, top-p and limits.
-        keys: for each sentence the number that decides what is drawn; see `line_key`.
-        processors: rules about the next token; they come before temperature.
-
-    Returns:
-        For every sentence its hypotheses, in the order drawn; their log-probabilities are the
-        model's own.
     """
     n_drawn = config.n_candidates
     limits = longest_translations(source, source_mask, config, model.max_positions)
@@ -96,8 +88,6 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
 
     Args:
         scores: (R, V) log-probabilities, -inf where nothing may be drawn.
-        config: temperature, `top_k` (Fan et al. 2018) and `top_p` (Holtzman et al. 2020): the
-            tokens with the largest probability whose sum first reaches it.
         uniform: (R) numbers from 0 to below 1.
 
     Returns:

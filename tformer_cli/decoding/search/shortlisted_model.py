@@ -18,12 +18,7 @@ class ShortlistedModel:
     """A `DecodingModel` that gives all other tokens no probability, whatever the search."""
 
     def __init__(self, model: DecodingModel, candidates: Sequence[Sequence[int]]) -> None:
-        """Wraps a model.
-
-        Args:
-            model: in evaluation mode.
-            candidates: for each sentence of the batch, in order, target ids; empty: all.
-        """
+        """Wraps a model."""
         self._model = model
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
         self.source_eos = model.source_eos

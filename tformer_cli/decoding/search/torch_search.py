@@ -57,11 +57,7 @@ class TorchSearch:
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """See `PreparedSearch`.
-
-        Raises:
-            ValueError: if this process was forked from one that had computed with several threads.
-        """
+        """See `PreparedSearch`."""
         check_threads()
         found: dict[int, list[Hypothesis]] = {}
         by_length: dict[int, list[int]] = {}
@@ -164,11 +160,8 @@ class TorchSteps:
         """Encodes a sentence.
 
         Args:
-            model: in evaluation mode.
             source: (1, S) source token ids, ended by the end of sentence.
             source_mask: (1, S) boolean, True at tokens.
-            most_steps: positions that are decoded at most.
-            processors: rules about the next token.
         """
         self._model = model
         self._processors = processors
@@ -204,18 +197,8 @@ def search(
     """Translates a batch as its settings say.
 
     Args:
-        model: in evaluation mode.
-        sentences: the B sentences and what is asked of each.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: how to search.
-
-    Returns:
-        For every sentence at most `config.n_searched` hypotheses, best first; samples in the
-        order drawn.
-
-    Raises:
-        ValueError: if the search does not know a setting.
     """
     unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:

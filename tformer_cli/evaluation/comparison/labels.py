@@ -36,9 +36,7 @@ class LabelComparison:
     systems: tuple[LabeledSystem, ...]
     """The systems, the baseline first: its changes are 0."""
     samples: int
-    """Resamples of the test."""
     seed: int
-    """Their seed."""
 
     def record(self) -> dict[str, Any]:
         """Returns everything as a JSON object; see formats.md."""
@@ -105,17 +103,7 @@ def compare_labelings(
     samples: int = 0,
     seed: int = 1,
 ) -> LabelComparison:
-    """Compares classifiers by paired bootstrap over the examples.
-
-    Args:
-        systems: names, each with a label for each example; the baseline first.
-        right: the right labels.
-        samples: resamples; 0: as many as usual.
-        seed: of the resamples.
-
-    Raises:
-        DataError: if there is no example, or one has no right label.
-    """
+    """Compares classifiers by paired bootstrap over the examples."""
     right = [label.strip() for label in right]
     blank = next((number for number, label in enumerate(right, 1) if not label), None)
     if blank is not None or not right:

@@ -29,13 +29,7 @@ class NativeDropout:
         self._dropout.restype = None
 
     def __call__(self, values: Tensor, residual: Tensor | None, rate: float) -> Tensor:
-        """Computes residual + dropout(values); the seed is drawn from torch's generator.
-
-        Args:
-            values: of any shape, float32 or bfloat16.
-            residual: float32 of the same shape, and so is the result; None: it is like `values`.
-            rate: chance of dropping a value.
-        """
+        """Computes residual + dropout(values); the seed is drawn from torch's generator."""
         result: Tensor = _DropoutFunction.apply(self, values, residual, rate)  # type: ignore[no-untyped-call]
         return result
 

@@ -61,11 +61,7 @@ class Level(NamedTuple):
 
 
 def levels_of(machine: str) -> tuple[Level, ...]:
-    """Returns the levels of an architecture, the lowest first; others than x86 have one.
-
-    Args:
-        machine: as `platform.machine` names it.
-    """
+    """Returns the levels of an architecture, the lowest first; others than x86 have one."""
     if machine.lower() in ("x86_64", "amd64"):
         return tuple(Level(name, features) for name, features in _X86.items())
     return (Level(machine.lower(), ()),)

@@ -26,13 +26,7 @@ class NativeLoss:
     def __call__(
         self, logits: Tensor, targets: Tensor, target_weight: float, *, writes_gradient: bool
     ) -> tuple[Tensor, Tensor]:
-        """See `Operations.loss`.
-
-        Raises:
-            TypeError: if the logits are neither float32 nor bfloat16 in rows.
-            IndexError: if a target is not in the vocabulary.
-            MemoryError: if there is not enough.
-        """
+        """See `Operations.loss`."""
         if not logits.is_contiguous() or targets.shape != logits.shape[:1]:
             raise TypeError("logits must be contiguous rows, each with a target")
         if len(targets) and int(targets.max()) >= logits.shape[1]:

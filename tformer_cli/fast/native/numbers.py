@@ -14,11 +14,7 @@ KINDS = {torch.float32: 0, torch.bfloat16: 1}
 
 
 def kind_of(tensor: Tensor) -> int:
-    """Tells a tensor's numbers as number.h does.
-
-    Raises:
-        TypeError: if the kernels cannot read them.
-    """
+    """Tells a tensor's numbers as number.h does."""
     if tensor.dtype not in KINDS or tensor.device.type != "cpu":
         where = f"{tensor.dtype} on {tensor.device.type}"
         raise TypeError(f"tensors must be float32 or bfloat16 on the CPU, not {where}")

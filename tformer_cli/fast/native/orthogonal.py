@@ -32,12 +32,7 @@ class NativeOrthogonal:
         cushion: float,
         smallest_norm: float,
     ) -> Tensor:
-        """See `Operations.orthogonalized`.
-
-        Raises:
-            TypeError: if the matrices are not float32 on the CPU.
-            MemoryError: if there is not enough.
-        """
+        """See `Operations.orthogonalized`."""
         if matrices.dtype != torch.float32 or matrices.device.type != "cpu" or matrices.dim() != 3:
             where = f"{matrices.dtype} on {matrices.device.type}"
             raise TypeError(f"matrices must be (N, R, C) in float32 on the CPU, not {where}")

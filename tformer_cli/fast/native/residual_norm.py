@@ -34,13 +34,7 @@ class NativeResidualNorm:
     def __call__(
         self, hidden: Tensor, values: Tensor, rate: float, norm: nn.LayerNorm, *, rounds: bool
     ) -> tuple[Tensor, Tensor]:
-        """See `Operations.add_dropout_norm`; the seed is drawn from torch's generator.
-
-        Raises:
-            TypeError: if `hidden` or the norm is not float32, `values` neither that nor bfloat16,
-                or not all of them are of one shape.
-            ValueError: if there are more values than random numbers.
-        """
+        """See `Operations.add_dropout_norm`; the seed is drawn from torch's generator."""
         if not (
             values.shape == hidden.shape
             and norm.weight.shape == hidden.shape[-1:]

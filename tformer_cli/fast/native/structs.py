@@ -256,12 +256,7 @@ SHARED = (
 def find_mismatch(
     library: ctypes.CDLL, structs: tuple[type[ctypes.Structure], ...] = SHARED
 ) -> str | None:
-    """Describes the first struct that a library lays out otherwise; None if there is none.
-
-    Args:
-        library: the kernels.
-        structs: classes by the names that they have in C.
-    """
+    """Describes the first struct that a library lays out otherwise; None if there is none."""
     try:
         size_of = library.tformer_struct_size
     except AttributeError:

@@ -27,7 +27,7 @@ from tformer_cli.fast.unpadded import (
     unpadded,
 )
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Dropout, Linear
 from tformer_cli.model.transformer import Transformer
@@ -35,8 +35,8 @@ from tformer_cli.model.transformer import Transformer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tformer_cli.model.attention import Spans
     from tformer_cli.model.base import Model
+    from tformer_cli.model.operations import Spans
 
 
 class NativeOperations:
@@ -95,12 +95,7 @@ class NativeOperations:
 
 
 def use_native_operations(model: Model, library: ctypes.CDLL) -> bool:
-    """Lets a model on the CPU train by the kernels.
-
-    Returns:
-        Whether it does: not if its weights are not float32 on the CPU, or if one thread would have
-        to do what torch divides among several.
-    """
+    """Lets a model on the CPU train by the kernels."""
     for weight in model.parameters():
         if not (weight.dtype == torch.float32 and weight.device.type == "cpu"):
             return False

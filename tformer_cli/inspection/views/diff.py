@@ -139,7 +139,7 @@ def _model(name: str, model: ModelSummary, is_ascii: bool) -> Text:
 
 def _table(changes: list[HeadChange], width: int, is_ascii: bool) -> list[Text]:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
-    from tformer_cli.inspection.comparison.distance import LARGEST
+    from tformer_cli.inspection.comparison.matching import LARGEST
 
     matches = [change.match for change in changes]
     seconds = [
@@ -235,7 +235,7 @@ class DiffView(View["HeadDiff"]):
     def json(self, record: HeadDiff) -> dict[str, Any]:
         """Makes the data of all pairs, with a figure of those that changed most."""
         from tformer_cli.inspection.comparison.diff import summary_of
-        from tformer_cli.inspection.comparison.distance import LARGEST
+        from tformer_cli.inspection.comparison.matching import LARGEST
 
         return {
             "models": {"a": vars(record.first), "b": vars(record.second)},

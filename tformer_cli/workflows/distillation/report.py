@@ -69,15 +69,11 @@ class SystemReport:
     n_parameters: int
     """Weights of all of them."""
     weight_bytes: int
-    """Bytes of the weights files."""
     total_bytes: int
     """Bytes of all files that translation needs: tokenizer, settings and shortlist, too."""
     weight_type: str
-    """Type of the stored weights."""
     beam_size: int
-    """Beam that it translates with."""
     has_shortlist: bool
-    """True if it translates with a shortlist."""
     kernels: str
     """Engine that computes: "native", the compiled kernels, or "torch"."""
     lines_per_second: float
@@ -97,9 +93,7 @@ class Selected:
     """What was chosen of the translations of a corpus."""
 
     corpus: str
-    """Name of the distilled corpus."""
     pairs: int
-    """Its pairs."""
     ranks: tuple[int, ...] = ()
     """Pairs whose chosen translation was the teacher's first, second, …"""
 
@@ -109,21 +103,16 @@ class DistillationReport:
     """All that is told of a distillation."""
 
     schema: str
-    """Version of this record."""
     rounds: int
     """Measurements of each system's speed."""
     n_lines: int
     """Lines translated in each of them."""
     systems: tuple[SystemReport, ...]
-    """The systems, the baseline first."""
     selected: tuple[Selected, ...]
     """What the student has read besides the original pairs."""
     test: str
-    """Test of significance."""
     samples: int
-    """Its resamples or trials."""
     seed: int
-    """Its seed."""
     test_sets: tuple[Comparison, ...]
     """Scores and tests, as `tformer compare` makes them."""
 
@@ -139,20 +128,11 @@ class _Contestant:
 
 
 def check_test_sets(setup: Setup) -> None:
-    """Makes sure, before hours of work, that the report can be made of the test sets.
-
-    Raises:
-        DataError: if one cannot be read, or has nothing to translate.
-    """
+    """Makes sure, before hours of work, that the report can be made of the test sets."""
     _made_elsewhere(setup, read_test_sets(setup))
 
 
 def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
-    """Reads the pairs of each test set.
-
-    Raises:
-        DataError: if one cannot be read, or has nothing to translate.
-    """
     found = {
         name: list(read_corpus(corpus, setup.recipe.data.directory))
         for name, corpus in _named_test_sets(setup.test_sets).items()
@@ -164,12 +144,6 @@ def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
 
 
 def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
-    """Makes the stage of the report.
-
-    Args:
-        setup: the distillation.
-        needs: names of the stages before it.
-    """
     return Stage(
         name=REPORT,
         what="sizes, speeds, scores and their significance",
@@ -182,11 +156,6 @@ def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
 
 
 def read_report(directory: Path) -> DistillationReport:
-    """Reads the report of a distillation.
-
-    Raises:
-        ArtifactError: if it is damaged.
-    """
     path = directory / JSON_FILE
     try:
         return structure(DistillationReport, json.loads(read_regular(path, LARGEST_REPORT)))
