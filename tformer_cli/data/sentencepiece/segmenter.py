@@ -25,11 +25,7 @@ class SpmFile:
 
     @cached_property
     def model(self) -> SpmModel:
-        """The pieces and settings.
-
-        Raises:
-            DataError: if the file is damaged or not supported.
-        """
+        """The pieces and settings."""
         return read_spm(self.data, self._where)
 
     @cached_property

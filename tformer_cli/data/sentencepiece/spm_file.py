@@ -67,15 +67,7 @@ class SpmModel:
 
 
 def read_spm(data: bytes, where: str) -> SpmModel:
-    """Reads a SentencePiece model.
-
-    Args:
-        data: the file's bytes.
-        where: what messages call the file.
-
-    Raises:
-        DataError: if it is damaged, or has settings that are not supported.
-    """
+    """Reads a SentencePiece model."""
     try:
         return _read(data)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -159,9 +151,6 @@ def _read_plain_pieces(
     """Reads the pieces at the beginning if they are written as the library writes them.
 
     This is the reader below without its generality: a vocabulary is read at each start.
-
-    Returns:
-        Where reading stopped: at 0 if a piece is written otherwise.
     """
     starts: list[int] = []
     at = 0

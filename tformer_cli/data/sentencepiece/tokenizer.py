@@ -44,17 +44,7 @@ class SentencePieceSide(TokenizerSide):
         takes_tags: bool = False,
         prompts: Collection[str] = (),
     ) -> None:
-        """Joins a SentencePiece model and a vocabulary.
-
-        Args:
-            file: the model.
-            vocabulary: pieces by their ids.
-            start: ids that every sentence begins with.
-            end: ids that every sentence ends with.
-            takes_tags: True if `>>code<<` at the beginning of a sentence is one token, instead of
-                those.
-            prompts: texts that, at the beginning of a sentence, stand instead of those.
-        """
+        """Joins a SentencePiece model and a vocabulary."""
         self.file = file
         self.vocabulary = vocabulary
         self.start, self.end = start, end
@@ -63,7 +53,6 @@ class SentencePieceSide(TokenizerSide):
 
     @property
     def vocab_size(self) -> int:
-        """See `TokenizerSide`."""
         return len(self.vocabulary.pieces)
 
     @cached_property
@@ -87,7 +76,6 @@ class SentencePieceSide(TokenizerSide):
         return [(0, text, False)] if new is None or not new.are_in(text) else new.split(text)
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         if self._new_tokens is None or not any(map(self._new_tokens.are_in, texts)):
             return self._encode_parts(texts)
         rows = [self._parts(text) for text in texts]
@@ -116,7 +104,6 @@ class SentencePieceSide(TokenizerSide):
         return [find(piece, UNK_ID) for piece in self.file.encode_as_texts(text)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         tags = [self._tag(text) for text in texts] if self._takes_tags or self._prompts else []
         if not any(tags):
             return super().encode_batch(texts)
@@ -173,7 +160,6 @@ class SentencePieceSide(TokenizerSide):
         return (self.vocabulary.ids.get(tag, new),)
 
     def for_parts_of(self, line: str) -> "SentencePieceSide":
-        """See `TokenizerSide`."""
         tag = self._tag(line)
         if not tag:
             return self
@@ -192,7 +178,6 @@ class SentencePieceSide(TokenizerSide):
 
     @property
     def piece_bytes(self) -> list[bytes]:
-        """See `TokenizerSide`."""
         return self.vocabulary.bytes
 
     @property
@@ -201,12 +186,7 @@ class SentencePieceSide(TokenizerSide):
 
 
 def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
-    """The SentencePiece model and the vocabulary of a side in a file; None: the source's.
-
-    Raises:
-        ValueError: if the model is damaged.
-        TypeError: if they are something else.
-    """
+    """The SentencePiece model and the vocabulary of a side in a file; None: the source's."""
     spm, pieces = side["spm"], side["pieces"]
     if not isinstance(spm, str | None) or not isinstance(pieces, list | None):
         raise TypeError
@@ -222,11 +202,7 @@ class SentencePieceTokenizer(Tokenizer):
         vocabularies: tuple[Vocabulary, Vocabulary],
         languages: Languages,
     ) -> None:
-        """Joins source and target, the same twice if they share; use `build`.
-
-        Raises:
-            DataError: if a vocabulary lacks the token of a language.
-        """
+        """Joins source and target, the same twice if they share; use `build`."""
         self.languages = languages
         self._files, self._vocabularies = files, vocabularies
         starts = [
@@ -259,19 +235,7 @@ class SentencePieceTokenizer(Tokenizer):
         languages: Languages = NO_LANGUAGES,
         where: str = FILE_NAME,
     ) -> "SentencePieceTokenizer":
-        """Makes a tokenizer.
-
-        Args:
-            source_spm: bytes of the SentencePiece model of the source.
-            target_spm: of the target; None: the same.
-            pieces: the vocabulary in the order of ids; the first are `<pad> <unk> <s> </s>`.
-            target_pieces: the target's vocabulary if it is another.
-            languages: tokens that name languages; their pieces are in the vocabulary.
-            where: what messages call the file.
-
-        Raises:
-            DataError: if a model or a vocabulary is damaged or not supported.
-        """
+        """Makes a tokenizer."""
         made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
         for side in (made.source, made.target):
             side.encode("")  # reads what is otherwise read when it is first used
@@ -305,7 +269,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def new_tokens(self) -> tuple[str, ...]:
-        """See `Tokenizer`."""
         return tuple(self._vocabularies[0].new_tokens)
 
     @classmethod
@@ -313,9 +276,6 @@ class SentencePieceTokenizer(Tokenizer):
         """Reads the text of a `tokenizer.json`; `where` names it in messages.
 
         A SentencePiece model in it is read when it is first used.
-
-        Raises:
-            DataError: if it is damaged.
         """
         try:
             data = json.loads(text)
@@ -361,26 +321,21 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def source(self) -> SentencePieceSide:
-        """See `Tokenizer`."""
         return self._source
 
     @property
     def target(self) -> SentencePieceSide:
-        """See `Tokenizer`."""
         return self._target
 
     @property
     def language_codes(self) -> tuple[str, ...]:
-        """See `Tokenizer`."""
         return tuple(sorted(self.languages.codes))
 
     def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
-        """See `Tokenizer`."""
         chosen = self.languages.chosen(source, target)
         if chosen == self.languages:
             return self
         return type(self)(self._files, self._vocabularies, chosen)
 
     def check_languages(self) -> None:
-        """See `Tokenizer`."""
         self.languages.check()
