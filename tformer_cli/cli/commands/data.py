@@ -312,9 +312,10 @@ def check(
             text = json.dumps(report.summary(), ensure_ascii=False, indent=2)
             stream.write(utf8_line(text))
         elif chosen is ReportFormat.html:
-            from tformer_cli.workflows.quality.report_page import render_html
+            from tformer_cli.show.html import render_html
+            from tformer_cli.workflows.quality.report import report_document
 
-            stream.write(render_html(report).encode("utf-8", "replace"))
+            stream.write(render_html(report_document(report)).encode("utf-8", "replace"))
         else:
             show_report(text_console(output, stream), report)
 
@@ -525,8 +526,7 @@ def show_report(console: "Console", report: "DataReport") -> None:
 
     from tformer_cli.data.quality.checks import CHECKS, DROPPING
     from tformer_cli.data.quality.encoding import written_out
-    from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-    from tformer_cli.terminal.labels import is_ascii_only, shown
+    from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 
     is_ascii = is_ascii_only(console)
 
