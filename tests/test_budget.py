@@ -24,7 +24,7 @@ BUDGET = {
     "cli": 11482,
     "converters": 11997,
     "curves": 713,
-    "data": 9399,
+    "data": 9036,
     "decoding": 5223,
     "evaluation": 1490,
     "fast": 4165,
