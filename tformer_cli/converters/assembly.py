@@ -58,11 +58,7 @@ class Reader:
         return name in self.arrays
 
     def take(self, name: str) -> Array:
-        """Reads an array.
-
-        Raises:
-            ArtifactError: if there is none of the name.
-        """
+        """Reads an array."""
         if name not in self.arrays:
             raise ArtifactError(
                 f"{self.where}: has no tensor {name}; download the model's own files again"
@@ -71,11 +67,7 @@ class Reader:
         return self.arrays[name]
 
     def take_first(self, names: Iterable[str]) -> Array:
-        """Reads the first of several names of the same array; the others must be equal.
-
-        Raises:
-            ArtifactError: if there is none, or one of them differs.
-        """
+        """Reads the first of several names of the same array; the others must be equal."""
         there = [name for name in names if name in self.arrays]
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
@@ -95,11 +87,7 @@ class Reader:
         self._left.difference_update(names)
 
     def check_all_taken(self) -> None:
-        """Refuses a model with arrays that nothing here knows.
-
-        Raises:
-            ArtifactError: naming some of them.
-        """
+        """Refuses a model with arrays that nothing here knows."""
         if self._left:
             shown = ", ".join(sorted(self._left)[:MOST_SHOWN])
             rest = len(self._left) - MOST_SHOWN
@@ -166,12 +154,7 @@ def arranged(
 
 
 def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[str]:
-    """Names the rows of a model: by their pieces, those without one by their numbers.
-
-    Raises:
-        ArtifactError: if the model has fewer rows than there are pieces, or more than a vocabulary
-            has: nothing is made of a number that a file only claims.
-    """
+    """Names the rows of a model: by their pieces, those without one by their numbers."""
     if not pieces or max(pieces.values()) >= size or size > MOST_ROWS:
         raise ArtifactError(
             f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use this "
@@ -250,15 +233,7 @@ def assembled(
 
 
 def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names the foreign arrays that, stacked, are one of tformer's.
-
-    Args:
-        name: tformer's name of a weight.
-        table: see `assembled`.
-
-    Returns:
-        Their names; none if the table does not have the weight.
-    """
+    """Names the foreign arrays that, stacked, are one of tformer's."""
     match = _LAYER.fullmatch(name)
     if match is None:
         match = _INPUT.fullmatch(name)

@@ -295,11 +295,7 @@ def is_bert(path: Path) -> bool:
 
 
 def convert(path: Path) -> ForeignModel:
-    """Converts a directory of Hugging Face or sentence-transformers.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory of Hugging Face or sentence-transformers."""
     pipeline = _read_pipeline(path)
     file = pipeline.path / "config.json"
     settings = read_json_file(file)
@@ -328,11 +324,7 @@ def _family_of(settings: Mapping[str, Any]) -> Family | None:
 
 
 def _check_architecture(file: Path, settings: Mapping[str, Any]) -> None:
-    """Refuses a model with a head whose weights have the names of another one's.
-
-    Raises:
-        ArtifactError: naming it.
-    """
+    """Refuses a model with a head whose weights have the names of another one's."""
     for name in settings.get("architectures") or ():
         if not str(name).endswith(HEADS):
             raise ArtifactError(
@@ -500,11 +492,7 @@ class _Conversion:
 
 
 def _read_pipeline(path: Path) -> Pipeline:
-    """Reads the modules of sentence-transformers; a directory without them is the encoder.
-
-    Raises:
-        ArtifactError: if there is another module than an encoder, a pooling and a norm.
-    """
+    """Reads the modules of sentence-transformers; a directory without them is the encoder."""
     file = path / "modules.json"
     if not file.is_file():
         return Pipeline(path=path)
@@ -551,11 +539,7 @@ def _read_pipeline(path: Path) -> Pipeline:
 
 
 def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
-    """Refuses a prompt that is put before every text; notes those that a caller chooses.
-
-    Raises:
-        ArtifactError: naming it.
-    """
+    """Refuses a prompt that is put before every text; notes those that a caller chooses."""
     prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
     if not isinstance(prompts, dict):
         raise ArtifactError(f"{file}: prompts is not an object; download it again")

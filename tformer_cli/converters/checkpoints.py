@@ -14,11 +14,7 @@ _BEST = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
-    """Finds what converts a checkpoint, or the one in a directory; None: there is none.
-
-    Raises:
-        ArtifactError: if the checkpoint is damaged, or it is unclear which one is meant.
-    """
+    """Finds what converts a checkpoint, or the one in a directory; None: there is none."""
     file = _checkpoint(path)
     if file is None:
         return None

@@ -82,12 +82,7 @@ class EncoderVocabulary:
     """About settings that are omitted."""
 
     def rows(self, size: int, where: str) -> Rows:
-        """Orders the rows of a model.
-
-        Raises:
-            ArtifactError: if the model has fewer rows than there are pieces, or the special tokens
-                are missing.
-        """
+        """Orders the rows of a model."""
         names = names_of_rows(self.pieces, size, where)
         missing = [name for name in self.special[:4] if name not in self.pieces]
         if missing:
@@ -113,13 +108,6 @@ def read_vocabulary(path: Path, *, lowercase: bool) -> EncoderVocabulary:
     """Reads the tokenizer's files of a directory.
 
     Where there is a tokenizer.json, it counts, and the other files must agree with it.
-
-    Args:
-        path: the directory.
-        lowercase: whether texts are made small, whatever the files say.
-
-    Raises:
-        ArtifactError: if they are missing or damaged, disagree, or cut text in another way.
     """
     whole, words, numbered = (path / name for name in (TOKENIZER, "vocab.txt", "vocab.json"))
     settings, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
@@ -176,11 +164,7 @@ def _check_agrees(
     pieces: Mapping[str, int],
     words: Path,
 ) -> None:
-    """Refuses files beside a tokenizer.json that say something else than it.
-
-    Raises:
-        ArtifactError: naming where they differ.
-    """
+    """Refuses files beside a tokenizer.json that say something else than it."""
     for name, own in (
         ("do_lower_case", rules.lowercase),
         ("strip_accents", rules.strip_accents),
@@ -212,11 +196,7 @@ def _special(settings: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str
 def _read_whole(
     file: Path, parts: Mapping[str, Any]
 ) -> tuple[dict[str, int], WordRules, list[str]]:
-    """Reads a tokenizer.json that cuts text as BERT does; the last are notes.
-
-    Raises:
-        ArtifactError: if it is damaged, or cuts text in another way.
-    """
+    """Reads a tokenizer.json that cuts text as BERT does; the last are notes."""
     notes = WORDS.read(file, parts)
     if not (isinstance(parts.get("normalizer"), dict) and "pre_tokenizer" in parts):
         raise ArtifactError(
@@ -252,9 +232,6 @@ def _read_words(file: Path, settings: Mapping[str, Any]) -> tuple[dict[str, int]
 
     Where no file says it, text is lower-cased if no piece has a capital letter. Without pieces for
     the inside of words, words are what stands between spaces.
-
-    Raises:
-        ArtifactError: if it is damaged.
     """
     pieces = _listed(file)
     special = _special(settings, _WORD_NAMES)

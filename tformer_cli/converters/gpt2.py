@@ -179,11 +179,7 @@ class Vocabulary:
         return self.pieces.get(END)
 
     def rows(self, size: int, where: str) -> Rows:
-        """Orders the rows of a model.
-
-        Raises:
-            ArtifactError: if the model has fewer rows than there are pieces.
-        """
+        """Orders the rows of a model."""
         names = names_of_rows(self.pieces, size, where)
         rows = arranged(names, None, -1, self.end, self.end)
         unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
@@ -220,11 +216,7 @@ def is_gpt2(path: Path) -> bool:
 
 
 def convert_directory(path: Path) -> ForeignModel:
-    """Converts a directory of Hugging Face.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory of Hugging Face."""
     file = path / "config.json"
     settings = read_json_file(file)
     notes = CONFIG.read(file, settings)
@@ -264,11 +256,7 @@ def convert_directory(path: Path) -> ForeignModel:
 def _check_end(
     file: Path, settings: Mapping[str, Any], generation: Generation, vocabulary: Vocabulary
 ) -> None:
-    """Refuses a model whose texts end with another token than those here do.
-
-    Raises:
-        ArtifactError: naming it.
-    """
+    """Refuses a model whose texts end with another token than those here do."""
     end = {**settings, **generation.special_ids}.get("eos_token_id")
     is_piece = type(end) is int and end in vocabulary.pieces.values()
     if isinstance(end, list) or (is_piece and end != vocabulary.end):
@@ -279,11 +267,7 @@ def _check_end(
 
 
 def _with_tokenizer_files(path: Path, vocabulary: Vocabulary) -> Vocabulary:
-    """Adds what the files beside a vocabulary say.
-
-    Raises:
-        ArtifactError: if they ask for what is not supported.
-    """
+    """Adds what the files beside a vocabulary say."""
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
     roles = {str(own[role]) for role in ROLES if role in own}
     check_added(path, added_tokens(path, own), vocabulary.pieces, {END, *roles})
@@ -291,15 +275,7 @@ def _with_tokenizer_files(path: Path, vocabulary: Vocabulary) -> Vocabulary:
 
 
 def open_source(path: Path, checkpoint: Any) -> NanoGptSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of nanoGPT.
-
-    Args:
-        path: its file.
-        checkpoint: what it holds; see `read_checkpoint`.
-
-    Returns:
-        The checkpoint; None if it is of another tool.
-    """
+    """Recognizes a checkpoint of nanoGPT."""
     if not isinstance(checkpoint, dict) or not {"model", "model_args"} <= checkpoint.keys():
         return None
     arrays = named_tensors(checkpoint["model"])
@@ -312,11 +288,7 @@ def open_source(path: Path, checkpoint: Any) -> NanoGptSource | None:  # noqa: A
 
 
 def convert(source: NanoGptSource) -> ForeignModel:
-    """Converts a checkpoint of nanoGPT, whose vocabulary lies beside it.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a checkpoint of nanoGPT, whose vocabulary lies beside it."""
     path, settings = source.path, source.settings
     if not settings.keys() & set(MODEL_ARGS):
         names = ", ".join(sorted(map(str, settings))[:8]) or "empty"
@@ -368,21 +340,7 @@ def converted(
     is_transposed: bool,
     banned: Callable[[Rows], Rows] = lambda rows: rows,
 ) -> ForeignModel:
-    """Puts a model together.
-
-    Args:
-        kind: what it is a model of.
-        reader: its arrays, by the names of nanoGPT.
-        file: named in errors.
-        shape: its settings by tformer's names.
-        vocabulary: its pieces.
-        files: that were read.
-        is_transposed: its matrices are (in, out).
-        banned: adds the tokens that are never written to rows.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Puts a model together."""
     embedding = reader.take("transformer.wte.weight")
     if embedding.ndim != 2:
         raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
@@ -450,9 +408,6 @@ def find_vocabulary(path: Path) -> Vocabulary | None:
     """Reads the vocabulary in a directory: GPT-2's files, or nanoGPT's list of characters.
 
     Where there is a tokenizer.json, it counts, and the other files must agree with it.
-
-    Raises:
-        ArtifactError: if it is damaged, or its files disagree.
     """
     pieces, merges, whole = (path / n for n in ("vocab.json", "merges.txt", "tokenizer.json"))
     listed = None
@@ -476,11 +431,7 @@ def find_vocabulary(path: Path) -> Vocabulary | None:
 
 
 def _read_whole(file: Path) -> Vocabulary:
-    """Reads a tokenizer.json that cuts text as GPT-2 does.
-
-    Raises:
-        ArtifactError: if it is damaged, or cuts text in another way.
-    """
+    """Reads a tokenizer.json that cuts text as GPT-2 does."""
     parts = read_json_file(file)
     if not isinstance(parts.get("pre_tokenizer"), dict):
         raise ArtifactError(
@@ -500,11 +451,7 @@ def _read_whole(file: Path) -> Vocabulary:
 
 
 def _check_same(file: Path, whole: Vocabulary, listed: Vocabulary) -> None:
-    """Refuses a tokenizer.json beside a vocab.json and merges.txt of another tokenizer.
-
-    Raises:
-        ArtifactError: naming where they differ.
-    """
+    """Refuses a tokenizer.json beside a vocab.json and merges.txt of another tokenizer."""
     other = next((one for one, n in listed.pieces.items() if whole.pieces.get(one) != n), None)
     if other is not None:
         what = f"vocab.json has another id of {json.dumps(other)[:40]}"

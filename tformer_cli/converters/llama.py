@@ -200,11 +200,7 @@ def find_file(path: Path) -> Shape | None:
 
 
 def convert_directory(path: Path) -> ForeignModel:
-    """Converts a directory of Hugging Face with a SentencePiece model.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory of Hugging Face with a SentencePiece model."""
     file, spm = path / "config.json", path / "tokenizer.model"
     settings = read_json_file(file)
     notes = CONFIG.read(file, settings)
@@ -249,11 +245,7 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_tokenizer(path: Path, data: bytes, start: int) -> tuple[list[str], list[Path]]:
-    """Checks the files beside a SentencePiece model; returns notes, and the files.
-
-    Raises:
-        ArtifactError: if they cut texts in another way, or put other tokens around them.
-    """
+    """Checks the files beside a SentencePiece model; returns notes, and the files."""
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
     model = read_spm(data, str(path / "tokenizer.model"))
     roles = {str(own[role]) for role in ROLES if role in own}
@@ -273,11 +265,7 @@ def _check_tokenizer(path: Path, data: bytes, start: int) -> tuple[list[str], li
 
 
 def convert_file(path: Path, shape: Shape) -> ForeignModel:
-    """Converts a file of llama2.c; its tokenizer lies beside it.
-
-    Raises:
-        ArtifactError: if there is no tokenizer, or it is of another model.
-    """
+    """Converts a file of llama2.c; its tokenizer lies beside it."""
     names = (f"tok{shape.vocab_size}.bin", "tokenizer.bin")
     tokenizer = next((path.parent / n for n in names if (path.parent / n).is_file()), None)
     if tokenizer is None:
@@ -394,11 +382,7 @@ def _in_halves(read: Any, head_width: int) -> Array:  # noqa: ANN401
 
 
 def _read_pieces(file: Path, size: int) -> tuple[list[str], list[float]]:
-    """Reads a tokenizer of llama2.c: the score and the bytes of each piece.
-
-    Raises:
-        ArtifactError: if it is damaged or has another number of pieces.
-    """
+    """Reads a tokenizer of llama2.c: the score and the bytes of each piece."""
     data, at = read_bytes(file, 1 << 26), 4
     pieces, scores = [], []
     try:

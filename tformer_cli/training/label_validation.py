@@ -11,8 +11,8 @@ from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.model.base import Model
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import Precision
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.runtime import autocast
 from tformer_cli.training.compiling import uncompiled
 from tformer_cli.training.validation import Validation, go_on, mean_loss
@@ -30,11 +30,6 @@ class LabelValidator:
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """See `ModelValidator`.
-
-        Raises:
-            TypeError: if the model is no classifier.
-        """
         if not isinstance(model, Classifier):
             raise TypeError("model: must be a Classifier")
         was_training = model.training

@@ -21,10 +21,8 @@ class Loss(NamedTuple):
 
 
 def smoothing_entropy(label_smoothing: float, vocab_size: int) -> float:
-    """Entropy, in nats, of the smoothed target distribution q.
-
-    q gives 1 - ε + ε/V to the right token and ε/V to each other one.
-    """
+    """Entropy, in nats, of the smoothed target distribution q."""
+    # q gives 1 - ε + ε/V to the right token and ε/V to each other one.
     if label_smoothing == 0.0:
         return 0.0
     rest = label_smoothing / vocab_size

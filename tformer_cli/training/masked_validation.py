@@ -13,7 +13,7 @@ from tformer_cli.data.masking import Masking
 from tformer_cli.data.tokenizer import PAD_ID, Tokenizer
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
-from tformer_cli.model.masked import MaskedLanguageModel
+from tformer_cli.model.encoder_only import MaskedLanguageModel
 from tformer_cli.runtime import autocast
 from tformer_cli.training.compiling import uncompiled
 from tformer_cli.training.validation import Validation, go_on
@@ -28,11 +28,9 @@ class MaskedScores:
     """Scores of hidden tokens."""
 
     loss: float
-    """Mean -ln p of the right tokens."""
     accuracy: float
     """Share of the tokens that are the most probable ones, in percent."""
     n_tokens: int
-    """Hidden tokens."""
 
     @property
     def perplexity(self) -> float:
@@ -47,15 +45,7 @@ def masked_scores(
     device: torch.device,
     before_batch: Callable[[], None] = go_on,
 ) -> MaskedScores:
-    """Predicts hidden tokens of texts, the same ones whenever it is called.
-
-    Args:
-        model: in evaluation mode, on its device.
-        texts: ids of each text, without `</s>`, none too long for the model.
-        masking: how texts are masked.
-        device: of the model.
-        before_batch: called before each batch.
-    """
+    """Predicts hidden tokens of texts, the same ones whenever it is called."""
     lengths = np.array([len(ids) for ids in texts], np.int32)
     plan = plan_batches(lengths, lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
     total, n_right, n_tokens = 0.0, 0, 0
@@ -94,7 +84,6 @@ class MaskedValidator:
 
     texts: Sequence[str]
     ids: Sequence[Sequence[int]]
-    """Ids of the texts, none too long."""
     tokenizer: Tokenizer
     masking: Masking
     device: torch.device
@@ -103,11 +92,6 @@ class MaskedValidator:
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """See `ModelValidator`.
-
-        Raises:
-            TypeError: if the model is no masked language model.
-        """
         if not isinstance(model, MaskedLanguageModel):
             raise TypeError("model: must be a MaskedLanguageModel")
         was_training, start = model.training, time.monotonic()

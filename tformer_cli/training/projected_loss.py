@@ -139,7 +139,6 @@ class _Uniform(NamedTuple):
     row: Tensor
     """(D) mean row of the matrix."""
     bias: float | Tensor
-    """Mean bias."""
 
     @classmethod
     def of(cls, matrix: Tensor, bias: Tensor | None) -> "_Uniform":
@@ -151,7 +150,6 @@ class _Uniform(NamedTuple):
         return cls(share, n_tokens, share @ matrix, share @ bias.where(may_come, 0.0))
 
     def entropy(self, label_smoothing: float) -> float | Tensor:
-        """See `smoothing_entropy`."""
         if isinstance(self.n_tokens, int):
             return smoothing_entropy(label_smoothing, self.n_tokens)
         rest = label_smoothing / self.n_tokens
@@ -258,15 +256,7 @@ def _less_targets(probabilities: Tensor, targets: Tensor, label_smoothing: float
 
 
 def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Computes ln Σ exp, the target's logit and all probabilities of some rows.
-
-    Args:
-        logits: (n, V) in any precision.
-        targets: (n, 1) token ids.
-
-    Returns:
-        (n), (n) and (n, V), at least float32.
-    """
+    """Computes ln Σ exp, the target's logit and all probabilities of some rows."""
     precise = torch.promote_types(logits.dtype, torch.float32)
     probabilities = torch.softmax(logits, dim=-1, dtype=precise)
     largest, place = logits.max(dim=-1, keepdim=True)
@@ -278,15 +268,7 @@ def _statistics(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor
 def add_disagreement(
     probabilities: Tensor, logits: Tensor, normalizer: Tensor, r_drop: float
 ) -> Tensor:
-    """Computes α/2·ΣJ, and adds its gradient by the logits.
-
-    Args:
-        probabilities: (2n, V) of n tokens, the two passes of each one after the other; the
-            gradient is added to them in place.
-        logits: (2n, V) in any precision.
-        normalizer: (2n) ln Σ exp of each row of logits.
-        r_drop: α.
-    """
+    """Computes α/2·ΣJ, and adds its gradient by the logits."""
     weight = r_drop / 2.0
     # (2n, V) -> two views (n, V) of the same memory
     first, second = probabilities[0::2], probabilities[1::2]

@@ -34,7 +34,6 @@ class TextValidator:
     """
 
     texts: Sequence[str]
-    """The texts: lines, or a stream."""
     tokenizer: Tokenizer
     decoding: DecodingConfig
     engines: Sequence[SearchEngine]
@@ -46,7 +45,6 @@ class TextValidator:
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """See `ModelValidator`."""
         if not isinstance(model, Transformer):
             raise TypeError("a language model is a Transformer without an encoder")
         was_training = model.training

@@ -66,23 +66,6 @@ class Trainer:
         initial: Callable[[], Model] | None = None,
         memory: SegmentMemory | None = None,
     ) -> None:
-        """Brings together what a run needs.
-
-        Args:
-            model: the model, on its device.
-            config: settings of training.
-            validation: settings of validation.
-            loader: opens the training data at a position, with a budget of tokens per batch.
-            validator: scores the model; None where there are no validation corpora.
-            checkpoints: where the run's state is kept.
-            publish: writes the run's model directory.
-            precision: of the model's products.
-            fingerprints: content of the corpora.
-            limit: of what the hardware can do, which reports compare the run with.
-            processes: those that train together (None: this one alone).
-            initial: makes a model with the weights that the run began with (None: random ones).
-            memory: of the segments before, where rows of batches go on (None: they do not).
-        """
         self.model = model
         self.config = config
         self.validation = validation
@@ -124,19 +107,7 @@ class Trainer:
         self._saving_seconds = 0.0
 
     def resume(self, names: Sequence[str] = ()) -> list[str]:
-        """Goes back to the newest sound checkpoint, if there is one.
-
-        Args:
-            names: what messages call the corpora that the fingerprints are of.
-
-        Returns:
-            Notes for the user: a newer one was damaged, or what continues differs from what made
-            it.
-
-        Raises:
-            ArtifactError: if all checkpoints are damaged.
-            DataError: if the corpora are not those of the run.
-        """
+        """Goes back to the newest sound checkpoint, if there is one."""
         values = self.processes.first(partial(self._restore, names))
         self.state = TrainingState.from_json(values["state"])
         self.processes.broadcast_state(self.model, self.optimizer)
@@ -151,10 +122,9 @@ class Trainer:
         return {"state": state.to_json(), "note": note}
 
     def fit_batches(self, lengths: PairLengths) -> int:
-        """Finds the tokens per batch of a new run, or tries those of its settings on a GPU.
-
-        The first process decides for all: a budget is that of a whole step, whatever their number.
-        """
+        """Finds the tokens per batch of a new run, or tries those of its settings on a GPU."""
+        # The first process decides for all: a budget is that of a whole step, whatever their
+        # number.
         self.state.tokens_per_batch = self.processes.first(
             lambda: settle_tokens_per_batch(self.model, self.config, lengths, self.precision)
         )
@@ -167,19 +137,7 @@ class Trainer:
         observers: Sequence[TrainingObserver] = (),
         on_inspect: Callable[[int], None] | None = None,
     ) -> None:
-        """Trains to the end of the run.
-
-        Args:
-            started: what is known at the start; step and epoch length are filled in here.
-            stop: checked after every step.
-            observers: receive the run's events.
-            on_inspect: called with the step, 0 and every `training.inspect_every`; it may read the
-                model.
-
-        Raises:
-            Interrupted: if a stop was requested; the state is saved.
-            TformerError: if the loss diverges again and again; the last checkpoint stands.
-        """
+        """Trains to the end of the run."""
         self._observers, self._on_inspect = observers, on_inspect
         state = self.state
         if on_inspect is not None and not state.step:

@@ -37,11 +37,9 @@ class Validation:
     scores: dict[str, float]
     """loss and perplexity per token, without smoothing; bleu and chrf."""
     signatures: dict[str, str]
-    """Signatures of bleu and chrf."""
     sample: tuple[str, str, str]
     """A source sentence, its translation and its reference."""
     seconds: float
-    """Time it took."""
 
     def report(
         self, step: int, *, is_best: bool = False, weights: str = "current"
@@ -67,13 +65,7 @@ class ModelValidator(Protocol):
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """Computes loss and scores; the model is left in the mode it was in.
-
-        Args:
-            model: the model, on its device.
-            sample: number of the example to show, counted round and round.
-            before_batch: called before each batch; what it raises ends the validation.
-        """
+        """Computes loss and scores; the model is left in the mode it was in."""
 
 
 @dataclass
@@ -90,13 +82,7 @@ class Validator:
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """Computes loss and scores; the model is left in the mode it was in.
-
-        Args:
-            model: the model, on its device.
-            sample: number of the pair to show, counted round and round.
-            before_batch: called before each batch; what it raises ends the validation.
-        """
+        """Computes loss and scores; the model is left in the mode it was in."""
         was_training = model.training
         model.eval()
         try:
@@ -146,15 +132,7 @@ def mean_loss(
     precision: Precision,
     before_batch: Callable[[], None],
 ) -> float:
-    """Computes the mean -ln p of the targets' tokens, the end of the sentence included.
-
-    Args:
-        model: in evaluation mode, on its device.
-        pairs: the examples; what is longer than the model takes is cut off.
-        tokenizer: of their sides.
-        precision: of the products.
-        before_batch: called before each batch.
-    """
+    """Computes the mean -ln p of the targets' tokens, the end of the sentence included."""
     config = model.config
     per_token = config.ids_per_token
     sources, targets = zip(*((pair.source, pair.target) for pair in pairs), strict=True)

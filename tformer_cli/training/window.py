@@ -22,24 +22,18 @@ class Window:
     start: float
     """Seconds of the run at the last report, moved on by pauses such as validations."""
     loss: Tensor | float = 0.0
-    """Label-smoothed loss."""
     likelihood: Tensor | float = 0.0
-    """Negative log-likelihood."""
     norms: Tensor | float = 0.0
     """Norms of gradients, to see at once whether all were finite."""
     last_norm: Tensor | float = 0.0
-    """Norm of the last gradient."""
     n_target_tokens: int = 0
-    """Target tokens, without padding."""
     n_tokens: int = 0
     """Tokens of both sides, without padding."""
     n_cells: int = 0
     """Positions of both sides, with padding."""
     n_pairs: int = 0
-    """Sentence pairs."""
 
     def add_batch(self, batch: Batch, loss: Loss) -> None:
-        """Adds a batch and its loss."""
         self.loss = self.loss + loss.smoothed.detach()
         self.likelihood = self.likelihood + loss.negative_log_likelihood
         self._count(batch)
@@ -59,11 +53,7 @@ class Window:
         self.norms = self.norms + norm
 
     def check_finite(self, step: int) -> None:
-        """Refuses losses and gradients that are NaN or infinity. Waits for the device.
-
-        Raises:
-            Diverged: if one since the last report was NaN or infinite.
-        """
+        """Refuses losses and gradients that are NaN or infinity. Waits for the device."""
         if not math.isfinite(float(self.loss + self.norms)):
             raise Diverged("the loss or its gradient is NaN or infinity", step)
 
@@ -119,18 +109,7 @@ def step_report(
     model: Model,
     n_passes: int = 1,
 ) -> StepReport:
-    """Sums up the steps since the last report.
-
-    Args:
-        window: those steps.
-        state: of the run after them, its time brought up to date.
-        epoch: passes over the corpora so far.
-        share_done: of the run, from 0 to 1.
-        learning_rate: of the last step.
-        limit: of what the hardware can do, all processes together.
-        model: whose arithmetic is compared with it.
-        n_passes: how often each batch goes through it.
-    """
+    """Sums up the steps since the last report."""
     tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
     flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
     return StepReport(

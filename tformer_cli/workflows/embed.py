@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.model.config import ModelConfig, Pooling
     from tformer_cli.workflows.opening.encoder import Damaged, OpenedEncoder, TooLong
 
 VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
-ENCODERS: tuple[TaskKind, ...] = ("embed", "masked", "classify", "image")
-"""Tasks whose models turn texts or images into vectors."""
 TENSOR = "vectors"
 """Name of the array in a safetensors file."""
 

@@ -23,7 +23,6 @@ class MaskedEvaluation:
     """Scores of hidden tokens, and how they were hidden."""
 
     scores: MaskedScores
-    """Loss, perplexity and accuracy."""
     kind: TextKind
     """Texts that were read: each line, or blocks of all of them as one."""
     longest: int
@@ -40,17 +39,7 @@ class MaskedEvaluation:
 def evaluate_masked(
     opened: OpenedEncoder, lines: Iterable[str], kind: TextKind = "lines"
 ) -> MaskedEvaluation:
-    """Scores how a model predicts hidden tokens.
-
-    Args:
-        opened: from `open_encoder`.
-        lines: the text; blank lines are skipped, longer ones cut off where the model ends.
-        kind: see `MaskedEvaluation`.
-
-    Raises:
-        ArtifactError: if the model's tokenizer has no token for gaps.
-        DataError: if there is nothing to predict.
-    """
+    """Scores how a model predicts hidden tokens."""
     import torch
 
     from tformer_cli.runtime import autocast

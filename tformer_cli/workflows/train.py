@@ -65,7 +65,7 @@ from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
-from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
+from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.training.data import (
     completed_recipe,
     encoded_corpora,
@@ -105,11 +105,9 @@ class TrainingResult:
     was_finished: bool
     """True if the run had ended before, so that nothing was done."""
     state: TrainingState
-    """Counters, validations and the reason of the end."""
     n_inspections: int = 0
     """Steps at which this process has recorded the heads."""
     inspection_seconds: float = 0.0
-    """Time that took."""
     aligned: AlignmentScore | None = None
     """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
 
@@ -119,17 +117,12 @@ class Prepared:
     """Everything a run needs before it is started or resumed."""
 
     tokenizer: Tokenizer
-    """Of the run."""
     corpora: Sequence[EncodedCorpus]
-    """Training corpora."""
     validation: Sequence[SentencePair]
-    """Validation pairs."""
     trainer: Trainer
-    """With fresh weights."""
     origin: ImportOrigin | None
     """The foreign model that its start was imported from."""
     started: RunStarted
-    """Facts about the run at its start."""
 
 
 def train(
@@ -284,10 +277,8 @@ def _run_directory(run: Path) -> Iterator[None]:
 
 
 def _check_shared(run: Path, processes: Processes) -> None:
-    """Makes sure that all processes have the same run directory.
-
-    Else a run whose first machine leaves would begin again on another one.
-    """
+    """Makes sure that all processes have the same run directory."""
+    # Else a run whose first machine leaves would begin again on another one.
     name = processes.first(lambda: f".shared-{uuid.uuid4()}")
     found = run / name
     try:
@@ -500,17 +491,7 @@ def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool
 
 
 def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:
-    """Makes sure that a directory holds no model, or a run of this recipe.
-
-    Args:
-        recipe: what decides the run.
-        run: the run directory.
-        more: what else helps than another directory, for the message.
-
-    Raises:
-        RecipeError: if the run there has another recipe.
-        ArtifactError: if there is a model that is no run.
-    """
+    """Makes sure that a directory holds no model, or a run of this recipe."""
     if not has_run(run):
         if has_model(run):
             raise ArtifactError(f"{run}: holds a model but not a run; use another directory{more}")

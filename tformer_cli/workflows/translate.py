@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.decoding.keywords import TranslatorOptions
-    from tformer_cli.workflows.inspection.aligner import Aligner, WordAlignment
+    from tformer_cli.workflows.inspection.align import Aligner, WordAlignment
 
 InputFormat = Literal["text", "jsonl"]
 AlignmentFormat = Literal["pharaoh", "soft"]

@@ -24,8 +24,8 @@ from tformer_cli.model.attention import (
     Spans,
     plain_attention,
 )
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.gradients import batch_loss

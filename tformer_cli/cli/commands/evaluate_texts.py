@@ -98,12 +98,7 @@ class TextScoringOptions:
     ] = None
 
     def lines(self, counts: LineCounts, *, quiet: bool) -> "Iterable[str]":
-        """Returns the lines or records of the text.
-
-        Raises:
-            UsageError: if a split is named of what has no fields.
-            DataError: if the text cannot be read.
-        """
+        """Returns the lines or records of the text."""
         name = self.text or ""
         if self.text_field is None:
             if self.text_split is not None:
@@ -188,11 +183,7 @@ def _evaluate_masked(
     *,
     quiet: bool,
 ) -> None:
-    """Shows how a masked language model predicts hidden tokens.
-
-    Raises:
-        UsageError: if an option is of other models alone.
-    """
+    """Shows how a masked language model predicts hidden tokens."""
     for name, value in (("--window", texts.window), ("--stride", texts.stride)):
         if value is not None:
             raise UsageError(f"{name}: MODEL reads a text at once; omit it")

@@ -125,11 +125,7 @@ def kind_of(config: ModelConfig) -> str:
 
 
 def vocabulary_of(directory: ModelDirectory) -> Vocabulary:
-    """Decides how the vocabulary of a language model is exported.
-
-    Raises:
-        UsageError: if the library has no tokenizer for it.
-    """
+    """Decides how the vocabulary of a language model is exported."""
     tokenizer, config = directory.tokenizer, directory.config
     ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
     shared = ids[BOS_ID] == ids[EOS_ID] >= 0
@@ -269,11 +265,7 @@ def generation_of(model: Transformer, vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def weights_of(directory: ModelDirectory, kind: str, vocabulary: Vocabulary) -> dict[str, Tensor]:
-    """Returns the weights under the library's names, in its shapes.
-
-    Raises:
-        UsageError: if logits have biases, which neither class has.
-    """
+    """Returns the weights under the library's names, in its shapes."""
     model, config = directory.model, directory.config
     bias = model.output_bias
     if bias is not None and bool(bias[bias != NEVER].any()):

@@ -65,11 +65,7 @@ _DROPOUTS = {
 
 
 def class_of(directory: ModelDirectory) -> tuple[str, str]:
-    """Returns model_type and class of an encoder alone.
-
-    Raises:
-        UsageError: if no class of the library computes as it does.
-    """
+    """Returns model_type and class of an encoder alone."""
     config, tokenizer, origin = directory.config, directory.tokenizer, directory.info.origin
     kind = "bert"
     if isinstance(tokenizer, BytePieceTokenizer):
@@ -92,11 +88,7 @@ def class_of(directory: ModelDirectory) -> tuple[str, str]:
 
 
 def vocabulary_of(directory: ModelDirectory) -> Vocabulary:
-    """Decides how the vocabulary is exported: with the ids and in the files that it came with.
-
-    Raises:
-        UsageError: if the library has no tokenizer for it.
-    """
+    """Decides how the vocabulary is exported: with the ids and in the files that it came with."""
     tokenizer = directory.tokenizer
     ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
     if isinstance(tokenizer, WordPieceTokenizer):

@@ -87,19 +87,7 @@ _CLASSES = {
 
 
 def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
-    """Writes a directory for Hugging Face's library, whole or not at all.
-
-    Args:
-        directory: the model.
-        path: folder to write; it must not exist, or be empty.
-
-    Returns:
-        The class that loads it.
-
-    Raises:
-        UsageError: if the model has a setting or tokenizer that the class cannot hold.
-        ArtifactError: if the folder cannot be written.
-    """
+    """Writes a directory for Hugging Face's library, whole or not at all."""
     kind, name = _class_of(directory)
     config = directory.config
     files: Mapping[str, bytes] = {}
@@ -148,11 +136,7 @@ def export_hugging_face(directory: ModelDirectory, path: Path) -> str:
 
 
 def _class_of(directory: ModelDirectory) -> tuple[str, str]:
-    """Returns model_type and class of a model.
-
-    Raises:
-        UsageError: if the class has not all that the model has.
-    """
+    """Returns model_type and class of a model."""
     config = directory.config
     known: Mapping[str, Container[Any]]
     if config.is_encoder_only:

@@ -86,11 +86,7 @@ _TABLES = {
 
 
 def class_of(directory: ModelDirectory) -> tuple[str, str]:
-    """Returns model_type and class of a model of images.
-
-    Raises:
-        UsageError: if no class of the library computes as it does.
-    """
+    """Returns model_type and class of a model of images."""
     config, origin = directory.config, directory.info.origin
     was_dinov2 = origin is not None and origin.kind.endswith(FAMILIES["dinov2"])
     is_joined = config.pooling == "first-and-mean"
@@ -131,11 +127,7 @@ def settings_of(directory: ModelDirectory, kind: str) -> dict[str, Any]:
 
 
 def preparation_of(directory: ModelDirectory) -> bytes:
-    """Returns the file that says how images are scaled and normalized.
-
-    Raises:
-        UsageError: if the directory's tokenizer reads no images.
-    """
+    """Returns the file that says how images are scaled and normalized."""
     config, tokenizer = directory.config, directory.tokenizer
     if not isinstance(tokenizer, ImageTokenizer):
         raise UsageError(f"{directory.path}: its tokenizer.json is of texts; restore the file")

@@ -76,15 +76,7 @@ def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
 
 
 def layout_of(directory: ModelDirectory, kind: str) -> Layout:
-    """Decides how the vocabulary of a model is exported.
-
-    Args:
-        directory: the model.
-        kind: its model_type in the library.
-
-    Raises:
-        UsageError: if the library has no tokenizer for it, or would cut its new tokens.
-    """
+    """Decides how the vocabulary of a model is exported."""
     tokenizer = directory.tokenizer
     if kind == "t5" and (ids := original_ids(directory)):
         return _t5(directory, tokenizer, ids)
@@ -121,7 +113,7 @@ def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layo
     if isinstance(tokenizer, SentencePieceTokenizer):
         files = {"spiece.model": tokenizer.target.file.data}
         names = ("pad_token", "unk_token", "eos_token")
-        pieces = tokenizer.target.file.segmenter.pieces
+        pieces = tokenizer.target.file.model.pieces
         named = {
             n: pieces[ids[token]] for n, token in zip(names, (PAD_ID, UNK_ID, EOS_ID), strict=True)
         }
@@ -247,12 +239,7 @@ def original_ids(directory: ModelDirectory) -> list[int]:
 
 
 def _by_order(order: Sequence[int], start: int) -> list[int]:
-    """The exported id of each token, from all but `<s>` in the order of those ids.
-
-    Args:
-        order: tokens.
-        start: the one whose id `<s>` gets, too.
-    """
+    """The exported id of each token, from all but `<s>` in the order of those ids."""
     numbers = {token: number for number, token in enumerate(order)}
     numbers[BOS_ID] = numbers[start]
     return [numbers[token] for token in range(len(numbers))]

@@ -66,21 +66,7 @@ def check_whole(
     ids: Mapping[str, int],
     around: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> tuple[list[str], list[Path]]:
-    """Checks the tokenizer.json beside a SentencePiece model, if there is one.
-
-    Args:
-        path: the directory.
-        table: of the file.
-        spm: the model.
-        ids: of all pieces.
-        around: tokens before and behind a text; None: the library's class puts them there.
-
-    Returns:
-        Notes, and the file.
-
-    Raises:
-        ArtifactError: if it cuts text in another way, or has other pieces or ids.
-    """
+    """Checks the tokenizer.json beside a SentencePiece model, if there is one."""
     file = path / TOKENIZER
     if not file.is_file():
         return [], []
@@ -127,11 +113,7 @@ def check_whole(
 
 
 def check_space(file: Path, parts: Mapping[str, Any], *, has_space: bool = True) -> None:
-    """Refuses a tokenizer.json that does not put a space before texts where one is put here.
-
-    Raises:
-        ArtifactError: if it does so, or puts one where none is put.
-    """
+    """Refuses a tokenizer.json that does not put a space before texts where one is put here."""
     sections = [*_parts(parts.get("normalizer")), *_parts(parts.get("pre_tokenizer"))]
     if any(one.get("type") in ("Prepend", "Metaspace") for one in sections) != has_space:
         raise ArtifactError(

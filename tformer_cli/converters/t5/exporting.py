@@ -57,11 +57,7 @@ def is_like_t5(config: ModelConfig) -> bool:
 
 
 def settings_of(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
-    """Returns what config.json says of a model besides its special tokens.
-
-    Raises:
-        UsageError: if its feed-forward layers have no name in the library.
-    """
+    """Returns what config.json says of a model besides its special tokens."""
     config = directory.config
     wanted = config.activation, config.gated
     names = [name for name, found in PROJECTIONS.items() if found == wanted]
@@ -98,11 +94,7 @@ def never_written(directory: ModelDirectory, layout: Layout) -> set[int]:
 
 
 def weights_of(directory: ModelDirectory, layout: Layout) -> dict[str, Tensor]:
-    """Returns the weights under the library's names, in its shapes.
-
-    Raises:
-        UsageError: if logits have biases, which the class lacks.
-    """
+    """Returns the weights under the library's names, in its shapes."""
     model, config = directory.model, directory.config
     bias = model.output_bias
     if bias is not None and bool(bias[bias != NEVER].any()):

@@ -111,11 +111,7 @@ def is_t5(path: Path) -> bool:
 
 
 def convert(path: Path) -> ForeignModel:
-    """Converts a directory.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory."""
     file = path / "config.json"
     settings = read_json_file(file)
     notes = CONFIG.read(file, settings)

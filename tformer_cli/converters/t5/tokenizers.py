@@ -98,11 +98,7 @@ class T5Vocabulary:
     """About settings that are omitted."""
 
     def rows(self, size: int, pad: int, start: int, end: int, where: str) -> Rows:
-        """Orders the rows of a model; those without a piece are never written.
-
-        Raises:
-            ArtifactError: if the model has fewer rows than there are pieces.
-        """
+        """Orders the rows of a model; those without a piece are never written."""
         if len(self.pieces) > size or max(pad, start, end, self.unknown) >= size:
             raise ArtifactError(
                 f"{where}: the vocabulary has {len(self.pieces):,} entries, but the model {size:,} "
@@ -132,16 +128,7 @@ class T5Vocabulary:
 
 
 def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
-    """Reads the tokenizer's files of a directory.
-
-    Args:
-        path: the directory.
-        settings: its config.json.
-        size: rows of the model.
-
-    Raises:
-        ArtifactError: if there are none, or they are damaged or not supported.
-    """
+    """Reads the tokenizer's files of a directory."""
     own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
     if named == "ByT5Tokenizer":
@@ -222,13 +209,7 @@ def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _sentinels(own: Mapping[str, Any], pieces: Sequence[str], size: int) -> list[str]:
-    """The pieces `▁<extra_id_99>` … `▁<extra_id_0>` that stand behind those of the file.
-
-    Args:
-        own: settings of the tokenizer.
-        pieces: those of the file.
-        size: rows of the model.
-    """
+    """The pieces `▁<extra_id_99>` … `▁<extra_id_0>` that stand behind those of the file."""
     if any(_SENTINEL.fullmatch(piece.removeprefix(SPACE)) for piece in pieces):
         return []
     count = own.get("extra_ids")
@@ -239,11 +220,7 @@ def _sentinels(own: Mapping[str, Any], pieces: Sequence[str], size: int) -> list
 
 
 def _read_whole(file: Path) -> SpmModel:
-    """Reads a tokenizer.json of unigram pieces as the SentencePiece model that it was made of.
-
-    Raises:
-        ArtifactError: if it is damaged, or cuts text in another way.
-    """
+    """Reads a tokenizer.json of unigram pieces as the SentencePiece model that it was made of."""
     data = read_json_file(file)
     model = data.get("model") or {}
     charsmap = charsmap_of(data.get("normalizer"))

@@ -16,12 +16,6 @@ class MeasuredMetric:
     """A metric of sacreBLEU on one set of references."""
 
     def __init__(self, metric: Metric, references: Sequence[Sequence[str]]) -> None:
-        """Wraps a metric.
-
-        Args:
-            metric: the metric, which is changed: it remembers the statistics of texts.
-            references: one or several streams, each one reference a sentence.
-        """
         # Private, because a `corpus_score` for every part and every sentence would compute edit
         # distances and n-grams several times. Tests compare each use with the public functions.
         extract = cache(metric._extract_corpus_statistics)

@@ -19,7 +19,6 @@ from tformer_cli.evaluation.choices import TestName
 from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 
 SEED = 12345
-"""sacreBLEU's own."""
 SIGNIFICANT = 0.05
 """Largest p-value that is marked, as by sacreBLEU."""
 SAMPLES: Mapping[TestName, int] = {
@@ -33,20 +32,14 @@ _seed_is_set = Lock()
 
 @dataclass(frozen=True, kw_only=True)
 class TestSettings:
-    """A test of significance.
-
-    Raises:
-        ValueError: if the seed or the number of samples is not positive.
-    """
+    """A test of significance."""
 
     __test__ = False  # no test of pytest's
 
     name: TestName = "paired-bootstrap"
-    """The test."""
     samples: int = 0
     """Resamples or trials; 0: sacreBLEU's own number."""
     seed: int = SEED
-    """Seed of the samples."""
 
     def __post_init__(self) -> None:
         if self.samples < 0:
@@ -104,13 +97,7 @@ def paired_test(
     metrics: Sequence[MeasuredMetric],
     settings: TestSettings,
 ) -> list[TestedMetric]:
-    """Scores systems and tests their differences from the first of them.
-
-    Args:
-        systems: names and texts, the baseline first; one alone is scored.
-        metrics: the metrics, of the same references.
-        settings: the test.
-    """
+    """Scores systems and tests their differences from the first of them."""
     is_bootstrap = settings.name == "paired-bootstrap"
     with _sacrebleu_seed(settings.seed):
         test = PairedTest(

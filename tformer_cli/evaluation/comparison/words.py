@@ -28,14 +28,7 @@ def frequencies(
     *,
     lowercase: bool = False,
 ) -> Counter[str]:
-    """Counts in a text, such as that of the training, the words that other texts have.
-
-    Args:
-        lines: the text, which may be large: only the wanted words are kept.
-        wanted: the other texts.
-        tokenize: one of sacreBLEU's tokenizers.
-        lowercase: count words in lower case.
-    """
+    """Counts in a text, such as that of the training, the words that other texts have."""
     counts = dict.fromkeys(chain.from_iterable(chain.from_iterable(wanted)), 0)
     for line in lines:
         for word in tokenize(line.lower() if lowercase else line).split():

@@ -42,15 +42,10 @@ class Setup:
     """All that the stages share."""
 
     recipe: Recipe
-    """The student's recipe, with the teacher's table."""
     directory: Path
-    """Directory of the distillation."""
     device: str = "auto"
-    """"auto", "cpu", "cuda" or "cuda:N", for all models."""
     threads: int = 0
-    """CPU threads (0: as many as torch would use)."""
     display: Display = field(default_factory=Silent)
-    """Where to show how far it is."""
     before_torch: Callable[[], None] | None = None
     """Called before torch computes; a function of a module, for other processes call it, too."""
 
@@ -121,14 +116,7 @@ class Setup:
 
 
 def check(setup: Setup) -> None:
-    """Makes sure that all inputs are there, and none would be written over.
-
-    Raises:
-        RecipeError: if the recipe has no teacher, or something that does not fit.
-        DataError: if a file is missing.
-        ArtifactError: if a model is none.
-        UsageError: if the directory holds other files, or an input.
-    """
+    """Makes sure that all inputs are there, and none would be written over."""
     recipe, config = setup.recipe, setup.config
     if not (config.teachers or config.translations or config.back_translation):
         raise RecipeError(

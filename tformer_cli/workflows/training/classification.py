@@ -36,11 +36,7 @@ class Classification(Task):
     """Texts to labels, by an encoder alone."""
 
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
-        """Names the fields of examples, and finds the labels of the training data, sorted.
-
-        Raises:
-            DataError: if there are fewer than two, or so many that they cannot be labels.
-        """
+        """Names the fields of examples, and finds the labels of the training data, sorted."""
         data = replace(
             recipe.data,
             train=tuple(map(with_fields, recipe.data.train)),
@@ -76,7 +72,7 @@ class Classification(Task):
 
     def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
         """An encoder with a row for each label."""
-        from tformer_cli.model.classifier import Classifier
+        from tformer_cli.model.encoder_only import Classifier
 
         return Classifier(config, vocab_size)
 
@@ -88,11 +84,7 @@ class Classification(Task):
         device: torch.device,
         precision: Precision,
     ) -> ModelValidator:
-        """Accuracy and macro F1 besides the loss.
-
-        Raises:
-            DataError: if an example has a label that is not known.
-        """
+        """Accuracy and macro F1 besides the loss."""
         from tformer_cli.training.label_validation import LabelValidator
 
         sides = LabelTokenizer(tokenizer, recipe.task.labels)

@@ -33,21 +33,13 @@ MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
 
 
 def check_files(recipe: Recipe) -> None:
-    """Makes sure that the files of all corpora are there, before any is read.
-
-    Raises:
-        DataError: naming the recipe's key and what to set; with where the data come from.
-    """
+    """Makes sure that the files of all corpora are there, before any is read."""
     check_files_of("data.train", recipe.data.train, recipe.data)
     check_files_of("data.valid", recipe.data.valid, recipe.data)
 
 
 def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) -> None:
-    """Makes sure that the files of the corpora that stand at a recipe's key are there.
-
-    Raises:
-        DataError: naming the key and what to set; with where the data come from.
-    """
+    """Makes sure that the files of the corpora that stand at a recipe's key are there."""
     for corpus in corpora:
         for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
             path = Path(data.directory) / Path(name).expanduser()
@@ -79,21 +71,13 @@ def named_inputs(recipe: Recipe) -> list[NamedPath]:
 
 
 def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
-    """Adds to a recipe what its task and its training data decide; see `Task.completed`.
-
-    Raises:
-        DataError: if a corpus is missing, or does not fit the task.
-    """
+    """Adds to a recipe what its task and its training data decide; see `Task.completed`."""
     check_files(recipe)
     return task_of(recipe).completed(recipe, progress)
 
 
 def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
-    """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora.
-
-    Raises:
-        DataError: if a corpus cannot be read, or they hold no sentence pairs.
-    """
+    """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora."""
     read = (pair for c in recipe.data.valid for pair in read_corpus(c, recipe.data.directory))
     pairs: list[SentencePair] = []
     for pair in islice(read, recipe.validation.max_sentences or None):
@@ -151,11 +135,7 @@ def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
 def encoded_corpora(
     recipe: Recipe, tokenizer: Tokenizer, progress: Progress
 ) -> list[EncodedCorpus]:
-    """Opens the training corpora, tokenized once.
-
-    Raises:
-        DataError: if one cannot be read, or nothing is left of them.
-    """
+    """Opens the training corpora, tokenized once."""
     corpora = []
     for corpus in recipe.data.train:
         tell = partial(progress, f"encoding {corpus_name(corpus)}")

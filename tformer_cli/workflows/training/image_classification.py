@@ -32,11 +32,7 @@ class ImageClassification(Classification):
     """Images to labels, by an encoder of patches."""
 
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
-        """Finds the labels, and the size, mean and deviation of images that a recipe leaves open.
-
-        Raises:
-            DataError: if they do not fit, or an image cannot be read.
-        """
+        """Finds the labels, and the size, mean and deviation of images if the recipe omits them."""
         data = replace(
             recipe.data,
             train=tuple(map(_with_fields, recipe.data.train)),
@@ -81,11 +77,7 @@ def _with_fields(corpus: CorpusConfig) -> CorpusConfig:
 
 
 def _sized(recipe: Recipe) -> ModelConfig:
-    """The model with the size of the first training image, if the recipe names none.
-
-    Raises:
-        DataError: if there is none, or patches do not fit it.
-    """
+    """The model with the size of the first training image, if the recipe names none."""
     model = recipe.model
     if model.image_size:
         return model
@@ -114,11 +106,7 @@ def _sized(recipe: Recipe) -> ModelConfig:
 def _statistics(
     recipe: Recipe, progress: Progress | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of the training images, of pixels from 0 to 1.
-
-    Raises:
-        DataError: if all pixels of a channel are alike.
-    """
+    """Mean and standard deviation of each channel of the training images, of pixels from 0 to 1."""
     tokenizer = image_tokenizer(recipe)
     sums = np.zeros((2, tokenizer.scaling.size[2]), np.int64)
     n_images = 0

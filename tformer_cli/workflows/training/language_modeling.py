@@ -97,7 +97,7 @@ class MaskedModeling(_TextModeling):
 
     def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
         """An encoder that fills in tokens."""
-        from tformer_cli.model.masked import MaskedLanguageModel
+        from tformer_cli.model.encoder_only import MaskedLanguageModel
 
         return MaskedLanguageModel(config, vocab_size)
 

@@ -23,7 +23,6 @@ from tformer_cli.workflows.training.start import check_start
 from tformer_cli.workflows.training.tasks import task_of
 
 SAMPLE = 2000
-"""Pairs that are looked at."""
 
 UNKNOWN_BUDGET = 4096
 """Tokens of the batches shown where the run itself will find out how many fit in memory."""
@@ -40,24 +39,17 @@ class Plan:
     vocab_size: int
     """Entries of the vocabulary."""
     source_tokens: float
-    """Mean tokens of a source sentence."""
     target_tokens: float
-    """Mean tokens of a target sentence."""
     batch_shapes: tuple[tuple[int, int, int], ...]
     """(B, S, T) of some batches."""
     sentences_per_batch: float
-    """Mean sentences of a batch."""
     padding: float
-    """Share of padding in batches, 0 to 1."""
     example: tuple[SentencePair, list[str], list[str]]
-    """A pair and its pieces."""
     doubts: tuple[str, ...] = ()
-    """Doubts about the data, a sentence each."""
     image: ModelConfig | None = None
     """Settings of a model of images, with the size of those; None: it reads texts."""
 
     def lines(self) -> Iterator[str]:
-        """Yields it as lines."""
         if self.image is not None:
             yield from self._lines_of_images(self.image)
             return
@@ -93,12 +85,7 @@ class Plan:
 
 
 def plan_training(recipe: Recipe) -> Plan:
-    """Batches a sample of every corpus as training would.
-
-    Raises:
-        DataError: if a corpus cannot be read or the corpora hold no sentence pairs.
-        RecipeError: if the recipe's tokenizer does not fit.
-    """
+    """Batches a sample of every corpus as training would."""
     check_start(recipe)
     task, recipe = task_of(recipe), completed_recipe(recipe)
     counts = LineCounts()

@@ -19,20 +19,8 @@ def profile_training(
     device: str = "auto",
     progress: Progress | None = None,
 ) -> StepProfile:
-    """Makes some steps on the recipe's data, as training would, and measures them.
-
-    Nothing is left but the tokenized corpora in the cache, which training will find there.
-
-    Args:
-        recipe: what decides the run.
-        n_steps: steps to measure, after a few that are not; at least 1.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        progress: called with the progress of preparing the data.
-
-    Raises:
-        DataError: if a corpus cannot be read.
-        UsageError: if the device cannot be used.
-    """
+    """Makes some steps on the recipe's data, as training would, and measures them."""
+    # Nothing is left but the tokenized corpora in the cache, which training will find there.
     with TemporaryDirectory() as directory:
         place = training_device(device, Launch())
         prepared = prepare(recipe, Path(directory), place, Processes(), progress)

@@ -11,20 +11,9 @@ OF_A_MACHINE = ("data.directory", "data.cache_directory")
 
 
 def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
-    """Compares what this process was started with with what the first one was.
-
-    Machines may hold different versions of a recipe. With other learning rates their weights would
-    drift apart in silence, and with other limits some would wait for the others for ever.
-
-    Args:
-        processes: those that train together.
-        recipe: of this process.
-        fresh: whether this process is to start over.
-
-    Raises:
-        RecipeError: if the recipes differ, with the keys.
-        UsageError: if only some are to start over.
-    """
+    """Compares what this process was started with with what the first one was."""
+    # Machines may hold different versions of a recipe. With other learning rates their weights
+    # would drift apart in silence, and with other limits some would wait for the others for ever.
     own: dict[str, Any] = {"recipe": recipe.to_mapping(), "fresh": fresh}
     first = processes.first(lambda: own)
     if processes.is_first:

@@ -32,17 +32,9 @@ class Task(ABC):
     """A task that models can be trained for; what is not abstract suits most."""
 
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
-        """Adds to a recipe what the task and its training data decide.
-
-        Everything else of the run is made of the result; the run's own recipe stays as it is given.
-
-        Args:
-            recipe: what decides the run.
-            progress: called with the name of the data that are read, and the number of examples.
-
-        Raises:
-            DataError: if the data do not fit the task.
-        """
+        """Adds to a recipe what the task and its training data decide."""
+        # Everything else of the run is made of the result; the run's own recipe stays as it is
+        # given.
         return recipe
 
     @abstractmethod
@@ -68,18 +60,7 @@ class Task(ABC):
         device: torch.device,
         precision: Precision,
     ) -> ModelValidator:
-        """Makes what scores the model while it trains.
-
-        Args:
-            recipe: completed.
-            pairs: the validation examples.
-            tokenizer: of the run.
-            device: of the model.
-            precision: of its products.
-
-        Raises:
-            DataError: if an example does not fit the task.
-        """
+        """Makes what scores the model while it trains."""
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Doubts about the training data, a sentence each."""

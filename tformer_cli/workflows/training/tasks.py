@@ -62,9 +62,7 @@ TASKS: Mapping[TaskKind, Task] = MappingProxyType(
         "image": ImageClassification(),
     }
 )
-"""Tasks by `task.kind`."""
 
 
 def task_of(recipe: Recipe) -> Task:
-    """Returns the task of a recipe."""
     return TASKS[recipe.task.kind]
