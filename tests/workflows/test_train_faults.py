@@ -19,12 +19,11 @@ from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeErro
 from tformer_cli.files import atomic
 from tformer_cli.files.lock import locked
 from tformer_cli.recipe import make_recipe
-from tformer_cli.training import divergence, gradients, memory
+from tformer_cli.training import divergence, gradients, memory, validation
 from tformer_cli.training.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
 from tformer_cli.training.resuming.checkpoints import Checkpoints
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.trainer import Trainer
-from tformer_cli.training.validation import Validator
 from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.train import train
 
@@ -497,17 +496,17 @@ def test_a_damaged_checkpoint_is_omitted_from_the_average_with_a_warning(recipe,
 def test_a_stop_during_a_validation_is_obeyed_and_leaves_no_trace(
     recipe, tmp_path, monkeypatch, expected, number
 ):
-    n_validations, loss = [0], Validator._loss
+    n_validations, loss = [0], validation.mean_loss
 
-    def losing(self, model, before_batch):
+    def losing(*arguments):
         n_validations[0] += 1
         if n_validations[0] == number:
             signal.raise_signal(signal.SIGTERM)
-            found = loss(self, model, before_batch)
+            found = loss(*arguments)
             raise AssertionError(found)
-        return loss(self, model, before_batch)
+        return loss(*arguments)
 
-    monkeypatch.setattr(Validator, "_loss", losing)
+    monkeypatch.setattr(validation, "mean_loss", losing)
     with pytest.raises(Interrupted) as stopped:
         train(recipe, tmp_path / "run")
     assert stopped.value.exit_status == 143

@@ -42,7 +42,7 @@ from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, Pace
-from tformer_cli.training.validation import ModelValidator
+from tformer_cli.training.validation import Validator
 from tformer_cli.training.window import Window, step_report
 
 
@@ -56,7 +56,7 @@ class Trainer:
         config: TrainingConfig,
         validation: ValidationConfig,
         loader: Callable[[LoaderPosition, int], BatchStream],
-        validator: ModelValidator | None,
+        validator: Validator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
         precision: Precision,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tformer_cli.data.given_lines import given_lines
 from tformer_cli.data.masking import masking_of
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.workflows.training.language_modeling import text_ids
+from tformer_cli.kinds.texts import text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tformer_cli.training.masked_validation import MaskedScores
+    from tformer_cli.kinds.masked import MaskedScores
     from tformer_cli.workflows.evaluate_texts import TextKind
     from tformer_cli.workflows.opening.encoder import OpenedEncoder
 
@@ -42,8 +42,8 @@ def evaluate_masked(
     """Scores how a model predicts hidden tokens."""
     import torch
 
+    from tformer_cli.kinds.masked import masked_scores
     from tformer_cli.runtime import autocast
-    from tformer_cli.training.masked_validation import masked_scores
 
     directory = opened.directory
     try:
@@ -57,5 +57,5 @@ def evaluate_masked(
         raise DataError("--text: has nothing to predict; give a text")
     device = torch.device(opened.place)
     with torch.inference_mode(), autocast(device, opened.precision):
-        scores = masked_scores(directory.masked_model, texts, masking, device)
+        scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)
     return MaskedEvaluation(scores=scores, kind=kind, longest=opened.longest, share=masking.share)

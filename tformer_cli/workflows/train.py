@@ -28,7 +28,6 @@ from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
 from tformer_cli.data.loading.loader import TrainingLoader
 from tformer_cli.data.loading.segments import SegmentLoader
-from tformer_cli.data.masking import masking_of
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
@@ -47,6 +46,8 @@ from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.inspection.views.alignment import AlignmentScore
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import HeldOut, Progress
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, differing_keys, load_recipe
@@ -64,6 +65,7 @@ from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
 from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
+from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.training.data import (
@@ -87,8 +89,6 @@ from tformer_cli.workflows.training.start import (
     initial_model,
     start_origin,
 )
-from tformer_cli.workflows.training.task import Progress
-from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Inspected
@@ -241,13 +241,13 @@ def _started(
         if prepared.origin is not None:
             write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
         # a model that was trained before knows words of corpora that are not here
-        has_words = recipe.task.kind == "translate" and not recipe.start.model
+        has_words = training_of(recipe).examples.are_translated and not recipe.start.model
         words = source_words(prepared.corpora) if has_words else ()
         save_frequencies(run, _source_counts(recipe, prepared), words)
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
     if processes.is_first and not prepared.trainer.state.step:
-        started = replace(started, doubts=tuple(task_of(recipe).doubts(recipe)))
+        started = replace(started, doubts=tuple(training_of(recipe).doubts(recipe)))
     return started
 
 
@@ -310,13 +310,13 @@ def prepare(
             f"{processes.world_size}; train with one"
         )
     progress = progress or _ignore
-    task = task_of(recipe)
+    training = training_of(recipe)
     given, tell = recipe, progress
     recipe = processes.prepared(lambda: completed_recipe(given, tell))
     tokenizer = Tokenizer.from_json(
         processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
     )
-    sides = task.sides(recipe, tokenizer)
+    sides = training.sides(recipe, tokenizer)
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
@@ -337,8 +337,11 @@ def prepare(
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
-    several = share_of_several(corpora) if recipe.task.kind == "translate" else None
-    validator = task.validator(recipe, valid, tokenizer, device, precision) if valid else None
+    several = share_of_several(corpora) if training.examples.are_translated else None
+    validator = None
+    if valid:
+        score = training.scorer(HeldOut(recipe, valid, tokenizer, device, precision))
+        validator = Validator(score, device, precision)
     trainer = Trainer(
         model=model,
         config=recipe.training,
@@ -402,7 +405,7 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     if not is_asked:
         return None
     counts = None
-    if not recipe.model.reads_images:
+    if training_of(recipe).examples.are_texts:
         counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
     return HeadFollower(
         run,
@@ -471,7 +474,7 @@ def _open_loader(
         source_eos=recipe.model.ends_sources,
         target_bos=recipe.model.target_bos,
         target_eos=recipe.model.ends_targets,
-        masking=masking_of(tokenizer) if recipe.task.kind == "masked" else None,
+        masking=training_of(recipe).masking(tokenizer),
     )
 
 

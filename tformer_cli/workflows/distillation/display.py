@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tformer_cli.kinds.training import Progress
+    from tformer_cli.recipe import Recipe
     from tformer_cli.training.events import TrainingObserver
     from tformer_cli.workflows.distillation.stages import Stage, State
-    from tformer_cli.workflows.training.task import Progress
 
 
 class Display(Protocol):
@@ -26,7 +27,7 @@ class Display(Protocol):
         """Gives what is called with the number of lines done, of a total if it is known."""
 
     def training(
-        self,
+        self, recipe: Recipe
     ) -> AbstractContextManager[tuple[Sequence[TrainingObserver], Progress | None]]:
         """Gives observers of a training, and what is told of the preparation of its data."""
 
@@ -46,6 +47,9 @@ class Silent:
         yield lambda n_lines: None  # noqa: ARG005
 
     @contextmanager
-    def training(self) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
+    def training(
+        self,
+        recipe: Recipe,  # noqa: ARG002
+    ) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
         """Observes nothing."""
         yield (), None

@@ -3,13 +3,13 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.processes.group import Processes
 from tformer_cli.training.processes.launch import Launch
 from tformer_cli.training.profiling import StepProfile, profile_steps
 from tformer_cli.workflows.train import prepare, settle_batches
 from tformer_cli.workflows.training.device import training_device
-from tformer_cli.workflows.training.task import Progress
 
 
 def profile_training(
