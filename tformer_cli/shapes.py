@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from tformer_cli.errors import DataError
-from tformer_cli.figures.pixels import png_of
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
+from tformer_cli.show.png import png_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -27,7 +27,6 @@ def test_what_needs_nothing_is_there(name):
     [
         ("ja-mecab", "MeCab", "ja"),
         ("ko-mecab", "mecab_ko", "ko"),
-        ("flores200", "sentencepiece", "spm"),
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, name, missing, extra):

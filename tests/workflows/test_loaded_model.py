@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import tformer_cli
-from tformer_cli.decoding.search.ensemble import EnsembleSpace
+from tformer_cli.decoding.search.models import EnsembleSpace
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
 from tformer_cli.kinds import kinds_for

@@ -36,14 +36,7 @@ _DECLARING = ("added_tokens.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def check_complete(model: ForeignModel) -> ForeignModel:
-    """Refuses a model whose vocabulary has rows without a reason, or pieces that nothing makes.
-
-    Returns:
-        The model, with notes about what is unusual and has a reason.
-
-    Raises:
-        ArtifactError: if a file of its tokenizer seems to be cut short.
-    """
+    """Refuses a model whose vocabulary has rows without a reason, or pieces that nothing makes."""
     sides = list(dict.fromkeys((model.tokenizer.source, model.tokenizer.target)))
     names = [_pieces(side) for side in sides]
     if not any(names):

@@ -35,19 +35,7 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         where: str = FILE_NAME,
         mask: str = "",
     ) -> None:
-        """Makes a tokenizer.
-
-        Args:
-            pieces: by their ids; the first are `<pad> <unk> <s> </s>`, the others in GPT-2's
-                alphabet of bytes, or names that no text has.
-            merges: pairs of pieces, the earlier the better.
-            where: what messages call the file.
-            mask: the piece that stands for a gap, of an encoder, whose texts begin with `<s>`;
-                empty: of a language model.
-
-        Raises:
-            DataError: if they are damaged.
-        """
+        """Makes a tokenizer."""
         merged = chain.from_iterable((*pair, "".join(pair)) for pair in merges)
         if not is_vocabulary(pieces, mask, {*BYTE_CHARACTERS, *merged}):
             raise DataError(
@@ -80,7 +68,6 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         return super().encode_gaps([*(part.rstrip() for part in parts[:-1]), parts[-1]])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `TokenizerSide`."""
         texts = self.piece_bytes
         return b"".join([texts[number] for number in ids]).decode(errors="replace")
 

@@ -47,12 +47,7 @@ KNOWN_OF_DATA: Mapping[str, Container[Any]] = MappingProxyType(
 
 
 def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> str:
-    """Hashes a corpus's content, the filters and the tokenizer; paths and times do not matter.
-
-    Raises:
-        DataError: if the corpus cannot be read, or there is a setting of which it is not known
-            whether it matters.
-    """
+    """Hashes a corpus's content, the filters and the tokenizer; paths and times do not matter."""
     for settings, known in ((config, KNOWN_OF_CORPUS), (data, KNOWN_OF_DATA)):
         unknown = unknown_setting(settings, known)
         if unknown is not None:

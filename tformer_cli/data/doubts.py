@@ -37,9 +37,6 @@ def doubts(data: DataConfig) -> Iterator[str]:
     """Yields doubts about the training corpora, and the lack of a validation corpus.
 
     Only files are examined: datasets have names for their columns.
-
-    Raises:
-        DataError: if a corpus cannot be read.
     """
     if not data.valid:
         yield WITHOUT_VALIDATION
@@ -49,11 +46,7 @@ def doubts(data: DataConfig) -> Iterator[str]:
 
 
 def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
-    """Yields doubts about a corpus of text files as a whole.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """Yields doubts about a corpus of text files as a whole."""
     records = islice(read_records(corpus, data.directory, with_faults=True), MOST_PAIRS)
     pairs = [record.pair for record in records if not record.fault]
     for doubt in _of_pairs(pairs, corpus, data):

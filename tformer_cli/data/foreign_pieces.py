@@ -31,11 +31,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> Self:
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        Raises:
-            DataError: if it is damaged.
-        """
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             data = json.loads(text)
             is_sound = data["tformer_tokenizer"] == VERSION
@@ -50,12 +46,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     @classmethod
     @abstractmethod
     def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
-        """Makes a tokenizer of what a file holds; None: it is damaged.
-
-        Raises:
-            DataError: if its vocabulary is damaged.
-            ValueError: if something else is; or a KeyError, TypeError or AttributeError.
-        """
+        """Makes a tokenizer of what a file holds; None: it is damaged."""
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
@@ -68,28 +59,21 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """See `TokenizerSide`."""
         return len(self.all_pieces)
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        """See `Tokenizer`.
-
-        Raises:
-            DataError: always.
-        """
+        """See `Tokenizer`."""
         raise DataError(
             f"the vocabulary of an imported {self.model_kind} takes no new tokens such as "
             f"{words[0]}; omit them"
         )
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         clean = [without_surrogates(text) for text in texts]
         found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
         return [one.ids for one in found]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """See `TokenizerSide`."""
         clean = [without_surrogates(text) for text in texts]
         found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
         return [

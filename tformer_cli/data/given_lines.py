@@ -7,26 +7,13 @@ from collections.abc import Iterable, Iterator
 
 
 def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
-    """Returns the lines that were given.
-
-    Args:
-        lines: argument of the caller, which should be several strings.
-        name: its name in messages.
-
-    Raises:
-        TypeError: if it is one string or no iterable at all; while it is read, if something in it
-            is not a string.
-    """
+    """Returns the lines that were given."""
     check_lines(lines, name)
     return (checked_line(line, number, name) for number, line in enumerate(lines))
 
 
 def check_lines(lines: object, name: str = "lines") -> None:
-    """Checks that lines are several objects, each of which may be a string.
-
-    Raises:
-        TypeError: if they are not.
-    """
+    """Checks that lines are several objects, each of which may be a string."""
     if isinstance(lines, str | bytes | bytearray):
         raise TypeError(f"{name}: is one {_kind(lines)}; give a list of str, a line each")
     if not isinstance(lines, Iterable):
@@ -34,11 +21,7 @@ def check_lines(lines: object, name: str = "lines") -> None:
 
 
 def checked_line(line: object, number: int, name: str = "lines") -> str:
-    """Returns a line that is a string.
-
-    Raises:
-        TypeError: if it is something else; it names its place, from 0.
-    """
+    """Returns a line that is a string."""
     if not isinstance(line, str):
         what_to_do = "decode it" if isinstance(line, bytes | bytearray) else "give a str"
         raise TypeError(f"{name}[{number}]: is {_kind(line)}, not str; {what_to_do}")

@@ -62,11 +62,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        Raises:
-            DataError: if it is damaged or foreign.
-        """
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         tokenizer = _parse(text, where)
         algorithm = _algorithm_of(tokenizer, where)
         _check_vocabulary(tokenizer, algorithm, where)
@@ -101,7 +97,6 @@ class JointTokenizer(Tokenizer, TokenizerSide):
 
     @property
     def new_tokens(self) -> tuple[str, ...]:
-        """See `Tokenizer`."""
         return tuple(self._new_tokens)
 
     def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
@@ -142,7 +137,6 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     target = source
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
 
     def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
@@ -159,7 +153,6 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         return [encoding.ids for encoding in encodings]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """See `TokenizerSide`."""
         repaired = [without_surrogates(text) for text in texts]
         if self._new_tokens:
             return [self._with_spans(text) for text in repaired]
@@ -214,7 +207,6 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     def with_dropout(
         self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int
     ) -> list[list[int]]:
-        """See `TokenizerSide`."""
         if dropout == 0.0:
             return self.encode_batch(texts)
         if self._algorithm != "bpe":
@@ -236,18 +228,15 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `TokenizerSide`."""
         return self._tokenizer.decode(ids, skip_special_tokens=True)
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """See `TokenizerSide`."""
         if len(ids) <= FEW:
             return [self.decode(one) for one in ids]
         return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """See `TokenizerSide`."""
         stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
         is_bytes = self._algorithm != "char"
         texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
@@ -270,11 +259,7 @@ def _parse(text: str, where: str) -> HuggingFaceTokenizer:
 
 
 def _check_ids(text: str, where: str) -> None:
-    """Refuses ids of more pieces than a vocabulary has: the library makes room for all below.
-
-    Raises:
-        DataError: naming one.
-    """
+    """Refuses ids of more pieces than a vocabulary has: the library makes room for all below."""
     if not _LARGE.search(text):  # most files need not be read twice
         return
     try:

@@ -71,14 +71,7 @@ LEAST_SHARE = 0.05
 
 
 def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) -> bool:
-    """True if each side of a corpus looks much more like the other side's language.
-
-    Args:
-        pairs: source and target of some lines.
-        source: code of the language that sources should be in (`en`, `en-US`, `eng_Latn`: only
-            codes of two letters, and a few of three, are known).
-        target: that of targets.
-    """
+    """True if each side of a corpus looks much more like the other side's language."""
     pairs = pairs[:MOST_LINES]
     languages = main_code(source), main_code(target)
     return all(
@@ -125,17 +118,7 @@ def telling_words(language: str, other: str) -> frozenset[str]:
 def words_of_another(
     words: Sequence[str], own: str, excused: frozenset[str] = frozenset()
 ) -> tuple[str, int, int]:
-    """Counts the commonest words of another language than a text's own.
-
-    Args:
-        words: of the text.
-        own: code of the language that it should be in.
-        excused: words that are no sign of another language, but of its own.
-
-    Returns:
-        The language with most such words, "" if there are none; how many different ones of it the
-        text has; and how many words that only its own language has.
-    """
+    """Counts the commonest words of another language than a text's own."""
     codes = {word: _LANGUAGES_OF[word] for word in set(words) if word in _LANGUAGES_OF}
     theirs = {word: some for word, some in codes.items() if own not in some}
     others = Counter(code for word in theirs.keys() - excused for code in theirs[word])

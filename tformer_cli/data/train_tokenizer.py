@@ -30,15 +30,6 @@ def train_tokenizer(
     All lines are used up to `MAX_LINES` (with `n_lines` unknown, `MAX_UNKNOWN_COUNT_LINES`). Of
     more, about that many are, picked by a hash of the line number: spread over the whole, and
     source and target lines alike however they alternate.
-
-    Args:
-        lines: text, in any order of languages; read once.
-        config: algorithm and vocabulary size. A corpus with too little to learn from gives fewer
-            entries than asked for.
-        n_lines: how many lines there are, if known.
-
-    Raises:
-        DataError: if the text is empty.
     """
     tokenizer = blank_tokenizer(config.algorithm)
     sample = map(without_surrogates, sampled(lines, n_lines))

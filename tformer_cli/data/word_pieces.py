@@ -55,17 +55,7 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
     def __init__(
         self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME
     ) -> None:
-        """Makes a tokenizer.
-
-        Args:
-            pieces: by their ids; the first are `<pad> <unk> <s> </s>`.
-            rules: how text becomes words.
-            mask: the piece that stands for a gap; empty: there is none.
-            where: what messages call the file.
-
-        Raises:
-            DataError: if they are damaged.
-        """
+        """Makes a tokenizer."""
         if not (is_vocabulary(pieces, mask) and 0 < rules.longest_word <= _LONGEST_WORD):
             raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
         self.all_pieces, self.rules, self.mask = tuple(pieces), rules, mask
@@ -104,12 +94,10 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
         return {"mask": self.mask, "rules": asdict(self.rules), "pieces": self.all_pieces}
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `TokenizerSide`."""
         return self._tokenizer.decode([one for one in ids if one >= N_SPECIAL])
 
     @cached_property
     def piece_bytes(self) -> list[bytes]:
-        """See `TokenizerSide`."""
         texts = (
             piece.removeprefix(PREFIX) if piece.startswith(PREFIX) else f" {piece}"
             for piece in self.all_pieces[N_SPECIAL:]

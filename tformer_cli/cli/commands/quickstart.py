@@ -134,7 +134,7 @@ def show_ratings(
     """Prints sentences with their stars, scores and the next commands."""
     from rich.text import Text
 
-    from tformer_cli.terminal.labels import is_ascii_only
+    from tformer_cli.show.terminal import is_ascii_only
 
     full, empty = "*." if is_ascii_only(console) else "★☆"
     _print_rows(

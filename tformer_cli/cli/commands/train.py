@@ -18,9 +18,8 @@ from tformer_cli.cli.console import note, warn, write_line
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import QuietOption
 from tformer_cli.cli.process import prepare_torch
-from tformer_cli.data.labels import visible
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.views.alignment import AlignmentScore

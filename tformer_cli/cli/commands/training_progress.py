@@ -7,7 +7,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from tformer_cli.cli.console import is_live, stderr_console, warn
-from tformer_cli.data.labels import visible
 from tformer_cli.kinds.training import Examples
 from tformer_cli.training.events import (
     BatchSplit,
@@ -20,7 +19,7 @@ from tformer_cli.training.events import (
     TrainingEvent,
     ValidationReport,
 )
-from tformer_cli.wording import count_of
+from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

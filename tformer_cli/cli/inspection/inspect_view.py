@@ -22,8 +22,8 @@ from tformer_cli.cli.process import prepare_torch
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.png import check_png
 from tformer_cli.inspection.view import ModelView, SentenceView, View
+from tformer_cli.show.png import check_png
 
 if TYPE_CHECKING:
     from rich.console import Console

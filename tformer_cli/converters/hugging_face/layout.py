@@ -113,7 +113,7 @@ def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layo
     if isinstance(tokenizer, SentencePieceTokenizer):
         files = {"spiece.model": tokenizer.target.file.data}
         names = ("pad_token", "unk_token", "eos_token")
-        pieces = tokenizer.target.file.segmenter.pieces
+        pieces = tokenizer.target.file.model.pieces
         named = {
             n: pieces[ids[token]] for n, token in zip(names, (PAD_ID, UNK_ID, EOS_ID), strict=True)
         }

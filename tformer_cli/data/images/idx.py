@@ -38,11 +38,7 @@ def is_idx(path: Path) -> bool:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Reads the array of an idx file; `.gz` and the like are read through.
-
-    Raises:
-        DataError: if it is missing, damaged, of other numbers than bytes, or too large.
-    """
+    """Reads the array of an idx file; `.gz` and the like are read through."""
     wrong = f"{path}: is damaged or not an idx file of bytes; restore the file"
     try:
         with open_bytes(path) as stream:
@@ -66,11 +62,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_images(path: Path) -> NDArray[np.uint8]:
-    """Reads the images (N, H, W, C) of an idx file, and keeps those of the last files read.
-
-    Raises:
-        DataError: if it has no images.
-    """
+    """Reads the images (N, H, W, C) of an idx file, and keeps those of the last files read."""
     try:
         status = path.stat()
     except OSError:

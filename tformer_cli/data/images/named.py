@@ -56,16 +56,8 @@ def count_values(name: str) -> int:
 def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_PIXEL) -> Pixels:
     """Reads the image that a name stands for, in its own size.
 
-    Args:
-        name: see above.
-        size: height, width and channels of an image that is given by the values of its pixels.
-        pixel_max: the largest of such values.
-
     Returns:
         (H, W, C) bytes.
-
-    Raises:
-        DataError: if there is no such image, or it is damaged.
     """
     if is_row(name):
         return row_of_pixels(
@@ -117,9 +109,6 @@ def row_of_pixels(
     """Makes an image (H, W, C) of the values of its pixels, row by row.
 
     A value v becomes the byte v·255 / `pixel_max`, rounded.
-
-    Raises:
-        DataError: if they are too few or many, or one is not a whole number from 0 to `pixel_max`.
     """
     height, width, channels = size
     if len(cells) != height * width * channels:
@@ -178,9 +167,6 @@ def name_of_image(image: object, where: str) -> str:
     Args:
         image: a name, a path, or an array (H, W) or (H, W, C) of bytes, C from 1 to 4.
         where: what to call it in messages.
-
-    Raises:
-        TypeError: if it is something else.
     """
     if isinstance(image, str):
         return image

@@ -43,11 +43,7 @@ class ArrowTable:
     """Random access to the pairs of a file; nothing that grows with it is held in memory."""
 
     def __init__(self, path: Path) -> None:
-        """Maps the file.
-
-        Raises:
-            pyarrow.ArrowInvalid: if it is not such a file.
-        """
+        """Maps the file."""
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         if reader.schema != SCHEMA:
             raise pa.ArrowInvalid(f"not a tokenized corpus: {reader.schema.names}")

@@ -80,12 +80,7 @@ class EncodedCorpus:
         return self._table.ids(0, rows), self._table.ids(1, rows)
 
     def source_counts(self, vocab_size: int, *, is_target: bool = False) -> NDArray[np.int64]:
-        """(V) how often each token occurs in what an encoder reads, without special tokens.
-
-        Args:
-            vocab_size: V.
-            is_target: whether it reads the target side, as masked language models do.
-        """
+        """(V) how often each token occurs in what an encoder reads, without special tokens."""
         return self._table.counts(int(is_target), vocab_size)
 
     def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:
@@ -103,15 +98,6 @@ def encode_corpus(
     """Opens a corpus's tokenized form, building it first if the cache has no complete one.
 
     Several processes may do so at once: each builds aside and renames, and all build the same.
-
-    Args:
-        config: the corpus.
-        data: filters, and where the cache is.
-        tokenizer: of both sides.
-        progress: called with the pairs read so far, while building.
-
-    Raises:
-        DataError: if the corpus cannot be read or the cache cannot be written.
     """
     key = cache_key(config, data, tokenizer)
     directory = cache_directory(data)

@@ -75,27 +75,7 @@ class TrainingLoader(BatchStream):
         target_eos: bool = True,
         masking: Masking | None = None,
     ) -> None:
-        """Prepares a stream.
-
-        Args:
-            corpora: the training corpora.
-            weights: how often an epoch sees each pair of each corpus.
-            tokenizer: that encoded them; used again for BPE-dropout.
-            tokens_per_batch: the budget of a batch, see `plan_batches`.
-            seed: of shuffling, sampling and dropout.
-            bpe_dropout: chance of skipping each merge; sentences then get longer, and batches hold
-                that many fewer.
-            position: where to start.
-            prefetch: batches made ahead.
-            source_eos: see `ModelConfig.source_eos`.
-            target_bos: see `ModelConfig.target_bos`.
-            target_eos: see `ModelConfig.ends_targets`.
-            masking: hides tokens of the targets, which are read in place of the sources; what is
-                hidden follows from the seed and the place of a batch.
-
-        Raises:
-            DataError: if an epoch would be empty, or the tokenizer has no merges to skip.
-        """
+        """Prepares a stream."""
         super().__init__(position, prefetch)
         self._corpora = list(corpora)
         self._tokenizer = tokenizer

@@ -30,14 +30,7 @@ class SegmentLoader(BatchStream):
         position: LoaderPosition = START,
         prefetch: int = 8,
     ) -> None:
-        """Prepares a stream.
-
-        Args:
-            corpus: blocks of a text, equally long but for the last.
-            tokens_per_batch: the most tokens of a batch; a row has one block at least.
-            position: where to start.
-            prefetch: batches made ahead.
-        """
+        """Prepares a stream."""
         super().__init__(position, prefetch)
         self._corpus = corpus
         rows = n_rows(len(corpus), corpus.longest, tokens_per_batch)

@@ -23,15 +23,7 @@ class SubwordCodes:
     """A list of merges."""
 
     def __init__(self, text: str, where: str) -> None:
-        """Reads a file of codes.
-
-        Args:
-            text: its text.
-            where: what messages call it.
-
-        Raises:
-            DataError: if it is damaged or of an unknown version.
-        """
+        """Reads a file of codes."""
         self.text = text
         lines = text.rstrip("\n").split("\n", MOST_PIECES + 1)
         self._ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3

@@ -39,17 +39,14 @@ class PieceSide(TokenizerSide):
 
     @property
     def vocab_size(self) -> int:
-        """See `TokenizerSide`."""
         return len(self.vocabulary.pieces)
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         find, cut = self.vocabulary.ids_in_text.get, self._cut
         lines = [without_surrogates(text).split() for text in texts]
         return [[find(piece, UNK_ID) for word in words for piece in cut(word)] for words in lines]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """See `TokenizerSide`."""
         found = []
         for text in texts:
             spans = list(self._spans(without_surrogates(text)))
@@ -73,7 +70,6 @@ class PieceSide(TokenizerSide):
         return self.codes.cut(word)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """See `TokenizerSide`."""
         texts = self.piece_bytes
         return b"".join([texts[i] for i in ids]).decode().removesuffix(" ")
 
@@ -108,18 +104,7 @@ class PieceTokenizer(Tokenizer):
         where: str = FILE_NAME,
         new_tokens: Sequence[str] = (),
     ) -> "PieceTokenizer":
-        """Makes a tokenizer.
-
-        Args:
-            pieces: the vocabulary in the order of ids; the first are `<pad> <unk> <s> </s>`.
-            target_pieces: the target's vocabulary if it is another.
-            codes: files of merges of source and target; None: texts come in pieces.
-            where: what messages call the file.
-            new_tokens: words that were added, the last pieces.
-
-        Raises:
-            DataError: if a vocabulary or a file of merges is damaged.
-        """
+        """Makes a tokenizer."""
         given = frozenset[str](), where, new_tokens
         vocabulary = Vocabulary(pieces, *given)
         other = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
@@ -130,11 +115,7 @@ class PieceTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "PieceTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        Raises:
-            DataError: if it is damaged.
-        """
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             data = json.loads(text)
             new_tokens = stored_new_tokens(data, where)
@@ -164,7 +145,6 @@ class PieceTokenizer(Tokenizer):
 
     @property
     def new_tokens(self) -> tuple[str, ...]:
-        """See `Tokenizer`."""
         return tuple(self._source.vocabulary.new_tokens)
 
     def to_json(self) -> str:
@@ -187,10 +167,8 @@ class PieceTokenizer(Tokenizer):
 
     @property
     def source(self) -> PieceSide:
-        """See `Tokenizer`."""
         return self._source
 
     @property
     def target(self) -> PieceSide:
-        """See `Tokenizer`."""
         return self._target

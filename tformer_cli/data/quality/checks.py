@@ -110,15 +110,7 @@ _OF_ONE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
 
 
 def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
-    """Returns names that are names of checks.
-
-    Args:
-        names: what was written; several may stand in one text, separated by commas.
-        where: the option, for messages.
-
-    Raises:
-        UsageError: if one is unknown; it names the nearest.
-    """
+    """Returns names that are names of checks."""
     given = [one.strip() for name in names for one in name.split(",")]
     for name in given:
         if name not in CHECKS:

@@ -20,11 +20,7 @@ class Detector:
     """Tells the language of texts."""
 
     def __init__(self) -> None:
-        """Loads the detector.
-
-        Raises:
-            UsageError: if the package is not installed.
-        """
+        """Loads the detector."""
         try:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
         except ImportError:
@@ -36,11 +32,7 @@ class Detector:
         self.language = lru_cache(maxsize=8)(self._language)  # several checks ask for each text
 
     def check_known(self, language: str) -> None:
-        """Checks that a language is one of those that are told apart.
-
-        Raises:
-            UsageError: if not.
-        """
+        """Checks that a language is one of those that are told apart."""
         if main_code(language) not in self._known:
             raise UsageError(
                 f'--detect-languages: "{language}" is none of the {len(self._known)} languages '

@@ -70,12 +70,7 @@ class Corpora:
     def chunks(
         self, progress: Progress | None = None, *, with_faults: bool = False
     ) -> Iterator[tuple[int, list[CorpusRecord]]]:
-        """Yields examples of all corpora, some thousands together, with the corpus's number.
-
-        Raises:
-            DataError: if a corpus cannot be read; `with_faults`, if it has no example in the first
-                thousands of lines.
-        """
+        """Yields examples of all corpora, some thousands together, with the corpus's number."""
         n_read = 0
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
@@ -124,12 +119,7 @@ class Earlier:
     """What an earlier run has found in the first pairs of a corpus."""
 
     def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
-        """Takes the findings.
-
-        Args:
-            n_pairs: pairs that were judged.
-            found: the lines of those in which something was found, in order, and the findings.
-        """
+        """Takes the findings."""
         self.n_pairs = n_pairs
         self._found = found
         self._next = next(found, None)
@@ -150,17 +140,7 @@ def survey(
     limits: Limits,
     progress: Progress | None = None,
 ) -> Iterator[Survey]:
-    """Reads corpora once, and holds what was learned until they have been judged.
-
-    Args:
-        corpora: what to read.
-        wanted: checks that will be made.
-        limits: set by the user.
-        progress: called with the number of pairs read.
-
-    Raises:
-        DataError: if a corpus cannot be read.
-    """
+    """Reads corpora once, and holds what was learned until they have been judged."""
     sample, n_pairs = Sample(), 0
     with ExitStack() as stack:
         files = stack.enter_context(key_files(len(REPEATS)))
@@ -200,18 +180,6 @@ def judge(
 
     Only examples that no other check would drop count as the first of equal ones: so one of them
     is kept.
-
-    Args:
-        corpora: those surveyed.
-        surveyed: what the survey has found.
-        wanted: checks to make.
-        dropping: those for which an example is dropped.
-        held_out: sentences that no example may have.
-        progress: called with the number of pairs judged.
-        earlier: what was found in the first of them, which is not looked for again.
-
-    Raises:
-        DataError: if a corpus cannot be read.
     """
     held_out = held_out or HeldOut()
     compared = {*REPEATS, OTHER_LABEL, NEAR_DUPLICATE}

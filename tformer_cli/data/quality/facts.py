@@ -98,13 +98,6 @@ def estimate_facts(
     """Estimates the facts of a corpus.
 
     Scripts are those of the languages if these are known, else those that a side mostly has.
-
-    Args:
-        pairs: a sample of the corpus.
-        languages: codes of its languages; empty ones are unknown.
-        limits: set by the user.
-        kind: what the sides hold.
-        detector: tells the languages that are unknown, and later those of each text.
     """
     filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
     if detector is not None:

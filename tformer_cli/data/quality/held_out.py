@@ -16,12 +16,7 @@ class HeldOut:
     """Keys of sentences, and their signatures where what is nearly the same is looked for."""
 
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
-        """Takes sentences, blank ones aside.
-
-        Args:
-            sentences: what is held out.
-            near: whether sentences that are nearly the same will be asked for; takes 0.4 KB each.
-        """
+        """Takes sentences, blank ones aside."""
         keys, parts = set[int](), [signatures_of_texts([])]
         filled = (sentence for sentence in sentences if sentence.strip())
         while some := list(islice(filled, READ_AT_ONCE)):

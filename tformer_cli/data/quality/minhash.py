@@ -44,9 +44,6 @@ def signatures_of_texts(texts: Sequence[str]) -> Signatures:
     """Computes the least hashes of texts.
 
     Hash functions are a·x + b modulo 2^64, of which the upper half counts (Dietzfelbinger 1996).
-
-    Returns:
-        Of each text the least value of each function: (texts, HASHES).
     """
     return _signatures([*map(normalized, texts)])
 
@@ -91,11 +88,7 @@ class NearDuplicates:
         self._repeated = self._bands.repeated()
 
     def look_up(self, places: Sequence[int]) -> None:
-        """Finds the bands of the next pairs of the second pass.
-
-        Args:
-            places: where each of them is, for answers.
-        """
+        """Finds the bands of the next pairs of the second pass."""
         found = self._looked_up = self._read(self._n_looked_up, len(places))
         self._places.extend(places)
         self._n_looked_up += len(places)
@@ -103,14 +96,7 @@ class NearDuplicates:
         self._slots = np.stack(list(rows), axis=1)
 
     def before(self, number: int) -> tuple[int, float] | None:
-        """Finds the most similar earlier pair of those that a band was first seen in.
-
-        Args:
-            number: place of the pair among those looked up.
-
-        Returns:
-            Where that pair is, and the similarity; None if none is similar enough.
-        """
+        """Finds the most similar earlier pair of those that a band was first seen in."""
         similar = self.like(number)
         if not similar:
             return None
@@ -118,14 +104,7 @@ class NearDuplicates:
         return self._places.of(best), similar[best]
 
     def like(self, number: int) -> dict[int, float]:
-        """Finds the earlier pairs that are similar enough, of those that a band was first seen in.
-
-        Args:
-            number: place of the pair among those looked up.
-
-        Returns:
-            The number of each among all pairs, and the similarity.
-        """
+        """Finds similar earlier pairs among those that a band was first seen in."""
         slots = self._slots[number]
         candidates = {
             self._repeated[band].first(slots[band]) for band in np.flatnonzero(slots >= 0)
@@ -174,11 +153,7 @@ class SimilarTexts:
         self._keys = np.take_along_axis(keys, self._orders, axis=1)
 
     def similarities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Estimates how similar texts are to the most similar of the index that shares a band.
-
-        Returns:
-            The similarity of each text; 0 if it is below `LEAST_SIMILARITY`: (texts,).
-        """
+        """Estimates how similar texts are to the most similar of the index that shares a band."""
         found, best = signatures_of_texts(texts), np.zeros(len(texts))
         for keys, order, ours in zip(self._keys, self._orders, bands(found), strict=True):
             starts, ends = np.searchsorted(keys, ours), np.searchsorted(keys, ours, side="right")

@@ -31,11 +31,7 @@ class KeyFiles:
         self._files = [scratch_file() for _ in range(n_kinds)]
 
     def add(self, keys: Keys) -> None:
-        """Adds keys: (kinds, pairs).
-
-        Raises:
-            ArtifactError: if there is no room for them.
-        """
+        """Adds keys: (kinds, pairs)."""
         with scratch_errors():
             for file, some in zip(self._files, keys, strict=True):
                 file.write(some.tobytes())

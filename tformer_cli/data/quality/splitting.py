@@ -23,20 +23,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Decides the set of each pair.
-
-    Args:
-        keys: of sources and targets, and others that link pairs: (2 or more, pairs).
-        n_valid: pairs to hold out for validation.
-        n_test: pairs to hold out for testing.
-        seed: another one makes other sets.
-
-    Returns:
-        The set of each pair: (pairs,).
-
-    Raises:
-        DataError: if there are too few pairs that do not belong together.
-    """
+    """Decides the set of each pair."""
     sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     labels = components(keys)
     _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
@@ -64,14 +51,7 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
 
 
 def components(keys: Keys) -> Labels:
-    """Labels pairs that belong together by the first of them.
-
-    Args:
-        keys: of sources and targets, and others that link pairs: (2 or more, pairs).
-
-    Returns:
-        The place of the first pair that each pair is linked to: (pairs,).
-    """
+    """Labels pairs that belong together by the first of them."""
     labels = np.arange(keys.shape[1], dtype=np.int64)
     linked = np.zeros(keys.shape[1], dtype=bool)
     for side in keys:
@@ -94,15 +74,7 @@ def components(keys: Keys) -> Labels:
 
 
 def labels_of_similar(sides: Sequence[NearDuplicates], n_pairs: int) -> Labels:
-    """Labels pairs that are nearly the same on one side, directly or through others.
-
-    Args:
-        sides: the signatures of all pairs on each side, before `finish`.
-        n_pairs: how many there are.
-
-    Returns:
-        A number that pairs have in common if they are: (pairs,).
-    """
+    """Labels pairs that are nearly the same on one side, directly or through others."""
     parents = np.arange(n_pairs, dtype=np.int64)
 
     def first_of(place: int) -> int:

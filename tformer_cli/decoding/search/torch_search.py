@@ -17,11 +17,11 @@ from tformer_cli.decoding.search.beam_search import beam_search
 from tformer_cli.decoding.search.constraints import satisfying_search
 from tformer_cli.decoding.search.diverse import diverse_beam_search
 from tformer_cli.decoding.search.greedy import greedy_search
+from tformer_cli.decoding.search.models import ShortlistedModel
 from tformer_cli.decoding.search.processors import StepRows, make_processors, process
 from tformer_cli.decoding.search.prompted_model import PromptedModel
 from tformer_cli.decoding.search.sampling import sample
 from tformer_cli.decoding.search.scoring import score_pairs, takes_targets
-from tformer_cli.decoding.search.shortlisted_model import ShortlistedModel
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 from tformer_cli.runtime import autocast, check_threads
@@ -127,7 +127,7 @@ class TorchSearch:
     def _computing(self) -> Iterator[None]:
         """Computes in the precision, and every row of a float32 product by itself.
 
-        A model that has products of its own leaves torch's to attention: the small ones need the
+        A model with its own products leaves torch's to attention: the small ones need the
         standard setting, and changing it takes longer than one of them.
         """
         has_products = getattr(self._model, "output_product", None) is not None

@@ -7,8 +7,9 @@ from typing import Any
 from tformer_cli.errors import DataError
 from tformer_cli.evaluation.comparison.compare import Wins, wins_of
 from tformer_cli.evaluation.comparison.paired_tests import SIGNIFICANT
-from tformer_cli.evaluation.comparison.report import Cell, Section, Table
+from tformer_cli.evaluation.comparison.report import TITLE
 from tformer_cli.evaluation.significance import RESAMPLES, PairedDifference, compare_labels
+from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (
     "Change: from the baseline, with the interval that holds 95 % of the changes of resampled "
@@ -64,7 +65,7 @@ class LabelComparison:
             ],
         }
 
-    def section(self) -> Section:
+    def document(self) -> Document:
         """Returns a table of each measure, for people."""
         tables = [
             Table(
@@ -75,7 +76,9 @@ class LabelComparison:
             )
             for number, measure in enumerate(self.systems[0].measures)
         ]
-        return Section(title=f"{self.n_examples:,} examples", tables=tuple(tables), legend=LEGEND)
+        title = f"{self.n_examples:,} examples"
+        section = Section(title=title, tables=tuple(tables), legend=LEGEND)
+        return Document(title=TITLE, sections=[section])
 
     def _rows(self, number: int) -> Iterator[tuple[Cell, ...]]:
         """Yields a row for each system, of the measure with a number."""

@@ -17,7 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tformer_cli.fast.native.numbers import kind_of, succeed
+from tformer_cli.fast.native.operations import kind_of, succeed
 from tformer_cli.fast.native.structs import BiasGradient
 
 if TYPE_CHECKING:

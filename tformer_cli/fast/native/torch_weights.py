@@ -9,7 +9,7 @@ from torch import nn
 
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import OUTPUT, SCALE, unsupported_shape
-from tformer_cli.fast.packed import PackedProduct
+from tformer_cli.fast.products import PackedProduct
 from tformer_cli.fast.quantized import QuantizedProduct
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.base import Model

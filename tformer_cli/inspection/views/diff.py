@@ -9,20 +9,23 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
-from tformer_cli.figures.palette import signed_color
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import sign_of
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import Option, View
-from tformer_cli.terminal.fitted_table import GAP, Column, print_lines, table_lines
-from tformer_cli.terminal.labels import (
+from tformer_cli.show.palette import signed_color
+from tformer_cli.show.terminal import (
+    GAP,
+    Column,
     cut,
     is_ascii_only,
     left_aligned,
+    print_lines,
     right_aligned,
     sentence_lines,
     shown,
+    table_lines,
 )
 from tformer_cli.wording import count_of
 

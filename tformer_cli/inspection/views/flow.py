@@ -32,8 +32,18 @@ from tformer_cli.inspection.view import (
     Subject,
     check_gaps,
 )
-from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, print_lines, table_lines
-from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
+from tformer_cli.show.terminal import (
+    GAP,
+    NARROWEST_LABEL,
+    Column,
+    cut,
+    is_ascii_only,
+    isolated,
+    print_lines,
+    sentence_lines,
+    shown,
+    table_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

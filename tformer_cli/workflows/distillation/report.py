@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,17 @@ from tformer_cli.evaluation.comparison.compare import (
     TestSet,
     compare_systems,
 )
-from tformer_cli.evaluation.comparison.html import render_html
 from tformer_cli.evaluation.comparison.paired_tests import TestSettings
+from tformer_cli.evaluation.comparison.report import LEGEND, sections_of
 from tformer_cli.evaluation.scores import check_counts, make_bleu, make_metric
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.show.document import Cell, Document, Section, Table
+from tformer_cli.show.html import render_html
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.workflows.benchmark import System, measure_in_turns, percentile
-from tformer_cli.workflows.distillation.report_tables import TITLE, sections_of_report
 from tformer_cli.workflows.distillation.selection import COUNTS
 from tformer_cli.workflows.distillation.setup import (
     CORPORA,
@@ -50,10 +52,12 @@ from tformer_cli.workflows.opening.settings import TranslatorOptions
 from tformer_cli.workflows.quality.given import plain_name
 
 SCHEMA = "tformer.distillation/1"
+TITLE = "Teacher and student"
 ROUNDS = 3
 """Measurements of each system's speed, in turns."""
 N_EXAMPLES = 3
 LARGEST_REPORT = 64 * MIB
+_MB = 1e6
 JSON_FILE, HTML_FILE = f"{REPORT}/report.json", f"{REPORT}/report.html"
 """Paths in the distillation's directory."""
 
@@ -248,7 +252,7 @@ def _write_report(setup: Setup) -> None:
     with directory_aside(setup.directory / REPORT) as aside:
         record = json.dumps(asdict(report), ensure_ascii=False, indent=1) + "\n"
         (aside / Path(JSON_FILE).name).write_text(record, encoding="utf-8", newline="\n")
-        page = render_html(sections_of_report(report), title=TITLE)
+        page = render_html(report_document(report))
         (aside / Path(HTML_FILE).name).write_text(page, encoding="utf-8", newline="\n")
 
 
@@ -349,3 +353,79 @@ def _selected(path: Path) -> Iterator[Selected]:
     counts = json.loads(read_regular(path, MIB))
     for name, one in counts.items():
         yield Selected(corpus=name, pairs=one["pairs"], ranks=tuple(one.get("ranks", ())))
+
+
+def report_document(report: DistillationReport) -> Document:
+    """The systems and what the student has read, then the comparisons."""
+    tables = [_sizes(report.systems), _speeds(report)]
+    if any(one.ranks for one in report.selected):
+        tables.append(_ranks([one for one in report.selected if one.ranks]))
+    # the header says what the columns of the comparisons mean, nothing of sizes
+    systems = Section(title="Systems", tables=tuple(tables), legend=LEGEND)
+    return Document(title=TITLE, sections=[systems, *sections_of(report.test_sets)])
+
+
+def _sizes(systems: Sequence[SystemReport]) -> Table:
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(", ".join(one.models)),
+            Cell(f"{one.n_parameters:,}"),
+            Cell(one.weight_type),
+            Cell(f"{one.weight_bytes / _MB:.2f}"),
+            Cell(f"{one.total_bytes / _MB:.2f}"),
+        )
+        for one in systems
+    )
+    return Table(
+        title="Size",
+        head=("System", "Directory", "Parameters", "Type", "Weights MB", "All files MB"),
+        rows=rows,
+    )
+
+
+def _speeds(report: DistillationReport) -> Table:
+    first = report.systems[0].name
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(f"{one.beam_size}{', shortlist' if one.has_shortlist else ''}"),
+            Cell(f"{one.lines_per_second:,.1f}"),
+            Cell(f"{one.speed_ratio:.2f}×"),
+            Cell(f"{one.processor_ratio:.2f}×"),
+            Cell(f"{1000 * one.latency_p50:.1f}"),
+            Cell(f"{one.peak_memory / _MB:,.0f}"),
+        )
+        for one in report.systems
+    )
+    return Table(
+        title="Speed",
+        head=("System", "Beam", "Lines/s", "Speed", "Processor", "A line ms", "Memory MB"),
+        rows=rows,
+        note=(
+            f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as "
+            f"a multiple of the {first}'s; Processor: the {first}'s processor time as a multiple; "
+            "medians of the rounds' ratios. A line: translated alone."
+        ),
+    )
+
+
+def _ranks(selected: Sequence[Selected]) -> Table:
+    """Counts which of the teacher's translations were chosen."""
+    n_ranks = max(len(one.ranks) for one in selected)
+    rows = tuple(
+        (
+            Cell(one.corpus),
+            Cell(f"{one.pairs:,}"),
+            *(
+                Cell(f"{count / max(one.pairs, 1):.1%}")
+                for count, _ in zip_longest(one.ranks, range(n_ranks), fillvalue=0)
+            ),
+        )
+        for one in selected
+    )
+    return Table(
+        title="Chosen of the teacher's translations",
+        head=("Corpus", "Pairs", *(f"Rank {rank}" for rank in range(1, n_ranks + 1))),
+        rows=rows,
+    )

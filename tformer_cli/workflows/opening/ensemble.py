@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tformer_cli.decoding.search.ensemble import Ensemble
+from tformer_cli.decoding.search.models import Ensemble
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:

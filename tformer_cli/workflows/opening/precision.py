@@ -87,9 +87,9 @@ def computing_in(
     """
     if not has_fast():  # products are torch's own, under autocast if need be
         return model
-    from tformer_cli.fast.packed import can_pack
     from tformer_cli.fast.products import (
         RoundedProduct,
+        can_pack,
         pack,
         quantized_matrices,
         unpack,

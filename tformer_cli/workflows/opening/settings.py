@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tformer_cli.decoding.search.ensemble import EnsembleSpace
+    from tformer_cli.decoding.search.models import EnsembleSpace
 
 SEEDS = 2**63
 """Number of seeds there are."""

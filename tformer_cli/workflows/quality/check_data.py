@@ -105,19 +105,7 @@ def check_data(
     options: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
 ) -> DataReport:
-    """Reads corpora twice and reports what is doubtful in them.
-
-    Args:
-        given: what to read.
-        wanted: checks to make.
-        limits: of lengths.
-        n_examples: pairs to show of each check.
-        options: of `tformer data clean`, each with its value, that judge as here; a flag has none.
-        progress: called with the number of pairs read, of both passes.
-
-    Raises:
-        DataError: if a corpus cannot be read.
-    """
+    """Reads corpora twice and reports what is doubtful in them."""
     data = given.data
     corpora = given.corpora()
     dropping = DROPPING & wanted

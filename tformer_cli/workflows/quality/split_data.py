@@ -59,20 +59,6 @@ def split_data(
 
     No two sets have the same source or the same target, apart from case, punctuation and spaces;
     with `near`, nor nearly the same one.
-
-    Args:
-        given: a corpus of text files.
-        output: directory to write; it must not exist, be empty or be an earlier output.
-        n_valid: pairs to hold out for validation.
-        n_test: pairs to hold out for testing.
-        near: whether pairs that are nearly the same on one side belong together.
-        seed: another one makes other sets.
-        progress: called with the number of pairs read, of both passes.
-
-    Raises:
-        UsageError: if the directory holds other files, or the corpus has no text files.
-        DataError: if the corpus cannot be read, or has too few pairs.
-        ArtifactError: if the directory cannot be written.
     """
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)

@@ -4,7 +4,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from tformer_cli.terminal.labels import (
+from tformer_cli.show.terminal import (
     cut,
     is_ascii_only,
     isolated,

@@ -1,7 +1,7 @@
 import pytest
 
-from tformer_cli.figures.palette import color, hex_color
 from tformer_cli.inspection.capture.heads import KINDS
+from tformer_cli.show.palette import color, hex_color
 
 
 def lightness(channels):

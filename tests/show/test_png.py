@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.png import SHARPNESS, render_png
-from tformer_cli.figures.svg import draw_labels, draw_map, draw_text, new_svg, svg_text
+from tformer_cli.show.png import SHARPNESS, render_png
+from tformer_cli.show.svg import draw_labels, draw_map, draw_text, new_svg, svg_text
 
 
 def color_of(value):

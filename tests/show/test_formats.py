@@ -4,10 +4,9 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.evaluation.comparison.test_compare import compared
-from tformer_cli.evaluation.comparison.html import render_html
-from tformer_cli.evaluation.comparison.latex import render_latex
-from tformer_cli.evaluation.comparison.markdown import render_markdown
-from tformer_cli.evaluation.comparison.report import sections_of
+from tformer_cli.evaluation.comparison.report import comparison_document
+from tformer_cli.show.html import render_html
+from tformer_cli.show.markup import render_latex, render_markdown
 
 HOSTILE = '<script>&\\|{}$#_%~^*`"'
 SYSTEMS = {
@@ -18,12 +17,12 @@ REFERENCES = ("a b c d e", "f g h i j")
 
 
 @pytest.fixture(scope="module")
-def sections():
-    return sections_of([compared(systems=SYSTEMS, references=REFERENCES)])
+def document():
+    return comparison_document([compared(systems=SYSTEMS, references=REFERENCES)])
 
 
-def test_the_table_says_what_was_found(sections):
-    table = sections[0].tables[0]
+def test_the_table_says_what_was_found(document):
+    table = document.sections[0].tables[0]
     assert table.title == "BLEU"
     assert table.note.startswith("nrefs:1|bs:50|seed:12345|")
     rows = [[cell.text for cell in row] for row in table.rows]
@@ -31,13 +30,13 @@ def test_the_table_says_what_was_found(sections):
     assert rows[0][3:] == [""] * 5
     assert rows[1][5:] == ["0", "1", "1"]
     assert [row[1].is_best for row in table.rows] == [True, False]
-    assert sections[0].tables[1].title == "TER, less is better"
-    assert sections[0].tables[1].rows[0][1].is_best
+    assert document.sections[0].tables[1].title == "TER, less is better"
+    assert document.sections[0].tables[1].rows[0][1].is_best
 
 
 def test_several_test_sets_have_an_overview_with_means():
     one = compared(systems=SYSTEMS, references=REFERENCES)
-    overview, *others = sections_of([one, one])
+    overview, *others = comparison_document([one, one]).sections
     assert [section.title for section in others] == ["tiny: 2 sentences"] * 2
     assert overview.tables[0].head == ("System", "tiny", "tiny", "Mean")
     for row in overview.tables[0].rows:
@@ -50,31 +49,33 @@ RENDERERS = {"html": render_html, "latex": render_latex, "markdown": render_mark
 @pytest.mark.parametrize("name", RENDERERS)
 def test_a_copy_of_the_baseline_has_no_mark_and_is_named_below_the_table(name):
     systems = {**SYSTEMS, "copy": SYSTEMS["base"]}
-    sections = sections_of([compared(systems=systems, references=REFERENCES)])
-    table = sections[0].tables[0]
+    document = comparison_document([compared(systems=systems, references=REFERENCES)])
+    table = document.sections[0].tables[0]
     assert table.rows[1][4].text.endswith("*")
     assert table.rows[2][3].text == "+0.00"
     assert table.rows[2][4].text == f"{1 / 51:.4f}"
     said = "No sentence differs from the baseline by this metric, so that p says nothing: copy"
     assert table.remark == said
-    assert RENDERERS[name](sections).count(said) == len(sections[0].tables[:2])
+    assert RENDERERS[name](document).count(said) == len(document.sections[0].tables[:2])
 
 
 @pytest.mark.parametrize("name", RENDERERS)
 def test_one_system_has_scores_and_no_columns_of_a_comparison(name):
-    sections = sections_of([compared(systems={"one": SYSTEMS["base"]}, references=REFERENCES)])
-    for table in sections[0].tables[:2]:
+    document = comparison_document(
+        [compared(systems={"one": SYSTEMS["base"]}, references=REFERENCES)]
+    )
+    for table in document.sections[0].tables[:2]:
         assert table.head[2:] == ("Mean ± 95 %",)
         ((_, value, mean),) = table.rows
         assert mean.text.startswith(value.text)
         assert table.rows[0][0].text == "one"
-    text = RENDERERS[name](sections)
+    text = RENDERERS[name](document)
     assert "aseline" not in text
     assert "Change" not in text
 
 
-def test_markdown_shows_every_text_as_it_is(sections):
-    text = render_markdown(sections)
+def test_markdown_shows_every_text_as_it_is(document):
+    text = render_markdown(document)
     tables = [line for line in text.splitlines() if line.startswith("|")]
     unescaped = [len(re.findall(r"(?<!\\)\|", line)) for line in tables]
     assert set(unescaped) == {9, 5}  # tables of eight and of four columns
@@ -82,8 +83,8 @@ def test_markdown_shows_every_text_as_it_is(sections):
     assert "**100.00**" in text
 
 
-def test_latex_has_no_command_of_a_text(sections):
-    text = render_latex(sections)
+def test_latex_has_no_command_of_a_text(document):
+    text = render_latex(document)
     assert r"\textless{}script\textgreater{}\&\textbackslash{}\textbar{}\{\}\$\#\_\%" in text
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 4
     for row in re.findall(r"\\midrule\n(.*?)\\bottomrule", text, re.DOTALL):
@@ -112,12 +113,12 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def test_the_page_is_whole_and_runs_nothing(sections):
-    page = render_html(sections)
+def test_the_page_is_whole_and_runs_nothing(document):
+    page = render_html(document)
     read = Page(page)
     assert read.open == []
     assert "script" not in read.tags
     assert read.tags.count("table") == 4
     assert HOSTILE in read.texts
     assert "default-src 'none'" in page
-    assert page == render_html(sections)
+    assert page == render_html(document)

@@ -2,7 +2,7 @@ import pytest
 from rich.cells import cell_len
 from rich.text import Text
 
-from tformer_cli.terminal.fitted_table import Column, column_widths, table_lines
+from tformer_cli.show.terminal import Column, column_widths, table_lines
 
 LABELS = ("Donaudampfschiff", "東京特許許可局", "שלום", "e\u0301te\u0301", "x", "")
 NUMBERS = ("1.5", "-12.25", "3", "", "1,000", "0")
