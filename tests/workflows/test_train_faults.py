@@ -19,7 +19,7 @@ from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeErro
 from tformer_cli.files import atomic
 from tformer_cli.files.lock import locked
 from tformer_cli.recipe import make_recipe
-from tformer_cli.training import divergence, gradients, memory, validation
+from tformer_cli.training import gradients, memory, validation, window
 from tformer_cli.training.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
 from tformer_cli.training.resuming.checkpoints import Checkpoints
 from tformer_cli.training.resuming.saving import RunSaver
@@ -252,8 +252,8 @@ def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
 
 
 def test_a_diverging_loss_rolls_back_before_the_suspect_batches(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(divergence, "JUDGED_STEPS", 4)
-    monkeypatch.setattr(divergence, "LEARNED", 100.0)
+    monkeypatch.setattr(window, "JUDGED_STEPS", 4)
+    monkeypatch.setattr(window, "LEARNED", 100.0)
     true_loss, n_calls = gradients.projected_loss, [0]
 
     def loss(*arguments):

@@ -50,7 +50,7 @@ from tformer_cli.kinds import training_of
 from tformer_cli.kinds.training import HeldOut, Progress
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
-from tformer_cli.recipe import Recipe, differing_keys, load_recipe
+from tformer_cli.recipe import Recipe, differing_keys, load_recipe, make_recipe
 from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.batch_budget import PairLengths
@@ -81,7 +81,6 @@ from tformer_cli.workflows.training.data import (
     validation_pairs,
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
-from tformer_cli.workflows.training.same_recipe import check_same_recipe
 from tformer_cli.workflows.training.start import (
     IMPORTED,
     check_start,
@@ -93,7 +92,10 @@ from tformer_cli.workflows.training.start import (
 if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Inspected
 
+
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
+MACHINE_KEYS = ("data.directory", "data.cache_directory")
+"""Keys that may differ between processes: where files lie; their content is compared elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +311,7 @@ def prepare(
             "model.memory: its rows are those of one process, but there are "
             f"{processes.world_size}; train with one"
         )
-    progress = progress or _ignore
+    progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
     training = training_of(recipe)
     given, tell = recipe, progress
     recipe = processes.prepared(lambda: completed_recipe(given, tell))
@@ -501,11 +503,14 @@ def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start o
         return
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
-        shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise RecipeError(
-            f"{run}: the run was started with another recipe, {shown} differ; use another "
+            f"{run}: the run was started with another recipe, {_listed(keys)} differ; use another "
             f"directory{more}"
         )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
@@ -529,19 +534,27 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD, ADAPTER):
         remove_tree(run / directory)
-    for name in (
-        RECIPE,
-        TOKENIZER,
-        METRICS,
-        HEADS_LOG,
-        PROBE,
-        FREQUENCIES,
-        IMPORTED,
-        CONFIG,
-        WEIGHTS,
-    ):
+    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, IMPORTED)
+    for name in (*records, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 
 
-def _ignore(what: str, n_pairs: int) -> None:
-    """Takes no notice of progress."""
+def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
+    """Compares what this process was started with with what the first one was."""
+    # Machines may hold different versions of a recipe. With other learning rates their weights
+    # would drift apart in silence, and with other limits some would wait for the others for ever.
+    own: dict[str, Any] = {"recipe": recipe.to_mapping(), "fresh": fresh}
+    first = processes.first(lambda: own)
+    if processes.is_first:
+        return
+    keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
+    if keys:
+        raise RecipeError(
+            f"process {processes.rank} has another recipe than the first one: {_listed(keys)} "
+            "differ; bring the same recipe and options to every machine"
+        )
+    if first["fresh"] != fresh:
+        raise UsageError(
+            f"--fresh: process {processes.rank} and the first one disagree; start all "
+            "processes with the same options"
+        )

@@ -189,7 +189,7 @@ def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) ->
     """Prints where the time of some steps goes."""
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
-    from tformer_cli.workflows.training.profile import profile_training
+    from tformer_cli.workflows.training.plan import profile_training
 
     with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)

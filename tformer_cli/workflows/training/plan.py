@@ -1,8 +1,11 @@
-"""Plan of a run, from the recipe and a sample of its data; nothing is trained."""
+"""Before a run: a plan from a sample of its data, or a profile of some steps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +19,15 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import Progress
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.training.data import completed_recipe, make_tokenizer
 from tformer_cli.workflows.training.start import check_start
+
+if TYPE_CHECKING:
+    from tformer_cli.training.profiling import StepProfile
 
 SAMPLE = 2000
 
@@ -198,3 +205,26 @@ def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:
         and recipe.tokenizer.algorithm not in ("byte", "char")
     )
     return recipe.tokenizer.vocab_size if is_asked_for else tokenizer.vocab_size
+
+
+def profile_training(
+    recipe: Recipe,
+    n_steps: int,
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> "StepProfile":
+    """Makes some steps on the recipe's data, as training would, and measures them."""
+    # A plan does without all that trains
+    from tformer_cli.training.processes.group import Processes
+    from tformer_cli.training.processes.launch import Launch
+    from tformer_cli.training.profiling import profile_steps
+    from tformer_cli.workflows.train import prepare, settle_batches
+    from tformer_cli.workflows.training.device import training_device
+
+    # Nothing is left but the tokenized corpora in the cache, which training will find there
+    with TemporaryDirectory() as directory:
+        place = training_device(device, Launch())
+        prepared = prepare(recipe, Path(directory), place, Processes(), progress)
+        started = settle_batches(recipe, prepared)
+        return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)
