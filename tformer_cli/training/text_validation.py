@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.loading.encoded import joined
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import DecodingModel, SearchEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.data.masking import masking_of
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.workflows.training.language_modeling import text_ids

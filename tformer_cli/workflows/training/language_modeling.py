@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.config import TEXT_FIELDS
-from tformer_cli.data.loading.text_stream import TextStream, joined
+from tformer_cli.data.loading.encoded import TextStream, joined
 from tformer_cli.workflows.training.task import Task
 
 if TYPE_CHECKING:
