@@ -38,7 +38,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
              "rotary_base"),
             ANY,
         ),
-        # of training alone
+        # only for training
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ("relu", "gelu", "swish"),

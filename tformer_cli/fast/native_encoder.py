@@ -1,6 +1,6 @@
 """Encoders over many texts by the compiled kernels, on as many threads as torch would use.
 
-A text's numbers depend on the text alone, whatever is beside it in a batch or on another thread.
+A text's numbers do not depend on the other texts of a batch or on other threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Searching many sentences with the compiled kernels, on as many threads as torch would use.
 
-The kernels translate a batch in one call and on one thread; batches run beside each other. In the
-kernels a sentence's numbers depend on the sentence alone, so neither the batches nor the threads
+The kernels translate a batch in one call and on one thread; batches run in parallel. In the
+kernels a sentence's numbers depend only on the sentence, so neither the batches nor the threads
 decide any bit of a translation. Prompts of language models are sentences that are continued.
 """
 
@@ -283,7 +283,7 @@ class CompiledSearch:
         return longest_translation(n_source, config, self._model.max_positions)
 
     def _teller(self) -> Callable[[int], None] | None:
-        """What is told of each token that follows a prompt."""
+        """The listener of each token that follows a prompt."""
         on_token = None if self._prompted is None else self._prompted.on_token
         return None if on_token is None else lambda token: on_token([token])
 
@@ -361,7 +361,7 @@ def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) 
 
 
 def _drawing(sentences: Sequence[Sentence], config: DecodingConfig) -> Drawing:
-    """What tokens of each sentence are drawn by."""
+    """The sampling settings of each sentence."""
     return Drawing(
         keys=[sentence.key for sentence in sentences],
         temperature=config.temperature,

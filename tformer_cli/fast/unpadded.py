@@ -118,7 +118,7 @@ def attend_within(
         joined = layer.n_heads * layer.head_width
         query = layer.in_projection.part(hidden, slice(joined))
         key_value = layer.in_projection.part(memory, slice(joined, None))
-    context = query  # of no width, if there is no head
+    context = query  # has width 0 without heads
     if layer.n_heads:
         context = attend(query, key_value, layer.n_heads, spans)
     return layer.out_projection(context)

@@ -132,7 +132,7 @@ class BeamSearch:
         self._config = config
         self._processors = processors
         self._stops_early = stops_early
-        # Enough continuations of each row to fill every slot from one hypothesis alone
+        # Enough continuations of each row to fill every slot from a single hypothesis
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
 
     def start(self, source: Tensor, source_mask: Tensor) -> None:
@@ -281,7 +281,7 @@ class BeamSearch:
             [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
             strict=True,
         )
-        # all are of one length: `_length` tokens and the end of sentence
+        # all have one length: `_length` tokens and the end of sentence
         divisor = length_divisor(self._length + 1, self._config)
         for row, tokens, steps, last_step, total, is_finished in rows:
             sentence = self._sentences[self._active[row]]

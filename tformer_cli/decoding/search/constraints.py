@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WIDER = 8
 """Times the beam of a second try, where constraints left the first one no way."""
 SPARE_CANDIDATES = 16
-"""Tokens looked at beside the beam's, for those that are banned."""
+"""Tokens examined beyond the beam's, to replace those that are banned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class PromptedModel:
         self.model = model
         """The language model."""
         self.on_token = on_token
-        """What is called with tokens; it may be another one for each search."""
+        """The listener, called with tokens; it may change for each search."""
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
 
     @property

@@ -1,8 +1,8 @@
 """Drawing translations at random: temperature, top-k and nucleus sampling.
 
-Every hypothesis has a stream of numbers of its own, made from the seed, its line and its place
-among the line's candidates, and it is computed as a sentence of its own. So what is drawn for a
-line does not depend on what is drawn beside it, nor the first candidate on how many follow.
+Every hypothesis has its own stream of numbers, made from the seed, its line and its place
+among the line's candidates, and it is computed as a separate sentence. So what is drawn for a
+line does not depend on the other lines, nor the first candidate on how many follow.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def sample(
     """
     n_drawn = config.n_candidates
     limits = longest_translations(source, source_mask, config, model.max_positions)
-    # (B, …) -> (B·N, …): a candidate is a sentence of its own
+    # (B, …) -> (B·N, …): a candidate is a separate sentence
     memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
     mask = source_mask.repeat_interleave(n_drawn, dim=0)
     cache = model.start_cache(memory, mask, 1, max(limits) + 1)

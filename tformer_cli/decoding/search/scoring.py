@@ -1,7 +1,7 @@
 """Forced decoding: what a model thinks of translations that are given.
 
 All positions of a target are computed at once. Batches hold one padded source length and one padded
-target length, so a pair's result does not depend, in float32, on the pairs beside it.
+target length, so a pair's result does not depend, in float32, on the other pairs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a language model in torch thinks of texts that are given, longer than it takes or not.
+"""Log-probabilities of given texts by a language model in torch, in windows if they are long.
 
 A text is read in windows; see `decoding.text_windows`. A model with a memory reads every token
 once, in segments of W tokens, with what it remembers of those before.

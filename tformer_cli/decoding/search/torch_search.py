@@ -127,7 +127,7 @@ class TorchSearch:
     def _computing(self) -> Iterator[None]:
         """Computes in the precision, and every row of a float32 product by itself.
 
-        A model that has products of its own leaves torch's to attention: the small ones need the
+        A model with its own products leaves torch's to attention: the small ones need the
         standard setting, and changing it takes longer than one of them.
         """
         has_products = getattr(self._model, "output_product", None) is not None

@@ -1,6 +1,6 @@
 """Compiles the kernels: `python -m tformer_cli.fast.native.build`, and the build of the package.
 
-Needs the standard library alone: it runs where tformer is being installed. The environment decides:
+Needs only the standard library: it runs where tformer is being installed. The environment decides:
 
     CC                      the C compiler (else cc, gcc or clang)
     TFORMER_BUILD_COMPILER  zig: that of the Python package `ziglang`, for Linux with glibc 2.28
@@ -178,7 +178,7 @@ def build(
         def link(level: Level) -> Path:
             objects = sorted((aside / level.name).iterdir())
             made = library_path(level.name, aside)
-            # A library's calls of its own functions stay inside, whatever else the process loaded
+            # A library's calls to its own functions stay inside, whatever else the process loaded
             inside = ("-Wl,-Bsymbolic",) if sys.platform != "darwin" or compiler.is_cross else ()
             strip = () if extra else ("-s",)
             compiler.run(("-shared", *extra, *strip, *objects, *inside, "-o", made, "-lm"), aside)

@@ -41,7 +41,7 @@ _found: ctypes.CDLL | KernelsUnavailable | None = None
 
 
 class KernelsUnavailable(Exception):  # noqa: N818 - a state of affairs, not an error
-    """There is no library that may be used, and why."""
+    """No library may be used, and why."""
 
 
 def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:

@@ -122,7 +122,7 @@ class NativeOrthogonal:
 
 _LEVELS = 1 << 16
 MOST_VALUES = 1 << 33
-"""Values of a tensor that have random bits of their own: 2³² counters for two each."""
+"""Most values of a tensor with independent random bits: 2³² counters for two each."""
 
 
 class NativeDropout:

@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What translations must and must not hold; see `tformer_cli.decoding.search.processors`."""
+    """Required and banned phrases of translations; see `tformer_cli.decoding.search.processors`."""
 
     prefixes: Sequence[Sequence[int]] = ()
     """For each sentence the tokens that its translation begins with; empty: for none."""
@@ -62,7 +62,7 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """What tokens are drawn by; see `tformer_cli.decoding.search.sampling`."""
+    """Sampling settings; see `tformer_cli.decoding.search.sampling`."""
 
     keys: Sequence[int]
     """For each sentence the number that decides, of 64 bits with a sign."""
@@ -165,7 +165,7 @@ class NativeModel:
         *,
         stop: ctypes.c_int | None = None,
     ) -> list[list[float]]:
-        """Scores translations that are given; what is computed for a pair depends on it alone."""
+        """Scores given translations; each pair's numbers are independent of the others."""
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
         tokens, starts = self._joined_sources(sources)
@@ -189,7 +189,7 @@ class NativeModel:
     def encode(
         self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
     ) -> list[NDArray[np.float32]]:
-        """Computes the encoder's output; what is computed for a text depends on it alone.
+        """Computes the encoder's output; each text's numbers are independent of the others.
 
         Returns:
             For every text the (S, D) hidden states of its tokens, the end of sentence that was
@@ -398,16 +398,16 @@ class _PackedRules:
             None if self._least is None else self._least.ctypes.data,
             rules.no_repeat_ngram,
         )
-        """What they are in `Request`."""
+        """The same as in `Request`."""
 
 
 class _PackedDrawing:
-    """What is drawn by in the arrays of search.h, which live as long as this."""
+    """The sampling settings as arrays of search.h, which live as long as this."""
 
     def __init__(self, drawing: Drawing | None, n_sentences: int) -> None:
         """Takes what is drawn by."""
         self.fields: tuple[int | float | None, ...] = (None, 1.0, 0, 1.0)
-        """What it is in `Request`."""
+        """The same as in `Request`."""
         if drawing is None:
             return
         if len(drawing.keys) != n_sentences:
@@ -439,7 +439,7 @@ class _Told:
                 stop.value = 1
 
         self.function = TellToken() if tell is None else TellToken(call)
-        """What it is in `Request`."""
+        """The same as in `Request`."""
 
     def raise_what_was_raised(self) -> None:
         """Raises what ended the search."""

@@ -1,6 +1,6 @@
 """The structs that Python and the kernels share, and the check that both lay them out alike.
 
-A struct that grew on one side alone would let the kernels write where nothing of theirs is. So the
+A struct that grew on only one side would let the kernels write into foreign memory. So the
 library states the size of each (handshake.c), and one that states another is not used.
 """
 

@@ -1,7 +1,7 @@
 """A model's weights, packed once in the order in which the kernels read them. Free of torch.
 
 Weights are arrays by the names they have in a model directory. A matrix in integers is int8, and
-its scales (N) stand beside it under its name and `SCALE`.
+its scales (N) are stored under its name and `SCALE`.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
              "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
-        # of a language model or an encoder alone, which are not searched as translators are
+        # language models and encoder-only models, which are not searched as translators are
         "n_encoder_layers": ANY,
         "n_decoder_layers": ANY,
         **dict.fromkeys(("target_bos", "target_eos"), (False, True)),
         "n_labels": ANY,
         "pooling": ("mean", "first"),
-        # what stands on an encoder alone, which `decoding.pooled` computes
+        # heads of encoder-only models, which `decoding.pooled` computes
         "head": ("labels", "tokens", "none"),
         "pooler": ("none", "tanh", "relu"),
         "unit_length": (False, True),
         "n_key_heads": ANY,
         "norm_kind": ("layer", "rms"),
         "gated": (False, True),
-        # of training alone
+        # only for training
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
@@ -223,7 +223,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
 
 
 def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
-    """All weights in the order that model.h names; None where there is no bias or norm."""
+    """All weights in the order of model.h; None where a bias or norm is missing."""
     source = "source_embedding.weight"
     target = "target_embedding.weight"
     target = target if target in weights else source
