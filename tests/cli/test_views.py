@@ -1,7 +1,7 @@
 """Every terminal view at three widths, with tokens that are long, wide or run from right to left.
 
-A view is a function `show_…(console, …)` of `cli` or `inspection/views`; one that is not drawn here
-fails a test.
+A view is a function `show_…(console, …)` of `cli`, `show` or `inspection/views`; one that is not
+drawn here fails a test.
 """
 
 import ast
@@ -26,7 +26,6 @@ from tests.evaluation.comparison.test_compare import compared as compare_tiny
 from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
-from tformer_cli.cli.commands.compare import show_comparison
 from tformer_cli.cli.commands.data import show_report
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
@@ -44,7 +43,7 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.alignment_error import AlignmentCounts
-from tformer_cli.evaluation.comparison.report import sections_of
+from tformer_cli.evaluation.comparison.report import comparison_document
 from tformer_cli.evaluation.significance import PairedDifference
 from tformer_cli.inspection.ablation.record import (
     Ablation,
@@ -79,6 +78,7 @@ from tformer_cli.inspection.views.timeline import show_timeline
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.show.terminal import show_document
 from tformer_cli.workflows.benchmark import Setting, Speed
 from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
 from tformer_cli.workflows.inspection.corpus import CorpusInspector
@@ -370,7 +370,7 @@ def draw(models, chart, report, biased):
     )
     systems = {"a": (TARGET, SOURCE), LONG: (f"{TARGET} x", WIDE)}
     compared = compare_tiny(("bleu", "ter"), systems, references=(TARGET, SOURCE))
-    sections = sections_of([compared, compared])
+    document = comparison_document([compared, compared])
     shown = [HeadId("enc", 0, 0), HeadId("dec", 1, 3), HeadId("cross", 1, 15)]
     ways = {
         "show_record": [lambda c: show_record(c, record, shown)],
@@ -404,7 +404,7 @@ def draw(models, chart, report, biased):
         "show_pruning": [lambda c: show_pruning(c, pruning_of(model.name))],
         "show_speeds": [lambda c: show_speeds(c, speeds_of())],
         "show_statistics": [lambda c: show_statistics(c, statistics)],
-        "show_comparison": [lambda c: show_comparison(c, sections)],
+        "show_document": [lambda c: show_document(c, document)],
         "show_evaluation": [lambda c: show_evaluation(c, evaluation)],
         "show_help": [lambda c, name=name: show_help(c, context_of(name)) for name in HELP],
         "show_list": [
@@ -463,7 +463,7 @@ def _views():
     """The names of all functions that show something on the console they are handed."""
     names = []
     package = Path(tformer_cli.__file__).parent
-    folders = package / "cli", package / "inspection" / "views"
+    folders = package / "cli", package / "inspection" / "views", package / "show"
     for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("show_"):

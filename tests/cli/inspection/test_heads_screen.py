@@ -10,7 +10,7 @@ from tests.inspection.conftest import LAYOUT, blank_record, made_record
 from tformer_cli.inspection.alignment.chosen import AlignedWords, HeadChoice
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.views.heads import show_record
-from tformer_cli.terminal.labels import shown
+from tformer_cli.show.terminal import shown
 
 CROSS = HeadId("cross", 1, 0)
 

@@ -30,9 +30,8 @@ from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.workflows.export import EXPORTED, export_hugging_face
 from tformer_cli.workflows.import_model import import_model
 

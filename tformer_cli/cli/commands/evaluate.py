@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.model_directory import ModelInfo
-    from tformer_cli.decoding.config import SearchOverrides
+    from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.workflows.evaluate import Evaluation
 
 
@@ -107,11 +107,7 @@ class TextOptions:
         return [self.hypothesis or self.source or Path(), *(self.reference or ()), *baseline]
 
     def check(self, model: Path | None) -> None:
-        """Checks that there is one thing to score.
-
-        Raises:
-            UsageError: if there is nothing, or more than one thing.
-        """
+        """Checks that there is one thing to score."""
         if not self.reference:
             raise UsageError(
                 "--reference: is missing; name the file of a reference, or --text for a language "

@@ -42,19 +42,7 @@ def evaluate_labels(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Scores the labels that a classifier gives.
-
-    Args:
-        model: its directory.
-        texts: the texts or names of images, their right labels, and where the model's go.
-        pictures: images with labels, in place of the texts.
-        options: device, precision and threads count.
-        as_json: whether the scores are one JSON object instead of tables.
-        quiet: whether progress is left out.
-
-    Raises:
-        UsageError: if there is not one file of labels.
-    """
+    """Scores the labels that a classifier gives."""
     references = texts.reference or ()
     if len(references) != 1 and not (pictures.images and not references):
         raise UsageError("--reference: an example has one right label; name one file")
@@ -80,7 +68,7 @@ def evaluate_labels(
         opened = workflow.open_classifier(
             model,
             device=options.device,
-            precision=options.precision.value,
+            precision=options.precision,
             threads=options.threads,
             before_torch=torch_preparation(options.threads),
         )
@@ -95,7 +83,7 @@ def evaluate_labels(
             other = workflow.open_classifier(
                 texts.baseline_model,
                 device=options.device,
-                precision=options.precision.value,
+                precision=options.precision,
                 threads=options.threads,
                 before_torch=torch_preparation(options.threads),
             )

@@ -98,12 +98,7 @@ class TextScoringOptions:
     ] = None
 
     def lines(self, counts: LineCounts, *, quiet: bool) -> "Iterable[str]":
-        """Returns the lines or records of the text.
-
-        Raises:
-            UsageError: if a split is named of what has no fields.
-            DataError: if the text cannot be read.
-        """
+        """Returns the lines or records of the text."""
         name = self.text or ""
         if self.text_field is None:
             if self.text_split is not None:
@@ -163,7 +158,7 @@ def _evaluated(
     opened = open_generator(
         model,
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         adapter=adapter,
         threads=options.threads,
         tell=partial(note, quiet=quiet),
@@ -188,24 +183,20 @@ def _evaluate_masked(
     *,
     quiet: bool,
 ) -> None:
-    """Shows how a masked language model predicts hidden tokens.
-
-    Raises:
-        UsageError: if an option is of other models alone.
-    """
+    """Shows how a masked language model predicts hidden tokens."""
     for name, value in (("--window", texts.window), ("--stride", texts.stride)):
         if value is not None:
             raise UsageError(f"{name}: MODEL reads a text at once; omit it")
     if options.adapter is not None:
         raise UsageError("--adapter: is of other models; omit it")
-    from tformer_cli.workflows.evaluate_masked import evaluate_masked
+    from tformer_cli.workflows.evaluate_texts import evaluate_masked
     from tformer_cli.workflows.opening.encoder import open_encoder
 
     opened = open_encoder(
         model,
         ("masked",),
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         tell=partial(note, quiet=quiet),
         before_torch=torch_preparation(options.threads),
         by_kernels=False,

@@ -24,7 +24,7 @@ from tformer_cli.converters.hugging_face.family import (
     written_labels,
 )
 from tformer_cli.converters.label_names import label_names
-from tformer_cli.data.byte_pieces import BytePieceTokenizer
+from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError

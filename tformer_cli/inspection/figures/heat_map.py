@@ -7,10 +7,9 @@ from rich.console import Console, Group
 from rich.style import Style
 from rich.text import Text
 
-from tformer_cli.data.labels import SPACE_LABEL
-from tformer_cli.figures.palette import color
-from tformer_cli.terminal.labels import cut, is_ascii_only, left_aligned, right_aligned, shown
-from tformer_cli.wording import count_of
+from tformer_cli.show.palette import color
+from tformer_cli.show.terminal import cut, is_ascii_only, left_aligned, right_aligned, shown
+from tformer_cli.wording import SPACE_LABEL, count_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

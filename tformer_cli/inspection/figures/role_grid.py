@@ -7,8 +7,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from tformer_cli.terminal.fitted_table import Column, table_lines
-from tformer_cli.terminal.labels import is_ascii_only
+from tformer_cli.show.terminal import Column, is_ascii_only, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
-from tformer_cli.figures.page_style import base_style
+from tformer_cli.show.html import base_style
 
 SCRIPTS = (
     "dom.js",

@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from rich.text import Text
 
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.palette import color
 from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
     NoOptions,
-    Option,
     ReportOptions,
     Selections,
     SentenceView,
     Subject,
     View,
 )
-from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-from tformer_cli.terminal.labels import is_ascii_only, shown
+from tformer_cli.settings import Option
+from tformer_cli.show.palette import color
+from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

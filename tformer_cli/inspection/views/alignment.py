@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
+from tformer_cli.show.terminal import Column, print_lines, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

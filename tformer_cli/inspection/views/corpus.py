@@ -9,8 +9,7 @@ from rich.text import Text
 
 from tformer_cli.inspection.figures.role_grid import role_grid, sign_of
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-from tformer_cli.terminal.labels import is_ascii_only
+from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, table_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

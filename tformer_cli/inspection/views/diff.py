@@ -9,20 +9,24 @@ from rich.cells import cell_len
 from rich.console import Group
 from rich.text import Text
 
-from tformer_cli.figures.palette import signed_color
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import sign_of
 from tformer_cli.inspection.json_lines import plain
-from tformer_cli.inspection.view import Option, View
-from tformer_cli.terminal.fitted_table import GAP, Column, print_lines, table_lines
-from tformer_cli.terminal.labels import (
+from tformer_cli.inspection.view import View
+from tformer_cli.settings import Option
+from tformer_cli.show.palette import signed_color
+from tformer_cli.show.terminal import (
+    GAP,
+    Column,
     cut,
     is_ascii_only,
     left_aligned,
+    print_lines,
     right_aligned,
     sentence_lines,
     shown,
+    table_lines,
 )
 from tformer_cli.wording import count_of
 
@@ -139,7 +143,7 @@ def _model(name: str, model: ModelSummary, is_ascii: bool) -> Text:
 
 def _table(changes: list[HeadChange], width: int, is_ascii: bool) -> list[Text]:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
-    from tformer_cli.inspection.comparison.distance import LARGEST
+    from tformer_cli.inspection.comparison.matching import LARGEST
 
     matches = [change.match for change in changes]
     seconds = [
@@ -235,7 +239,7 @@ class DiffView(View["HeadDiff"]):
     def json(self, record: HeadDiff) -> dict[str, Any]:
         """Makes the data of all pairs, with a figure of those that changed most."""
         from tformer_cli.inspection.comparison.diff import summary_of
-        from tformer_cli.inspection.comparison.distance import LARGEST
+        from tformer_cli.inspection.comparison.matching import LARGEST
 
         return {
             "models": {"a": vars(record.first), "b": vars(record.second)},

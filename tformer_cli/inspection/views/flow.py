@@ -25,15 +25,25 @@ from rich.text import Text
 from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import (
-    Option,
     Rank,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
 )
-from tformer_cli.terminal.fitted_table import GAP, NARROWEST_LABEL, Column, print_lines, table_lines
-from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
+from tformer_cli.settings import Option
+from tformer_cli.show.terminal import (
+    GAP,
+    NARROWEST_LABEL,
+    Column,
+    cut,
+    is_ascii_only,
+    isolated,
+    print_lines,
+    sentence_lines,
+    shown,
+    table_lines,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

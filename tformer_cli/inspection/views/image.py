@@ -17,8 +17,13 @@ from rich.text import Text
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Selections, SentenceView, Subject
-from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-from tformer_cli.terminal.labels import is_ascii_only, sentence_lines
+from tformer_cli.show.terminal import (
+    Column,
+    is_ascii_only,
+    print_lines,
+    sentence_lines,
+    table_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -261,14 +266,16 @@ class ImageView(SentenceView[ImageRecord]):
         self, record: ImageRecord, options: ImageOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
         """Makes the data of the tab: the image, and the maps with the names that they show."""
-        from tformer_cli.inspection.figures.over_image import data_url, in_color
+        from tformer_cli.inspection.figures.over_image import in_color
+        from tformer_cli.show.html import data_url
+        from tformer_cli.show.png import png_of
 
         assert record.pixels is not None  # noqa: S101 - blank ones have no tab
         data = self.json(record)
         for one, of_map in zip(record.looked, data["maps"], strict=True):
             of_map["label"] = one.label
         shown: dict[str, Any] = packed(data, bits=8)
-        return shown | {"image": data_url(in_color(record.pixels))}
+        return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
     def text(self, console: Console, record: ImageRecord, options: ImageOptions) -> None:
         """See `show_image`."""
@@ -277,45 +284,53 @@ class ImageView(SentenceView[ImageRecord]):
     def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
         """Renders a page of pictures, which needs no script."""
         from tformer_cli.data.images.named import short_name
-        from tformer_cli.inspection.figures.over_image import enlarged, figure, over_image, page
+        from tformer_cli.show.document import Document, Picture, Section
+        from tformer_cli.show.html import render_html
+        from tformer_cli.show.png import png_of
 
-        sections: list[tuple[str, str, list[str]]] = []
+        sections = []
         for record in records:
             if record.pixels is None:
                 continue
             label = record.sentence.labeled if record.sentence.probability is not None else ""
             heading = ": ".join(filter(None, (short_name(record.sentence.source), label)))
-            text = (
+            rows = [
+                [Picture(png=png_of(picture), caption=caption) for picture, caption in row]
+                for row in _pictures(record)
+            ]
+            legend = (
                 f"Orange is where the row of the {record.row} has most, relative to its largest "
                 "share."
             )
-            for number, row in enumerate(record.rows):
-                figures = [
-                    figure(over_image(record.pixels, one.shares.double().numpy()), _caption(one))
-                    for one in row
-                ]
-                if not number:
-                    figures.insert(0, figure(enlarged(record.pixels), ["the image"]))
-                sections.append((heading, text, figures) if not number else ("", "", figures))
-        return page(self.title, sections)
+            pictures = tuple(map(tuple, rows))
+            sections.append(Section(title=heading, pictures=pictures, legend=legend))
+        return render_html(Document(title=self.title, sections=sections))
 
     def file(self, record: ImageRecord, output_format: str) -> bytes:
         """Renders the sheet of all pictures as PNG."""
-        from tformer_cli.inspection.figures.over_image import enlarged, over_image, sheet
+        from tformer_cli.inspection.figures.over_image import sheet
 
-        assert record.pixels is not None  # noqa: S101 - blank ones are refused before
-        pixels = record.pixels
-        rows = [
-            [over_image(pixels, one.shares.double().numpy()) for one in row] for row in record.rows
-        ]
-        rows[0].insert(0, enlarged(pixels))
-        return sheet(rows)
+        return sheet([[picture for picture, _ in row] for row in _pictures(record)])
 
 
-def _caption(one: Looked) -> list[str]:
+def _pictures(record: ImageRecord) -> list[list[tuple[NDArray[np.uint8], tuple[str, ...]]]]:
+    """Rows of pictures with captions: the image and its maps through all layers come first."""
+    from tformer_cli.inspection.figures.over_image import enlarged, over_image
+
+    assert record.pixels is not None  # noqa: S101 - blank ones are skipped or refused before
+    pixels = record.pixels
+    rows = [
+        [(over_image(pixels, one.shares.double().numpy()), _caption(one)) for one in row]
+        for row in record.rows
+    ]
+    rows[0].insert(0, (enlarged(pixels), ("the image",)))
+    return rows
+
+
+def _caption(one: Looked) -> tuple[str, ...]:
     parts = [] if one.distance is None else [f"distance {one.distance:.1f} pixels"]
     parts += [f"class token {one.class_token:.2f}"] if one.class_token else []
-    return [one.label, *parts]
+    return (one.label, *parts)
 
 
 VIEW = ImageView()

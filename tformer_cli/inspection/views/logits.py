@@ -20,21 +20,25 @@ from rich.text import Text
 from tformer_cli.inspection.json_lines import packed, plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
-    Option,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
 )
-from tformer_cli.terminal.fitted_table import (
+from tformer_cli.settings import Option
+from tformer_cli.show.terminal import (
     GAP,
     NARROWEST_LABEL,
     Column,
     column_widths,
+    cut,
+    is_ascii_only,
+    isolated,
     print_lines,
+    sentence_lines,
+    shown,
     table_lines,
 )
-from tformer_cli.terminal.labels import cut, is_ascii_only, isolated, sentence_lines, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from tformer_cli.figures.palette import hex_color
-from tformer_cli.figures.svg import MARGIN, draw_map, draw_text
 from tformer_cli.inspection.json_lines import plain
-from tformer_cli.terminal.labels import ASCII_SIGNS
+from tformer_cli.show.palette import hex_color
+from tformer_cli.show.svg import MARGIN, draw_map, draw_text
+from tformer_cli.show.terminal import ASCII_SIGNS
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

@@ -17,17 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.palette import color, hex_color
-from tformer_cli.figures.svg import (
-    MARGIN,
-    draw_map,
-    draw_text,
-    new_svg,
-    svg_text,
-)
 from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subject
+from tformer_cli.inspection.view import ModelView, ReportOptions, Subject
 from tformer_cli.inspection.views.position_biases import (
     PositionBiases,
     draw_biases,
@@ -36,7 +28,16 @@ from tformer_cli.inspection.views.position_biases import (
     stack_inputs,
 )
 from tformer_cli.inspection.views.position_scores import read_scores
-from tformer_cli.terminal.labels import ASCII_SIGNS, is_ascii_only, shown
+from tformer_cli.settings import Option
+from tformer_cli.show.palette import color, hex_color
+from tformer_cli.show.svg import (
+    MARGIN,
+    draw_map,
+    draw_text,
+    new_svg,
+    svg_text,
+)
+from tformer_cli.show.terminal import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

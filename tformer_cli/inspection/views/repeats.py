@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-from tformer_cli.terminal.labels import is_ascii_only, shown
+from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from rich.text import Text
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.role_grid import SIGNS, sign_of
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.terminal.fitted_table import print_lines
-from tformer_cli.terminal.labels import is_ascii_only, shown
+from tformer_cli.show.terminal import is_ascii_only, print_lines, shown
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

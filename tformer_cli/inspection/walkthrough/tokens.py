@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from tformer_cli.data.labels import SPACE_LABEL
 from tformer_cli.errors import UsageError
+from tformer_cli.wording import SPACE_LABEL
 
 _BYTE = re.compile(rb"<0x([0-9A-F]{2})>")
 _OCCURRENCE = re.compile(r"(.+)#([1-9]\d{0,5})", re.DOTALL)

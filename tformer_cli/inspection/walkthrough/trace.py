@@ -30,9 +30,8 @@ from tformer_cli.inspection.capture.observed import Observed, place_of
 from tformer_cli.inspection.walkthrough.norms import NormTrace, norm_trace, normed
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.copies import Copies
 from tformer_cli.model.encoder_only import EncoderOnly
-from tformer_cli.model.operations import Linear
+from tformer_cli.model.operations import Copies, Linear
 from tformer_cli.model.patches import PatchedImages, patches_of
 
 
