@@ -39,7 +39,7 @@ class LanguageModeling(TextModeling):
         Windows do not overlap: each token is read once, as in training. `tformer evaluate` takes
         other windows and strides.
         """
-        from tformer_cli.data.loading.text_stream import joined
+        from tformer_cli.data.loading.encoded import joined
         from tformer_cli.decoding.generator import Generator
         from tformer_cli.decoding.search.text_scoring import score_texts
         from tformer_cli.decoding.search.torch_engine import TorchEngine

@@ -25,7 +25,7 @@ class TextModeling(Training):
 
     def texts(self, pair: SentencePair) -> Iterable[str]:
         """Returns the text; line ends are tokens of a stream."""
-        from tformer_cli.data.loading.text_stream import joined
+        from tformer_cli.data.loading.encoded import joined
 
         return (joined([pair.target]),)
 
@@ -43,7 +43,7 @@ def text_ids(
     lines: Sequence[str], tokenizer: Tokenizer, longest: int, *, is_stream: bool
 ) -> list[Sequence[int]]:
     """The ids of lines, cut off where they are too long, or of blocks of one stream."""
-    from tformer_cli.data.loading.text_stream import TextStream
+    from tformer_cli.data.loading.encoded import TextStream
 
     if is_stream:
         stream = TextStream(tokenizer.target, longest)

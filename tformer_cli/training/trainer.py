@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
+from tformer_cli.data.loading.loader import BatchStream, LoaderPosition
 from tformer_cli.errors import Interrupted
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision

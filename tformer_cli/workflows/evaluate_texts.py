@@ -10,8 +10,8 @@ import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
-from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.lines import given_lines
+from tformer_cli.data.loading.encoded import joined
 from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import scored_windows, text_scores
 from tformer_cli.errors import ArtifactError, DataError, UsageError

@@ -24,10 +24,13 @@ from tformer_cli.artifacts.token_frequencies import (
     save_frequencies,
 )
 from tformer_cli.data.corpora import SentencePair, corpus_name
-from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
-from tformer_cli.data.loading.loader import TrainingLoader
-from tformer_cli.data.loading.segments import SegmentLoader
+from tformer_cli.data.loading.loader import (
+    BatchStream,
+    LoaderPosition,
+    SegmentLoader,
+    TrainingLoader,
+)
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,

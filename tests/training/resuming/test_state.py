@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.structure import StructureError
 from tformer_cli.training.config import ValidationConfig
 from tformer_cli.training.events import RolledBack

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.model_directory import ModelInfo
-    from tformer_cli.decoding.config import SearchOverrides
+    from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.kinds.kind import Kind
     from tformer_cli.workflows.evaluate import Evaluation
@@ -226,7 +226,7 @@ def _evaluate_labels(
     opens = partial(
         workflow.open_classifier,
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         threads=options.threads,
         before_torch=torch_preparation(options.threads),
     )
@@ -272,7 +272,7 @@ def _evaluate_text(
         _check_reads_text(one)
     how: dict[str, Any] = {
         "device": options.device,
-        "precision": options.precision.value,
+        "precision": options.precision,
         "tell": partial(note, quiet=quiet),
         "before_torch": torch_preparation(options.threads),
     }

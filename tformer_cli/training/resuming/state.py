@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.structure import structure

@@ -24,12 +24,12 @@ from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_o
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.data.corpora import corpus_file, format_of
 from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.distillation.stages import MANIFEST
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.opening.settings import TranslatorOptions
 from tformer_cli.workflows.training.data import check_files, check_files_of, named_inputs
 
 if TYPE_CHECKING:

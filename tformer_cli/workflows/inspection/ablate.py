@@ -10,7 +10,7 @@ import numpy as np
 from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.data.batching import Batch, plan_batches
 from tformer_cli.data.label_tokenizer import LabelTokenizer
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.loading.encoded import joined
 from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import text_windows
 from tformer_cli.errors import DataError, UsageError

@@ -11,10 +11,9 @@ from tformer_cli.data.corpora import SentencePair, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
-from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.examine import Corpora
-from tformer_cli.data.quality.held_out import HeldOut
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS, CorpusKind
+from tformer_cli.data.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
+from tformer_cli.data.quality.minhash import HeldOut
 from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.classify import with_label_fields

@@ -10,9 +10,9 @@ from pathlib import Path
 from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
+from tformer_cli.data.languages import frequent_words
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
-from tformer_cli.data.loading.epochs import Mixture
-from tformer_cli.data.seen_words import frequent_words
+from tformer_cli.data.loading.loader import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.sentences import split_sentences

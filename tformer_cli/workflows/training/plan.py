@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.data.loading.segments import n_rows
-from tformer_cli.data.loading.text_stream import TextStream
+from tformer_cli.data.loading.encoded import TextStream
+from tformer_cli.data.loading.loader import n_rows
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
