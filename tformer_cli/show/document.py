@@ -25,7 +25,6 @@ class Table:
     note: str = ""
     """A line below it, such as the signature."""
     remark: str = ""
-    """A sentence below that."""
     texts: tuple[int, ...] = (0,)
     """Columns that hold texts; the others hold numbers."""
 
@@ -76,7 +75,6 @@ class Section:
     notes: tuple[Note, ...] = ()
     sentences: tuple[Sentences, ...] = ()
     pictures: tuple[tuple[Picture, ...], ...] = ()
-    """Rows of pictures."""
     legend: str = ""
     """Meaning of the columns; renderers show the first section's legend above everything."""
 

@@ -168,16 +168,7 @@ def table_lines(
     styles: Sequence[str] = (),
     is_ascii: bool = False,
 ) -> list[Text]:
-    """Draws a table, a line for the headings and one for each row.
-
-    Args:
-        columns: the columns, the first ones naming the rows.
-        room: the width of the terminal.
-        n_repeated: leading columns repeated in each part of a table that is continued below.
-        gap: cells between two columns.
-        styles: of each row; none: all alike.
-        is_ascii: true if the terminal shows ASCII only.
-    """
+    """Draws a table, a line for the headings and one for each row."""
     lines: list[Text] = []
     for part in _parts(columns, room, n_repeated, gap):
         if lines:

@@ -29,14 +29,7 @@ NARROWEST, WIDEST = 4, 9
 def heat_map(
     console: Console, record: "HeadsRecord", head: "HeadId", most_rows: int | None = None
 ) -> Group:
-    """Draws one head: rows are queries, columns keys; see `map_lines`.
-
-    Args:
-        console: where it will be printed.
-        record: the sentence.
-        head: whose map.
-        most_rows: rows that are drawn at most; None: all.
-    """
+    """Draws one head: rows are queries, columns keys; see `map_lines`."""
     labels = record.row_labels(head.kind), record.column_labels(head.kind)
     shades = record.shades(head)
     n_hidden = 0 if most_rows is None else max(0, len(labels[0]) - most_rows)

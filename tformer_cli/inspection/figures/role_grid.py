@@ -37,13 +37,7 @@ ORDER = (
 
 
 def role_grid(console: Console, roles: "Mapping[HeadId, Role]", rare_reason: str = "") -> Group:
-    """Draws a grid of signs for each kind, layers down and heads across, and a legend.
-
-    Args:
-        console: where it will be printed.
-        roles: the role of each head.
-        rare_reason: why no rare-word head could be found; empty if they were looked for.
-    """
+    """Draws a grid of signs for each kind, layers down and heads across, and a legend."""
     is_ascii = is_ascii_only(console)
     cells = {head: sign_of(role, is_ascii=is_ascii) for head, role in roles.items()}
     grids = head_grids(console, cells)

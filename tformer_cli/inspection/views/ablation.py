@@ -93,9 +93,7 @@ class AblationSettings:
     ] = 0
     curve_scores: Annotated[bool, Option(help="Also translate and score along the curve.")] = False
     n_resamples: int = 1000
-    """Draws of the bootstrap."""
     seed: int = 1
-    """Seed of the draws."""
 
     def __post_init__(self) -> None:
         if self.curve_scores and not self.curve:
@@ -107,7 +105,6 @@ class SentenceAblation:
     """Loss of one sentence's target without each head."""
 
     sentence: HeadsRecord
-    """The sentence and its translation."""
     loss: float
     """-ln p of a target token with all heads, the mean over the tokens."""
     n_tokens: int
@@ -120,17 +117,7 @@ class SentenceAblation:
 def ablate_sentence(
     model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]
 ) -> SentenceAblation:
-    """Measures the loss of a sentence's target, or of its label, without each of some heads.
-
-    Args:
-        model: the model, in evaluation mode.
-        record: a sentence that is not blank.
-        heads: the heads that are switched off, one at a time.
-        labels: of a classifier.
-
-    Returns:
-        The losses; no tokens of a text that is too short for one of it to be predicted.
-    """
+    """Measures the loss of a sentence's target, or of its label, without each of some heads."""
     from tformer_cli.data.tokenizer import PAD_ID
     from tformer_cli.inspection.ablation.losses import (
         batch_of,
@@ -397,20 +384,17 @@ class AblationView(SentenceView[SentenceAblation]):
         sentence: HeadsRecord,
         options: NoOptions,
     ) -> SentenceAblation:
-        """Measures the loss without each of the sentence's selected heads."""
         return ablate_sentence(subject.model, sentence, sentence.heads, subject.labels)
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> SentenceAblation | None:
-        """Measures it if that is asked for and there is a token to predict."""
         if not options.ablation:
             return None
         found = self.read(subject, sentence, NoOptions())
         return found if found.n_tokens else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
-        """Makes the data of its tab."""
         effects = {str(head): effect for head, effect in record.effects.items()}
         data = {"loss": record.loss, "n_tokens": record.n_tokens, "effects": effects}
         return {name: plain(value) for name, value in data.items()}
@@ -424,11 +408,9 @@ class TextAblationView(View["Ablation"]):
     formats = ("text", "jsonl")
 
     def lines(self, record: Ablation, options: AblationSettings) -> Iterator[str]:
-        """Makes the lines of schema `tformer.ablation/1`."""
         return ablation_lines(record)
 
     def text(self, console: Console, record: Ablation, options: AblationSettings) -> None:
-        """Prints the effects, the curve, and what a pruned model saves and costs."""
         show_ablation(console, record)
         if record.pruning is not None:
             show_pruning(console, record.pruning)
@@ -459,14 +441,12 @@ class ChangesView(View["WithoutHeads"]):
     formats = ("text", "jsonl")
 
     def lines(self, record: WithoutHeads, options: object) -> Iterator[str]:
-        """Makes a line for the translation, and one for each head and layer."""
         yield _line("translation", {"source": record.source, "translation": record.whole})
         for name, text in record.without.items():
             changes = text != record.whole
             yield _line("without", {"id": name, "translation": text, "changes": changes})
 
     def text(self, console: Console, record: WithoutHeads, options: object) -> None:
-        """Prints the translations that differ."""
         show_changes(console, record)
 
 

@@ -114,15 +114,12 @@ class AlignmentView(View[AlignmentScores]):
     formats = ("text", "jsonl", "tsv")
 
     def lines(self, record: AlignmentScores, options: NoOptions) -> Iterator[str]:
-        """Makes a line for each score and bound."""
         return map(json.dumps, score_data(record))
 
     def text(self, console: Console, record: AlignmentScores, options: NoOptions) -> None:
-        """Prints a table of the heads and layers."""
         show_scores(console, record)
 
     def file(self, record: AlignmentScores, output_format: str) -> str:
-        """Renders tsv."""
         cells = (["" if v is None else str(v) for v in row.values()] for row in score_data(record))
         return "".join("\t".join(row) + "\n" for row in (KEYS, *cells))
 

@@ -41,13 +41,7 @@ class CorpusRecord:
 def show_summaries(
     console: Console, summaries: Sequence[HeadSummary], rare_reason: str = ""
 ) -> None:
-    """Prints the roles of all heads, then their metrics with half the width of each interval.
-
-    Args:
-        console: where to.
-        summaries: the heads, at least one.
-        rare_reason: why no rare-word head could be found; empty if they were looked for.
-    """
+    """Prints the roles of all heads, then their metrics with half the width of each interval."""
     from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
     from tformer_cli.inspection.heads.statistics import RESAMPLES
 
@@ -100,11 +94,9 @@ class CorpusView(View[CorpusRecord]):
     formats = ("text", "jsonl")
 
     def lines(self, record: CorpusRecord, options: NoOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each head."""
         return (summary.describe() for summary in record.summaries)
 
     def text(self, console: Console, record: CorpusRecord, options: NoOptions) -> None:
-        """Prints the roles of all heads, then their metrics."""
         if record.summaries:
             show_summaries(console, record.summaries, record.rare_reason)
 

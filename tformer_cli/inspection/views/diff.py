@@ -45,13 +45,7 @@ BAR, SHORTEST_BAR = 12, 4
 
 
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
-    """Makes the data of a pair of heads, schema `tformer.headdiff/1`.
-
-    Args:
-        diff: the comparison it is of.
-        change: the pair, or a head without a counterpart, whose other side is null.
-        with_map: whether to add the shown sentence's difference B − A, a list of rows.
-    """
+    """Makes the data of a pair of heads, schema `tformer.headdiff/1`."""
     match = change.match
     data: dict[str, Any] = {
         "schema": SCHEMA,
@@ -236,7 +230,6 @@ class DiffView(View["HeadDiff"]):
     formats = ("text", "jsonl", "svg", "png", "html")
 
     def json(self, record: HeadDiff) -> dict[str, Any]:
-        """Makes the data of all pairs, with a figure of those that changed most."""
         from tformer_cli.inspection.comparison.diff import summary_of
         from tformer_cli.inspection.comparison.distance import LARGEST
 
@@ -249,15 +242,12 @@ class DiffView(View["HeadDiff"]):
         }
 
     def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each pair, schema `tformer.headdiff/1`."""
         return (change_data(record, one, with_map=options.maps) for one in record.changes)
 
     def text(self, console: Console, record: HeadDiff, options: DiffOptions) -> None:
-        """Prints the pairs and the map of the one that changed most."""
         show_diff(console, record)
 
     def figure(self, record: HeadDiff) -> str:
-        """Draws the maps of A, of B and B − A, of the pairs that changed most."""
         from tformer_cli.inspection.figures.diff_svg import render_diff_svg
 
         return render_diff_svg(record)

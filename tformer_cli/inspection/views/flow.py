@@ -90,7 +90,6 @@ class HeadReading:
     """What a head reads in a text, all its rows together."""
 
     head: HeadId
-    """The head."""
     shares: Tensor
     """(S) share of each token in the norms of what it reads; they sum to 1."""
 
@@ -105,7 +104,6 @@ class FlowRecord:
     """Sources of the tokens of one translation."""
 
     sentence: HeadsRecord
-    """The sentence and its translation."""
     flows: dict[Method, Flow]
     """By each method; none for a blank line."""
     readings: tuple[HeadReading, ...] = ()
@@ -135,11 +133,7 @@ class FlowRecord:
         )
 
     def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
-        """Finds the tokens with the largest shares of a position.
-
-        Returns:
-            At most `n` of ("source" or "prefix", label, share), the largest first.
-        """
+        """Finds the tokens with the largest shares of a position."""
         flow, sentence = self.flows[method], self.sentence
         sides = (
             ("source", sentence.source_pieces, flow.source),
@@ -154,12 +148,7 @@ class FlowRecord:
 
 
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
-    """Reads what the tokens of a translation are made of.
-
-    Args:
-        model: the model, in evaluation mode.
-        sentence: a sentence that was inspected; a blank one has no flow.
-    """
+    """Reads what the tokens of a translation are made of."""
     from tformer_cli.inspection.weighting.maps import weighted_maps
 
     if sentence.maps is None:
@@ -429,18 +418,12 @@ class FlowView(SentenceView[FlowRecord]):
     Options = FlowOptions
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: FlowOptions) -> FlowRecord:
-        """Reads the shares of a sentence by both methods.
-
-        Raises:
-            DataError: if it is a text without gaps, of a masked language model.
-        """
         check_gaps(sentence)
         return read_flow(subject.model, sentence)
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> FlowRecord | None:
-        """Reads a sentence for the report; None of a recurrent decoder, or where no gap is."""
         from tformer_cli.inspection.weighting.maps import can_roll_out
 
         if sentence.lacks_gaps or not can_roll_out(subject.model):
@@ -448,7 +431,6 @@ class FlowView(SentenceView[FlowRecord]):
         return self.read(subject, sentence, FlowOptions())
 
     def json(self, record: FlowRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.flow/1`."""
         from tformer_cli.inspection.weighting.weighting import WEIGHTINGS
 
         n_positions = len(record.written) if record.flows else 0
@@ -482,13 +464,11 @@ class FlowView(SentenceView[FlowRecord]):
         }
 
     def text(self, console: Console, record: FlowRecord, options: FlowOptions) -> None:
-        """Prints the shares by one method."""
         show_flow(console, record, options.method)
 
     def tab(
         self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        """Makes the data of the tab, the method that was asked for shown first."""
         data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {
             "names": METHOD_NAMES,

@@ -42,14 +42,7 @@ def show_record(
     *,
     fits_screen: bool = False,
 ) -> None:
-    """Prints a sentence, the roles of its heads, its word alignment, and the maps of some heads.
-
-    Args:
-        console: where to.
-        record: the sentence.
-        maps: the heads whose maps are drawn.
-        fits_screen: whether rows of a single map that a screen has no room for are omitted.
-    """
+    """Prints a sentence, the roles of its heads, its word alignment, and the maps of some heads."""
     is_ascii = is_ascii_only(console)
     parts: list[RenderableType] = [_heading(console, record)]
     if not record.heads:
@@ -121,11 +114,7 @@ def _alignment(aligned: AlignedWords, *, is_ascii: bool) -> Text:
 
 
 def check_residual(residual: float, limit: float | None, where: str) -> None:
-    """Makes sure that maps reproduce the model's output as exactly as was asked for.
-
-    Raises:
-        TformerError: if they do not.
-    """
+    """Makes sure that maps reproduce the model's output as exactly as was asked for."""
     if limit is not None and not residual <= limit:
         raise TformerError(
             f"{where}: residual {residual:.2g} exceeds --verify {limit:.2g}; the maps do not "
@@ -179,11 +168,6 @@ class HeadsView(SentenceView["HeadsRecord"]):
     formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: HeadsOptions) -> HeadsRecord:
-        """Checks the maps of a sentence.
-
-        Raises:
-            TformerError: if they are less exact than asked for.
-        """
         if sentence.maps is not None:
             check_residual(sentence.maps.residual, options.verify, f"line {sentence.index + 1}")
         return sentence
@@ -192,12 +176,10 @@ class HeadsView(SentenceView["HeadsRecord"]):
         """Reads nothing: every report has the maps."""
 
     def json(self, record: HeadsRecord, *, with_weights: bool = False) -> dict[str, Any]:
-        """Makes the data of schema `tformer.heads/1`; a blank line has empty lists."""
         heads = [_head_data(record, head, with_weights) for head in record.heads]
         return describe(record) | {"heads": heads}
 
     def lines(self, record: HeadsRecord, options: HeadsOptions) -> Iterable[dict[str, Any]]:
-        """Makes the line of a sentence, with its maps if a kind of weights was named."""
         return [self.json(record, with_weights=options.weights is not None)]
 
     def text(self, console: Console, record: HeadsRecord, options: HeadsOptions) -> None:
@@ -211,17 +193,11 @@ class HeadsView(SentenceView["HeadsRecord"]):
         show_record(console, record, maps, fits_screen=console.is_terminal and not options.heads)
 
     def page(self, records: Iterable[HeadsRecord], options: HeadsOptions) -> str:
-        """Renders the page of all maps."""
         from tformer_cli.inspection.page.heads_data import render_html
 
         return render_html(list(records))
 
     def file(self, record: HeadsRecord, output_format: str) -> bytes | str:
-        """Renders the maps of a sentence.
-
-        Raises:
-            UsageError: if the sentence is blank, or no head is selected.
-        """
         from tformer_cli.inspection.figures.heads_tensors import render_npz, render_safetensors
 
         if record.maps is not None and not record.heads:
@@ -233,7 +209,6 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return super().file(record, output_format)
 
     def figure(self, record: HeadsRecord) -> str:
-        """Draws the maps of the selected heads."""
         from tformer_cli.inspection.figures.heads_svg import render_svg
 
         return render_svg(record)

@@ -103,12 +103,7 @@ class ImageRecord:
 
 
 def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
-    """Reads where the heads of a model look at an image.
-
-    Args:
-        model: the model, in evaluation mode.
-        sentence: the name of an image, inspected; a blank one has no pictures.
-    """
+    """Reads where the heads of a model look at an image."""
     import numpy as np
 
     from tformer_cli.inspection.weighting.maps import weighted_maps
@@ -226,23 +221,16 @@ class ImageView(SentenceView[ImageRecord]):
     draws_png = False
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: ImageOptions) -> ImageRecord:
-        """See `read_image_record`.
-
-        Raises:
-            DataError: if the model reads texts.
-        """
         if not subject.model.config.reads_images:
             raise DataError("MODEL: reads texts, not images; use `tformer inspect-heads`")
         return read_image_record(subject.model, sentence)
 
     def report(self, subject: Subject, sentence: HeadsRecord, options: Any) -> ImageRecord | None:
-        """Reads an image for the report; None of a model of texts."""
         if not subject.model.config.reads_images:
             return None
         return self.read(subject, sentence, ImageOptions())
 
     def json(self, record: ImageRecord) -> dict[str, Any]:
-        """Makes the shares of the patches of every head."""
         size = None if record.pixels is None else list(record.pixels.shape)
         return {
             "schema": SCHEMA,
@@ -265,7 +253,6 @@ class ImageView(SentenceView[ImageRecord]):
     def tab(
         self, record: ImageRecord, options: ImageOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        """Makes the data of the tab: the image, and the maps with the names that they show."""
         from tformer_cli.inspection.figures.over_image import in_color
         from tformer_cli.show.html import data_url
         from tformer_cli.show.png import png_of
@@ -278,11 +265,9 @@ class ImageView(SentenceView[ImageRecord]):
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
     def text(self, console: Console, record: ImageRecord, options: ImageOptions) -> None:
-        """See `show_image`."""
         show_image(console, record)
 
     def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
-        """Renders a page of pictures, which needs no script."""
         from tformer_cli.data.images.named import short_name
         from tformer_cli.show.document import Document, Picture, Section
         from tformer_cli.show.html import render_html
@@ -307,7 +292,6 @@ class ImageView(SentenceView[ImageRecord]):
         return render_html(Document(title=self.title, sections=sections))
 
     def file(self, record: ImageRecord, output_format: str) -> bytes:
-        """Renders the sheet of all pictures as PNG."""
         from tformer_cli.inspection.figures.over_image import sheet
 
         return sheet([[picture for picture, _ in row] for row in _pictures(record)])

@@ -75,11 +75,8 @@ class Candidate:
     """A token of the vocabulary at one position."""
 
     piece: str
-    """Its label."""
     id: int
-    """Its id."""
     probability: float
-    """Its probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +86,6 @@ class LensReading:
     layer: int
     """The layer, from 0."""
     top: Candidate
-    """Its most probable token."""
     probability: float
     """The probability it gives the token that stands there in the end."""
     rank: int
@@ -113,7 +109,6 @@ class PositionLogits:
     entropy: float
     """Entropy of the distribution in nats."""
     top: tuple[Candidate, ...]
-    """The most probable tokens."""
     lens: tuple[LensReading, ...]
     """Predictions of each layer; none if the lens was not asked for."""
 
@@ -133,7 +128,6 @@ class LogitsRecord:
     """The distributions of all positions of a sentence."""
 
     sentence: HeadsRecord
-    """The sentence and its translation."""
     positions: tuple[PositionLogits, ...]
     """A distribution for each decoder position; none for a blank line."""
 
@@ -362,11 +356,7 @@ def _verb(sentence: HeadsRecord) -> str:
 
 
 def _candidates(top: Sequence[Candidate], room: int, is_ascii: bool) -> tuple[Text, int]:
-    """As many of the most probable tokens as have room whole, the first one in any case.
-
-    Returns:
-        The candidates, and how many they are.
-    """
+    """As many of the most probable tokens as have room whole, the first one in any case."""
     line = Text()
     for number, named in enumerate(top):
         label, probability = shown(named.piece, is_ascii=is_ascii), f" {named.probability:.3f}"
@@ -444,11 +434,6 @@ class LogitsView(SentenceView[LogitsRecord]):
     terms = MEASURES
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
-        """Reads the distributions of every position of a sentence.
-
-        Raises:
-            DataError: if it is a text without gaps, of a masked language model.
-        """
         check_gaps(sentence)
         return read_logits(
             subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
@@ -457,13 +442,11 @@ class LogitsView(SentenceView[LogitsRecord]):
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> LogitsRecord | None:
-        """Reads them with the lens; None of a text without gaps."""
         if sentence.lacks_gaps:
             return None
         return self.read(subject, sentence, LogitsOptions(lens=True))
 
     def json(self, record: LogitsRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.logits/1`."""
         return {
             "schema": SCHEMA,
             "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
@@ -472,11 +455,9 @@ class LogitsView(SentenceView[LogitsRecord]):
         }
 
     def text(self, console: Console, record: LogitsRecord, options: LogitsOptions) -> None:
-        """Prints every position's candidates."""
         show_logits(console, record)
 
     def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
-        """Makes the data of the tab."""
         data: dict[str, Any] = packed(_shortened(self.json(record)))
         return data
 

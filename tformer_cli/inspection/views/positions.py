@@ -61,11 +61,8 @@ class OffsetSimilarity:
     """PE(p)·PE(p + k) over all positions p, for one offset k."""
 
     offset: int
-    """k."""
     mean: float
-    """The mean."""
     smallest: float
-    """The smallest."""
     largest: float
     """The largest; for sinusoids all three are one number."""
 
@@ -81,7 +78,6 @@ class PositionTable:
     is_formula: bool = True
     """True if the vectors follow a formula, that of sinusoids."""
     base: float = 10_000.0
-    """Base of those sinusoids."""
 
     @cached_property
     def similarity(self) -> Tensor:
@@ -148,9 +144,7 @@ class PositionsRecord:
     """The position vectors of a model."""
 
     model: ModelSummary
-    """The model."""
     kind: str
-    """As the recipe names it."""
     tables: tuple[PositionTable, ...]
     """One table for both stacks, or one each where they are learned or stored; none where positions
     have no vectors."""
@@ -161,13 +155,7 @@ class PositionsRecord:
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
-    """Reads the first position vectors of a model.
-
-    Args:
-        model: the model.
-        summary: which model it is.
-        n_positions: how many; not more than the model has.
-    """
+    """Reads the first position vectors of a model."""
     from tformer_cli.model.positions import TablePositions
 
     tables = [
@@ -381,11 +369,6 @@ class PositionsView(ModelView[PositionsRecord]):
     formats = ("text", "json", "npz", "svg", "html")
 
     def read(self, subject: Subject, options: PositionsOptions) -> PositionsRecord:
-        """Reads the first position vectors.
-
-        Raises:
-            UsageError: if the model has fewer than are asked for.
-        """
         limit = subject.model.config.n_positions
         if options.positions is not None and options.positions > limit:
             raise UsageError(
@@ -395,11 +378,9 @@ class PositionsView(ModelView[PositionsRecord]):
         return read_positions(subject.model, subject.summary, n_positions)
 
     def report(self, subject: Subject, options: ReportOptions) -> PositionsRecord:
-        """Reads as many as the report's longest sentence has."""
         return self.read(subject, PositionsOptions(positions=options.n_positions))
 
     def json(self, record: PositionsRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.positions/1`."""
         tables = [
             {
                 "stack": table.stack,
@@ -425,7 +406,6 @@ class PositionsView(ModelView[PositionsRecord]):
         }
 
     def text(self, console: Console, record: PositionsRecord, options: PositionsOptions) -> None:
-        """Prints what was measured, a heat map, and the similarity by offset."""
         show_positions(console, record)
 
     def tab(
@@ -435,16 +415,13 @@ class PositionsView(ModelView[PositionsRecord]):
         *,
         is_alone: bool,
     ) -> dict[str, Any]:
-        """Makes the data of the tab: the facts in words besides."""
         data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
     def figure(self, record: PositionsRecord) -> str:
-        """Draws the vectors, and the similarity of every two positions."""
         return render_positions_svg(record)
 
     def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
-        """Renders npz or svg."""
         is_npz = output_format == "npz"
         return render_positions_npz(record) if is_npz else super().file(record, output_format)
 

@@ -59,11 +59,9 @@ class RepeatsView(View["Repeats"]):
     tasks = ("language-model",)
 
     def lines(self, record: Repeats, options: NoOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each head, schema `tformer.repeats/1`."""
         return (record.describe(one) for one in record.heads)
 
     def text(self, console: Console, record: Repeats, options: NoOptions) -> None:
-        """Prints the scores."""
         show_repeats(console, record)
 
 

@@ -258,14 +258,6 @@ class StepView(SentenceView[StepRecord]):
     def read(
         self, subject: view.Subject, sentence: HeadsRecord, options: StepOptions
     ) -> StepRecord:
-        """Works through one head for one token.
-
-        Raises:
-            UsageError: if `head` is not one head, there is no such token, or the token may not see
-                the key.
-            DataError: if the line is blank.
-            TformerError: if a step misses the model's own numbers by more than the tolerance.
-        """
         from tformer_cli.inspection.walkthrough.tokens import find_token
 
         named = one_head(subject, options.head) if options.head else None
@@ -278,7 +270,6 @@ class StepView(SentenceView[StepRecord]):
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
-        """Works through the heads asked for that the sentence has, or the first of each kind."""
         from tformer_cli.inspection.walkthrough.choice import example_row, first_heads, row_of
 
         chosen = [(head, example_row(sentence, head)) for head in first_heads(sentence)]
@@ -318,7 +309,6 @@ class StepView(SentenceView[StepRecord]):
         return record
 
     def json(self, record: StepRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.step/1`."""
         data: dict[str, Any] = {
             "schema": SCHEMA,
             "head": str(record.head),
@@ -338,11 +328,9 @@ class StepView(SentenceView[StepRecord]):
         return data
 
     def line(self, record: StepRecord) -> dict[str, Any]:
-        """Joins them with all that is known of the sentence."""
         return describe(record.sentence) | self.json(record)
 
     def text(self, console: Console, record: StepRecord, options: StepOptions) -> None:
-        """Prints the steps."""
         show_steps(console, record)
 
     def tab(
@@ -352,7 +340,6 @@ class StepView(SentenceView[StepRecord]):
         *,
         is_alone: bool,
     ) -> list[dict[str, Any]]:
-        """Makes the data of one or several walk-throughs; those of a report are shortened."""
         records = record if isinstance(record, list) else [record]
         return [self._tab_of(one, is_alone=is_alone) for one in records]
 
@@ -370,11 +357,7 @@ class StepView(SentenceView[StepRecord]):
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
-    """Finds the one head that a selection names.
-
-    Raises:
-        UsageError: if it names none or several.
-    """
+    """Finds the one head that a selection names."""
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
 
@@ -401,11 +384,7 @@ def _visible_key(wanted: str, subject: Subject) -> int:
 
 
 def check_steps(record: StepRecord, tolerance: float) -> None:
-    """Makes sure that every step shows what the model computes.
-
-    Raises:
-        TformerError: if one misses the model's own numbers by more than the tolerance.
-    """
+    """Makes sure that every step shows what the model computes."""
     for step in record.steps:
         for check in step.checks:
             if not check.difference <= tolerance:

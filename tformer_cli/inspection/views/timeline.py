@@ -104,7 +104,6 @@ class TimelineView(View["HeadTimeline"]):
     formats = ("text", "jsonl", "svg", "png", "html")
 
     def json(self, record: HeadTimeline) -> dict[str, Any]:
-        """Makes the data of all heads, with a figure of their roles."""
         return {
             "run": record.run,
             "steps": list(record.steps),
@@ -115,15 +114,12 @@ class TimelineView(View["HeadTimeline"]):
         }
 
     def lines(self, record: HeadTimeline, options: NoOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each head."""
         return (record.describe(course) for course in record.courses)
 
     def text(self, console: Console, record: HeadTimeline, options: NoOptions) -> None:
-        """Prints a sign for each head and step, and when each role was first seen."""
         show_timeline(console, record)
 
     def figure(self, record: HeadTimeline) -> str:
-        """Draws a bar for each stretch of steps that a head spent in one role."""
         from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
 
         return render_timeline_svg(record)
