@@ -12,25 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.text import Text
-
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Selections, SentenceView, Subject
-from tformer_cli.show.terminal import (
-    Column,
-    is_ascii_only,
-    print_lines,
-    sentence_lines,
-    table_lines,
-)
+from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
-    from rich.console import Console
     from torch import Tensor
 
     from tformer_cli.inspection.capture.heads import Inspected
@@ -167,29 +158,6 @@ def attention_distance(weights: Tensor, config: ModelConfig) -> float:
     return float(((patches * distances).sum(dim=1) / totals).mean())
 
 
-def show_image(console: Console, record: ImageRecord) -> None:
-    """Prints a line for each head: how far it looks, and where most."""
-    sentence = record.sentence
-    console.print(sentence_lines(console, sentence.texts))
-    if record.pixels is None:
-        return
-    height, width, _ = record.pixels.shape
-    says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
-    console.print(Text(f"{says}; row of the {record.row}", style="dim"))
-    console.print()
-    looked = record.looked
-    columns = [
-        Column("looks", [one.name for one in looked], is_label=True),
-        Column("distance", ["" if o.distance is None else f"{o.distance:.1f}" for o in looked]),
-        Column("class", [f"{one.class_token:.2f}" for one in looked]),
-        Column("most at", ["{}, {}".format(*one.peak) for one in looked]),
-        Column("share", [f"{one.shares.max().item():.2f}" for one in looked]),
-    ]
-    if not any(one.class_token for one in looked):
-        del columns[2]
-    print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii_only(console)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
     """Settings of the view."""
@@ -264,8 +232,28 @@ class ImageView(SentenceView[ImageRecord]):
         shown: dict[str, Any] = packed(data, bits=8)
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
-    def text(self, console: Console, record: ImageRecord, options: ImageOptions) -> None:
-        show_image(console, record)
+    def blocks(self, record: ImageRecord, options: ImageOptions, room: Room) -> Iterator[Block]:
+        """A line for each head: how far it looks, and where most."""
+        yield Texts(record.sentence.texts)
+        if record.pixels is None:
+            return
+        height, width, _ = record.pixels.shape
+        says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
+        yield text(f"{says}; row of the {record.row}", style="dim")
+        yield BLANK
+        with_class = any(one.class_token for one in record.looked)
+        rows = [
+            [
+                one.name,
+                "" if one.distance is None else f"{one.distance:.1f}",
+                *([f"{one.class_token:.2f}"] if with_class else []),
+                "{}, {}".format(*one.peak),
+                f"{one.shares.max().item():.2f}",
+            ]
+            for one in record.looked
+        ]
+        head = ("looks", "distance", *(["class"] if with_class else []), "most at", "share")
+        yield Table(head=head, rows=rows)
 
     def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
         from tformer_cli.data.images.named import short_name
