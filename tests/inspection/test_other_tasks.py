@@ -23,9 +23,9 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.decoding.search.text_scoring import score_texts
-from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.losses import (
     batch_of,
+    heads_off,
     losses_along,
     losses_and_hits,
     losses_without_each,

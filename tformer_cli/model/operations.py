@@ -1,12 +1,12 @@
 """Products, dropout and residual sums: what layers compute with, and what may take it over.
 
-Without gradients a row, or a sentence in attention, has the same bits whatever is computed beside
+Without gradients a row, or a sentence in attention, has the same bits whatever is computed with
 it: in float32 a line's translation must not depend on its neighbors. The libraries that torch calls
 choose their kernels by shapes and addresses, so some shapes round differently. Measured with MKL
 and oneDNN on a processor with AVX2 and without AVX-512, on 1 to 32 threads:
 
 ===================================  ===========================================================
-fewer than 4 rows times a matrix     have kernels of their own; with several threads, so have the
+fewer than 4 rows times a matrix     have special kernels; with several threads, so have the
                                      few that are left when rows are divided among them
 fewer than 11 columns of a result    have a kernel that is chosen by the number of rows
 vectors that are not 4·n wide        lie at addresses that are not multiples of 16 bytes, and which
@@ -94,7 +94,7 @@ class StandardProducts(_Products):
     """While entered, float32 products take torch's standard path and not oneDNN's.
 
     The many small products of attention while decoding are faster there, and their bits depend on
-    the shapes of one sentence alone: oneDNN is entered or not by the size of the whole batch.
+    the shapes of one sentence: oneDNN is entered or not by the size of the whole batch.
     """
 
     _value = "ieee"
@@ -104,7 +104,7 @@ class OneDnnProducts(_Products):
     """While entered, float32 products are oneDNN's where those are exact.
 
     They are faster than the default ones on many processors, and they give a row of a result the
-    same bits whatever the number of rows beside it.
+    same bits whatever the number of other rows.
     """
 
     _value = "bf16"
@@ -144,7 +144,7 @@ def has_exact_onednn() -> bool:
 
 
 def by_rows(product: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Applies a product, (R, K) to (R, N), to the rows of (…, K), each with bits of its own."""
+    """Applies a product, (R, K) to (R, N), to bitwise independent rows of (…, K)."""
     n_rows = values.shape[:-1].numel()
     n_missing = -n_rows % ROWS
     if n_rows >= FEW_ROWS or not n_missing or values.device.type != "cpu":
@@ -162,7 +162,7 @@ def by_sentence(
     dropout_rate: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Applies `plain_attention` or `fused_attention`, each sentence with bits of its own."""
+    """Applies plain or fused attention; sentences are bitwise independent of each other."""
     if query.device.type != "cpu":
         return attention(query, key, value, mask, dropout_rate, scale=scale)
     n_sentences, n_heads, _, width = query.shape
@@ -227,7 +227,7 @@ class Linear(nn.Linear):
     operations: Operations | None = None
     """Operations used where gradients are needed; None: torch's own function."""
     low_ranks: nn.ModuleDict | None
-    """What `adapters` lists, by names; None: there are none."""
+    """The modules of `adapters` by name; None: there are none."""
 
     def __init__(self, n_inputs: int, n_outputs: int, *, bias: bool = True) -> None:
         super().__init__(n_inputs, n_outputs, bias=bias)
@@ -269,7 +269,7 @@ class Linear(nn.Linear):
         return torch.cat(list(by_start.values()), dim=-1)
 
     def _unadapted(self, values: Tensor, rows: slice, *, relu: bool = False) -> Tensor:
-        """Computes `part` by W and the bias alone."""
+        """Computes `part` without adapters."""
         if self.product is not None and not torch.is_grad_enabled():
             return self.product(values, rows, relu=relu)
         weight: Tensor = self.weight
@@ -362,7 +362,7 @@ class Spans(NamedTuple):
     keys: Tensor
     """(B + 1) the same of the keys."""
     is_causal: bool
-    """True if query i sees keys 0 … i alone."""
+    """True if query i sees only keys 0 … i."""
     positions: Tensor | None = None
     """(Q) place of each query in its sentence, from 0; None in cross-attention."""
 
@@ -370,7 +370,7 @@ class Spans(NamedTuple):
 class Operations(Protocol):
     """Operations on the CPU that give what the plain formulas give, the model's with gradients.
 
-    Dropout alone differs in which values are dropped: its random numbers are made in another way.
+    Only dropout differs, in which values are dropped: its random numbers are made in another way.
     Under autocast, products have its precision.
     """
 

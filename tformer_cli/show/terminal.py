@@ -51,24 +51,35 @@ ROOM_FOR_ELLIPSIS = 4
 """Cells from which on a text that is cut ends with an ellipsis."""
 ASCII_FOR = str.maketrans(
     {
-        **{SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'", "±": "+-"},
-        **{"–": "-", "×": "x", "█": "#", "░": "."},
+        SPACE_LABEL: "_",
+        "→": ">",
+        "…": "~",
+        "’": "'",
+        "±": "+-",
+        "–": "-",
+        "×": "x",
+        "█": "#",
+        "░": ".",
     }
 )
 """ASCII forms of characters, for terminals that are not UTF-8."""
 ASCII_SIGNS = str.maketrans(
     {
-        **{
-            "√": "sqrt ",
-            "·": "*",
-            "Σ": "sum",
-            "−": "-",
-            "∞": "inf",
-            "÷": "/",
-            "…": "..",
-            "✓": "ok",
-        },
-        **{"ᵀ": "^T", "μ": "mu", "σ": "sigma", "²": "^2", "ε": "eps", "γ": "gamma", "β": "beta"},
+        "√": "sqrt ",
+        "·": "*",
+        "Σ": "sum",
+        "−": "-",
+        "∞": "inf",
+        "÷": "/",
+        "…": "..",
+        "✓": "ok",
+        "ᵀ": "^T",
+        "μ": "mu",
+        "σ": "sigma",
+        "²": "^2",
+        "ε": "eps",
+        "γ": "gamma",
+        "β": "beta",
     }
 )
 """ASCII forms of signs in formulas and sentences of ours."""

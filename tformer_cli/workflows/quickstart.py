@@ -13,6 +13,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.views import all_views
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier, open_classifier
@@ -20,11 +21,10 @@ from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.evaluate_texts import TextEvaluation, evaluate_texts
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
+from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
-from tformer_cli.workflows.training.task import Progress
 
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.pharaoh import GoldLinks, Link
     from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
     from tformer_cli.decoding.translator import Translator
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.align import Aligner
 
     LinkedTokens = tuple[Sequence[int], Sequence[int], Iterable[Link]]
     """Token ids of a source and of its target, and the links between their positions."""

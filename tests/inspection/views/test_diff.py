@@ -17,7 +17,7 @@ from tformer_cli.inspection.comparison.diff import (
     drawn,
     summary_of,
 )
-from tformer_cli.inspection.comparison.distance import HeadDistances
+from tformer_cli.inspection.comparison.matching import HeadDistances
 from tformer_cli.inspection.figures.diff_svg import render_diff_svg
 from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.inspection.page.report_page import render_view

@@ -25,7 +25,7 @@ from tformer_cli.recipe import make_recipe
 from tformer_cli.training.adapters import MergedAdapters, add_low_ranks, merged_weights
 from tformer_cli.training.processes.group import Processes
 from tformer_cli.workflows.evaluate import evaluate_model
-from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
+from tformer_cli.workflows.inspection.diff import open_model_or_checkpoint
 from tformer_cli.workflows.train import prepare, train
 from tformer_cli.workflows.training.data import validation_pairs
 

@@ -221,8 +221,7 @@ def _linked(
 ) -> "Iterator[LinkedTokens]":
     """Links the tokens of a corpus as it is given, or by the model's attention."""
     from tformer_cli.workflows import shortlist as workflow
-    from tformer_cli.workflows.inspection.align import read_gold, read_pairs
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.align import Aligner, read_gold, read_pairs
 
     targets, source_words, target_words, alignments = others
     pairs: Iterable[PairTexts]

@@ -187,12 +187,6 @@ def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
 def _show_over_time(
     run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
 ) -> None:
-    """Reads what a run has written of its heads, and writes it.
-
-    Raises:
-        UsageError: if there are options without a meaning here, or the format shows maps.
-        DataError: if the run has followed no heads.
-    """
     chosen = view_format(heads.VIEW, output_format, output)
     _refuse(given, OF_MODELS, "--over-time reads what the run has written; leave it out")
     if chosen not in timeline.VIEW.formats:
@@ -210,12 +204,6 @@ def _show_over_time(
 def _show_repeats(
     request: SentenceRequest, selections: Sequence[str], n_blocks: int, output_format: str | None
 ) -> None:
-    """Measures heads on random tokens that come twice, and writes their scores.
-
-    Raises:
-        UsageError: if the model is too small for it, or no head is selected.
-        ArtifactError: if the model is no language model.
-    """
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in repeats.VIEW.formats:
         raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
@@ -236,14 +224,7 @@ def _show_repeats(
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
-    """Measures the heads over a corpus and writes a table, or a line of JSON for each head.
-
-    Raises:
-        UsageError: if the options contradict each other.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if there is no sentence, or there are more or fewer targets.
-        TformerError: if the maps are less exact than `--verify` asks.
-    """
+    """Measures the heads over a corpus and writes a table, or a line of JSON for each head."""
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
         raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")

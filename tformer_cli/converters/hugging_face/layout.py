@@ -20,9 +20,8 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.converters.assembly import NEVER, UNUSED, original_piece
 from tformer_cli.converters.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.data.joint_tokenizer import JointTokenizer
-from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
 from tformer_cli.errors import UsageError
 
 _N_SPECIAL = len(SPECIAL_PIECES)
@@ -113,7 +112,7 @@ def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layo
     if isinstance(tokenizer, SentencePieceTokenizer):
         files = {"spiece.model": tokenizer.target.file.data}
         names = ("pad_token", "unk_token", "eos_token")
-        pieces = tokenizer.target.file.segmenter.pieces
+        pieces = tokenizer.target.file.model.pieces
         named = {
             n: pieces[ids[token]] for n, token in zip(names, (PAD_ID, UNK_ID, EOS_ID), strict=True)
         }

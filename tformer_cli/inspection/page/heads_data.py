@@ -20,8 +20,7 @@ from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, HeadId
 from tformer_cli.inspection.capture.search_tree import SearchTree
-from tformer_cli.inspection.heads.measures import METRICS
-from tformer_cli.inspection.heads.roles import ROLES
+from tformer_cli.inspection.heads.roles import METRICS, ROLES
 from tformer_cli.inspection.page.page_source import fill_page
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting

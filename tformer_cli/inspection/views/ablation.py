@@ -16,13 +16,13 @@ from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
     NoOptions,
-    Option,
     ReportOptions,
     Selections,
     SentenceView,
     Subject,
     View,
 )
+from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.show.palette import color
 from tformer_cli.show.terminal import on_ground, readable

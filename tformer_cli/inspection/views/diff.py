@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.role_grid import signed
 from tformer_cli.inspection.json_lines import plain
-from tformer_cli.inspection.view import Option, View
+from tformer_cli.inspection.view import View
+from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
 from tformer_cli.show.terminal import natural_width
 from tformer_cli.wording import count_of
@@ -82,7 +83,7 @@ def _model(name: str, model: ModelSummary) -> Text:
 
 def _table(title: str, changes: list[HeadChange], room: Room) -> Table:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
-    from tformer_cli.inspection.comparison.distance import LARGEST
+    from tformer_cli.inspection.comparison.matching import LARGEST
 
     rows: list[Row] = []
     for change in changes:
@@ -164,7 +165,7 @@ class DiffView(View["HeadDiff"]):
 
     def json(self, record: HeadDiff) -> dict[str, Any]:
         from tformer_cli.inspection.comparison.diff import summary_of
-        from tformer_cli.inspection.comparison.distance import LARGEST
+        from tformer_cli.inspection.comparison.matching import LARGEST
 
         return {
             "models": {"a": vars(record.first), "b": vars(record.second)},

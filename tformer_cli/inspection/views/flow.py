@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import (
-    Option,
     Rank,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
 )
+from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
 from tformer_cli.show.terminal import (
     GAP,

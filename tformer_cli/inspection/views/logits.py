@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tformer_cli.inspection.json_lines import packed, plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
-    Option,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
 )
+from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
 from tformer_cli.show.terminal import (
     NARROWEST_LABEL,

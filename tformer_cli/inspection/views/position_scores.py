@@ -32,8 +32,7 @@ def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     """Measures the mean scores of all layers whose positions turn queries and keys."""
     import torch
 
-    from tformer_cli.inspection.capture.forced import forced_pass, ids_read
-    from tformer_cli.inspection.capture.taps import tapped_attentions
+    from tformer_cli.inspection.capture.forced import forced_pass, ids_read, tapped_attentions
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config

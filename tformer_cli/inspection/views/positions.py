@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subject
+from tformer_cli.inspection.view import ModelView, ReportOptions, Subject
 from tformer_cli.inspection.views.position_biases import (
     PositionBiases,
     bias_blocks,
@@ -23,6 +23,7 @@ from tformer_cli.inspection.views.position_biases import (
     stack_inputs,
 )
 from tformer_cli.inspection.views.position_scores import read_scores
+from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
 from tformer_cli.show.palette import hex_color
 from tformer_cli.show.svg import (

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
 from tformer_cli.inspection.json_lines import describe, packed, plain, rounded
-from tformer_cli.inspection.view import Option, ReportOptions, SentenceView
+from tformer_cli.inspection.view import ReportOptions, SentenceView
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
+from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
 from tformer_cli.show.terminal import (
     NARROWEST_LABEL,

@@ -1,4 +1,4 @@
-"""Several models of one vocabulary that translate together, as if they were one.
+"""Models as a search sees them: several that translate together, one with a shortlist.
 
 To a search an ensemble is a model: its memory is the models' memories side by side, its cache holds
 theirs, and its logits are log-probabilities, averaged in one of two spaces:
@@ -12,7 +12,7 @@ log             Σ_m w_m·log p_m(y), normalized again: every model has a veto
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tformer_cli.decoding.engine import DecodingCache, DecodingModel
+    from tformer_cli.decoding.opening import EnsembleSpace
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
-
-EnsembleSpace = Literal["probability", "log"]
 
 
 class EnsembleCache:
@@ -54,16 +54,7 @@ class Ensemble:
         weights: Sequence[float] | None = None,
         space: EnsembleSpace = "probability",
     ) -> None:
-        """Joins models.
-
-        Args:
-            models: in evaluation mode, of one vocabulary and one `source_eos`.
-            weights: how much each counts; they are divided by their sum. None: equally.
-            space: where log-probabilities are averaged.
-
-        Raises:
-            ValueError: if there are not as many weights as models, or one is not above 0.
-        """
+        """Joins models."""
         weights = [1.0] * len(models) if weights is None else list(weights)
         if len(weights) != len(models):
             raise ValueError(f"must be {len(models)}, one per model, but are {len(weights)}")
@@ -105,3 +96,59 @@ class Ensemble:
         if total is None:
             raise ValueError("an ensemble needs at least one model")
         return total if self._space == "probability" else total.log_softmax(dim=-1)
+
+
+# A model of torch's whose next tokens come from a shortlist for each sentence.
+
+
+class ShortlistedModel:
+    """A `DecodingModel` that gives all other tokens no probability, whatever the search."""
+
+    def __init__(self, model: DecodingModel, candidates: Sequence[Sequence[int]]) -> None:
+        """Wraps a model."""
+        self._model = model
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+        self.source_eos = model.source_eos
+        self._is_listed = torch.zeros(len(candidates), model.vocab_size, dtype=torch.bool)
+        for row, some in zip(self._is_listed, candidates, strict=True):
+            row[list(some) or slice(None)] = True
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """See `DecodingModel`."""
+        return self._model.encode(source, source_mask)
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> ShortlistedCache:
+        """See `DecodingModel`; every sentence may be there several times in a row."""
+        cache = self._model.start_cache(memory, source_mask, beam_size, max_length)
+        n_times = len(memory) // len(self._is_listed)
+        is_listed = self._is_listed.to(memory.device).repeat_interleave(n_times, dim=0)
+        return ShortlistedCache(cache, is_listed)
+
+    def decode_step(self, tokens: Tensor, cache: ShortlistedCache) -> Tensor:
+        """See `DecodingModel`."""
+        logits = self._model.decode_step(tokens, cache.cache)
+        n_times = len(logits) // len(cache.is_listed)
+        is_listed = cache.is_listed.repeat_interleave(n_times, dim=0)
+        return logits.masked_fill(~is_listed, float("-inf"))
+
+
+class ShortlistedCache:
+    """A model's cache, and which tokens each of its sentences may consist of."""
+
+    def __init__(self, cache: DecodingCache, is_listed: Tensor) -> None:
+        """Takes the cache of B sentences and (B, V) booleans."""
+        self.cache: Any = cache
+        self.is_listed = is_listed
+
+    @property
+    def beam_size(self) -> int:
+        """See `DecodingCache`."""
+        n_rows: int = self.cache.beam_size
+        return n_rows
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """See `DecodingCache`."""
+        self.cache.reorder(rows, sentences)
+        self.is_listed = self.is_listed[sentences]

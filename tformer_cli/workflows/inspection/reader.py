@@ -1,20 +1,73 @@
-"""A corpus as pairs of token ids: sentences with their translations, or with given targets.
+"""Opens a model for inspection and reads a corpus as pairs of token ids.
 
 Of a language model a line is a target without a source, of a classifier a source without a target.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
-from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
-from tformer_cli.data.given_lines import check_lines, given_lines
+from tformer_cli.artifacts.config_file import ONE_MODEL, TaskKind, task_kind
+from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
+from tformer_cli.data.lines import check_lines, given_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.batches import IdPair
+from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.align import read_pairs
 from tformer_cli.workflows.opening.encoder import OpenedEncoder
-from tformer_cli.workflows.opening.translator import Opened
+from tformer_cli.workflows.opening.translator import Opened, open_translator
+
+if TYPE_CHECKING:
+    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
+
+
+class InspectionOptions(TypedDict, total=False):
+    """Keyword arguments of `open_for_inspection`, each as `open_translator` takes it."""
+
+    adapter: Path | None
+    """Directory of a low-rank adapter that is added to the weights."""
+    source_language: str | None
+    """Code of the language to read; None: the model's own."""
+    target_language: str | None
+    beam_size: int | None
+    """Hypotheses of the search; None: the model's default."""
+    length_penalty: float | None
+    """Its length penalty; None: the model's default."""
+    device: str
+    threads: int
+    """CPU threads; see `OpeningSettings`."""
+    seed: int
+    before_torch: Callable[[], None] | None
+
+
+def inspected_model(directory: ModelDirectory) -> Inspected:
+    """Gives the model of a directory, of whatever task.
+
+    An encoder without rows of labels goes as a classifier: views of it do not read those.
+    """
+    if directory.config.is_encoder_only:
+        return cast("Classifier | MaskedLanguageModel", directory.encoder)
+    return directory.model
+
+
+def open_for_inspection(
+    model: Path | str | ModelDirectory,
+    *,
+    hypothesis: int = 1,
+    tasks: Container[TaskKind] = TRANSLATORS,
+    **options: Unpack[InspectionOptions],
+) -> Opened:
+    """Opens a model and its search in float32, the precision whose numbers can be checked."""
+    try:
+        return open_translator(
+            model, tasks=tasks, precision="float32", n_best=hypothesis, **options
+        )
+    except UsageError as error:
+        raise UsageError(str(error).replace("--n-best", "--rank", 1)) from None
+
 
 BUFFER_LINES = 256
 """Lines that are translated together. With 1,024 the search fragments memory, and the inspection
@@ -22,11 +75,7 @@ takes 50 MiB more from the second buffer on."""
 
 
 def check_targets(config: ModelConfig, targets: object) -> None:
-    """Makes sure that no targets are given to a model that has none.
-
-    Raises:
-        UsageError: if there are some.
-    """
+    """Makes sure that no targets are given to a model that has none."""
     if targets is not None and (config.is_decoder_only or config.is_encoder_only):
         raise UsageError(f"--target: {ONE_MODEL[task_kind(config)]} reads one text; omit it")
 
@@ -59,18 +108,7 @@ def corpus_pairs(
     targets: Iterable[str] | None = None,
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[list[IdPair]]:
-    """Yields a pair for each line, a buffer at a time; a blank side has no tokens.
-
-    Args:
-        opened: the model; without targets a translation model translates.
-        lines: the sentences.
-        targets: a target for each, instead of its translation.
-        buffer_lines: lines of a buffer.
-
-    Raises:
-        DataError: if there are more or fewer targets than lines.
-        UsageError: if there are targets for a model that has none.
-    """
+    """Yields a pair for each line, a buffer at a time; a blank side has no tokens."""
     check_lines(lines)
     config, tokenizer = opened.directory.config, opened.directory.tokenizer
     check_targets(config, targets)
