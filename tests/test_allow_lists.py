@@ -35,7 +35,7 @@ TABLES = [
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
     (DecodingConfig, decoding_config.ANY_SEARCH),
     (Sentence, torch_engine.KNOWN_DEMANDS),
-    (DecodingConfig, native_search.KNOWN_SEARCH),
+    (DecodingConfig, decoding_config.KERNEL_SEARCH),
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),

@@ -10,14 +10,12 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from itertools import chain, count
-from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 import tformer_cli
-from tformer_cli.decoding.search.models import EnsembleSpace
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
 from tformer_cli.kinds import kinds_for
@@ -29,7 +27,6 @@ from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.opening.encoder import open_encoder
-from tformer_cli.workflows.opening.settings import CHOICES
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.translate import translate_lines
@@ -469,7 +466,9 @@ def test_a_setting_that_is_not_there_is_refused_by_name(model):
         tformer_cli.load(model, beam=3)
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize(
+    "name", ["precision", "engine", "too_long", "split_sentences", "ensemble_space"]
+)
 def test_a_word_that_is_no_choice_is_refused(model, classifier, name):
     with pytest.raises(UsageError, match=rf"^{name}: must be one of .*; found 'int4'$"):
         tformer_cli.load(model, **{name: "int4"})
@@ -477,7 +476,3 @@ def test_a_word_that_is_no_choice_is_refused(model, classifier, name):
         labels = tformer_cli.load(classifier, device="cpu")
         with pytest.raises(UsageError, match=r"^too_long: must be truncate or error; found 'no'"):
             list(labels.classify(["a"], too_long="no"))
-
-
-def test_the_choices_are_those_of_the_types():
-    assert CHOICES["ensemble_space"] == get_args(EnsembleSpace)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.decoding.engine import SearchedModel, SearchEngine
     from tformer_cli.decoding.hypothesis import Hypothesis
+    from tformer_cli.decoding.opening import TooLong
     from tformer_cli.decoding.shortlist import Shortlist
 
-TooLong = Literal["split", "truncate", "error"]
 BUFFER_LINES = 1024
 """Lines that are sorted by length and translated together."""
 LONGEST_PART = 128

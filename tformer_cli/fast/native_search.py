@@ -21,7 +21,7 @@ import numpy as np
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.config import PLAIN_SEARCH
+from tformer_cli.decoding.config import KERNEL_SEARCH
 from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel
 from tformer_cli.decoding.hypothesis import (
     Hypothesis,
@@ -50,12 +50,8 @@ Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
 """Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
 a large model finds them within some tenths of a second."""
-KNOWN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
-    {**PLAIN_SEARCH, "min_length": ANY, "min_length_ratio": ANY, "no_repeat_ngram": ANY}
-)
-"""Settings that the kernels know: beam search, and rules that allow or forbid tokens."""
 KNOWN_OF_PROMPTS: Mapping[str, Container[Any]] = MappingProxyType(
-    {**KNOWN_SEARCH, "sampling": (False, True)}
+    {**KERNEL_SEARCH, "sampling": (False, True)}
 )
 """Settings of language models that they know."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -90,7 +86,7 @@ class CompiledEngine:
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
         """See `SearchEngine`."""
         is_prompted = isinstance(model, PromptedModel)
-        unknown = unknown_setting(config, KNOWN_OF_PROMPTS if is_prompted else KNOWN_SEARCH)
+        unknown = unknown_setting(config, KNOWN_OF_PROMPTS if is_prompted else KERNEL_SEARCH)
         if unknown is not None:
             return f"the settings need more than plain beam search ({unknown})"
         if self._precision != "float32":

@@ -17,6 +17,7 @@ from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run 
     HeadId,
     Inspected,
 )
+from tformer_cli.settings import Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,27 +28,6 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """An option on the command line: it stands behind the type of a field of a view's `Options`.
-
-    ``top_k: Annotated[int, Option(help="…", metavar="K", min=1)] = 5`` is ``--top-k K``; a field of
-    type bool is a flag, one of a `Literal` a choice, a tuple may be given repeatedly. The fields in
-    `CAPTURED` also decide which translation is read and how its maps are captured.
-    """
-
-    help: str
-    """Its help sentence."""
-    name: str | None = None
-    """Its name; None: that of the field."""
-    metavar: str | None = None
-    """Name of its value; None: by the type."""
-    min: float | None = None
-    """The smallest value that is let pass."""
-    shown_default: str | None = None
-    """Default in the help, where the value itself would say little."""
 
 
 Rank = Annotated[

@@ -12,8 +12,8 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.decoding.config import Engine, PrecisionChoice
+from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import DataError, TformerError
-from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 if TYPE_CHECKING:
     from tformer_cli.evaluation.scores import Score

@@ -11,6 +11,7 @@ from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_dir
 from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS
+from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
 from tformer_cli.workflows.import_model import resolve_model
@@ -22,7 +23,6 @@ from tformer_cli.workflows.opening.encoder import (
     source_ids,
 )
 from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
-from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.translator import device_of
 from tformer_cli.workflows.score_labels import check_labels, score_label_pairs
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from tformer_cli.data.lines import LineCounts, check_lines, given_lines, read_lines
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 from tformer_cli.evaluation.comparison.paired_tests import (
+    MeasuredMetric,
     TestedMetric,
     TestSettings,
     paired_test,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
+    from tformer_cli.decoding.keywords import TranslatorOptions
 
 LARGEST_EXPONENT = 700.0
 

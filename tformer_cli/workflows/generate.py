@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.decoding.generator import GeneratedText, Generation
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
+    from tformer_cli.decoding.keywords import TranslatorOptions
 
 GenerationFormat = Literal["text", "jsonl"]
 BUFFER_PROMPTS = 64

@@ -16,12 +16,14 @@ from weakref import WeakSet
 
 from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config
 from tformer_cli.data.lines import check_lines, given_lines
-from tformer_cli.decoding.config import DecodingOverrides, type_problem
+from tformer_cli.decoding.keywords import DecodingOverrides, TranslatorOptions
+from tformer_cli.decoding.opening import split_options
 from tformer_cli.decoding.translator import BUFFER_LINES
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.kinds import kind_named, kind_of, kinds_for
 from tformer_cli.kinds.kind import MACHINE
+from tformer_cli.settings import type_problem
 from tformer_cli.wording import did_you_mean, suggestions
 from tformer_cli.workflows.classify import OpenedClassifier, open_classifier
 from tformer_cli.workflows.embed import checked_pooling, embed_texts
@@ -33,7 +35,6 @@ from tformer_cli.workflows.opening.generator import (
     generation_config,
     open_generator,
 )
-from tformer_cli.workflows.opening.settings import TranslatorOptions, split_options
 from tformer_cli.workflows.opening.translator import (
     Opened,
     open_translator,

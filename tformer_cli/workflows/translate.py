@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.decoding.keywords import TranslatorOptions
     from tformer_cli.workflows.inspection.align import Aligner, WordAlignment
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 InputFormat = Literal["text", "jsonl"]
 AlignmentFormat = Literal["pharaoh", "soft"]

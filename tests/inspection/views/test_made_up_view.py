@@ -13,7 +13,8 @@ from tformer_cli.cli.inspection.inspect_view import view_command
 from tformer_cli.inspection import views
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.view import Option, SentenceView
+from tformer_cli.inspection.view import SentenceView
+from tformer_cli.settings import Option
 from tformer_cli.workflows.inspection.report import inspect_report
 
 LINE = "A man sleeps."

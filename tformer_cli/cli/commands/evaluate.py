@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.model_directory import ModelInfo
-    from tformer_cli.decoding.config import SearchOverrides
+    from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.workflows.evaluate import Evaluation
 
 

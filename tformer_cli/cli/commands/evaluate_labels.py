@@ -68,7 +68,7 @@ def evaluate_labels(
         opened = workflow.open_classifier(
             model,
             device=options.device,
-            precision=options.precision.value,
+            precision=options.precision,
             threads=options.threads,
             before_torch=torch_preparation(options.threads),
         )
@@ -83,7 +83,7 @@ def evaluate_labels(
             other = workflow.open_classifier(
                 texts.baseline_model,
                 device=options.device,
-                precision=options.precision.value,
+                precision=options.precision,
                 threads=options.threads,
                 before_torch=torch_preparation(options.threads),
             )

@@ -158,7 +158,7 @@ def _evaluated(
     opened = open_generator(
         model,
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         adapter=adapter,
         threads=options.threads,
         tell=partial(note, quiet=quiet),
@@ -189,14 +189,14 @@ def _evaluate_masked(
             raise UsageError(f"{name}: MODEL reads a text at once; omit it")
     if options.adapter is not None:
         raise UsageError("--adapter: is of other models; omit it")
-    from tformer_cli.workflows.evaluate_masked import evaluate_masked
+    from tformer_cli.workflows.evaluate_texts import evaluate_masked
     from tformer_cli.workflows.opening.encoder import open_encoder
 
     opened = open_encoder(
         model,
         ("masked",),
         device=options.device,
-        precision=options.precision.value,
+        precision=options.precision,
         tell=partial(note, quiet=quiet),
         before_torch=torch_preparation(options.threads),
         by_kernels=False,

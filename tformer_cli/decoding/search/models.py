@@ -12,7 +12,7 @@ log             Σ_m w_m·log p_m(y), normalized again: every model has a veto
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.decoding.engine import DecodingCache, DecodingModel
+    from tformer_cli.decoding.opening import EnsembleSpace
     from tformer_cli.model.cache import DecoderCache
     from tformer_cli.model.transformer import Transformer
-
-
-EnsembleSpace = Literal["probability", "log"]
 
 
 class EnsembleCache:

@@ -19,13 +19,13 @@ from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
     NoOptions,
-    Option,
     ReportOptions,
     Selections,
     SentenceView,
     Subject,
     View,
 )
+from tformer_cli.settings import Option
 from tformer_cli.show.palette import color
 from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 from tformer_cli.wording import count_of

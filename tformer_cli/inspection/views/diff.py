@@ -13,7 +13,8 @@ from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import sign_of
 from tformer_cli.inspection.json_lines import plain
-from tformer_cli.inspection.view import Option, View
+from tformer_cli.inspection.view import View
+from tformer_cli.settings import Option
 from tformer_cli.show.palette import signed_color
 from tformer_cli.show.terminal import (
     GAP,

@@ -25,13 +25,13 @@ from rich.text import Text
 from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import (
-    Option,
     Rank,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
 )
+from tformer_cli.settings import Option
 from tformer_cli.show.terminal import (
     GAP,
     NARROWEST_LABEL,

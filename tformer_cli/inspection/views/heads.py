@@ -12,8 +12,9 @@ from tformer_cli.errors import TformerError, UsageError
 from tformer_cli.inspection.figures.heat_map import heat_map
 from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.json_lines import describe, plain, rounded
-from tformer_cli.inspection.view import CaptureOptions, Option, ReportOptions, SentenceView, Subject
+from tformer_cli.inspection.view import CaptureOptions, ReportOptions, SentenceView, Subject
 from tformer_cli.inspection.weighting.weighting import WeightingName  # noqa: TC001 - at run time
+from tformer_cli.settings import Option
 from tformer_cli.show.terminal import is_ascii_only, isolated, sentence_lines, shown
 from tformer_cli.wording import count_of
 

@@ -20,12 +20,12 @@ from rich.text import Text
 from tformer_cli.inspection.json_lines import packed, plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
-    Option,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
 )
+from tformer_cli.settings import Option
 from tformer_cli.show.terminal import (
     GAP,
     NARROWEST_LABEL,

@@ -19,7 +19,7 @@ from rich.text import Text
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, plain, rounded
-from tformer_cli.inspection.view import ModelView, Option, ReportOptions, Subject
+from tformer_cli.inspection.view import ModelView, ReportOptions, Subject
 from tformer_cli.inspection.views.position_biases import (
     PositionBiases,
     draw_biases,
@@ -28,6 +28,7 @@ from tformer_cli.inspection.views.position_biases import (
     stack_inputs,
 )
 from tformer_cli.inspection.views.position_scores import read_scores
+from tformer_cli.settings import Option
 from tformer_cli.show.palette import color, hex_color
 from tformer_cli.show.svg import (
     MARGIN,

@@ -17,8 +17,9 @@ from rich.text import Text
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
 from tformer_cli.inspection.json_lines import describe, packed, plain, rounded
-from tformer_cli.inspection.view import Option, ReportOptions, SentenceView
+from tformer_cli.inspection.view import ReportOptions, SentenceView
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
+from tformer_cli.settings import Option
 from tformer_cli.show.terminal import (
     ASCII_SIGNS,
     NARROWEST_LABEL,

@@ -18,8 +18,8 @@ from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig
-from tformer_cli.training.divergence import LossHistory
 from tformer_cli.training.events import RolledBack
+from tformer_cli.training.window import LossHistory
 from tformer_cli.wording import count_of
 
 

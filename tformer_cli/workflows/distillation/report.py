@@ -17,6 +17,7 @@ from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_c
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluation.comparison.compare import (
     Comparison,
@@ -48,7 +49,6 @@ from tformer_cli.workflows.distillation.setup import (
 )
 from tformer_cli.workflows.distillation.stages import Stage
 from tformer_cli.workflows.distillation.translations import read_translations
-from tformer_cli.workflows.opening.settings import TranslatorOptions
 from tformer_cli.workflows.quality.given import plain_name
 
 SCHEMA = "tformer.distillation/1"

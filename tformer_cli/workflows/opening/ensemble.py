@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.opening.settings import OpeningSettings
+    from tformer_cli.decoding.opening import OpeningSettings
 
 
 def join_models(directories: Sequence[ModelDirectory], settings: OpeningSettings) -> Ensemble:
