@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tformer_cli import allow_list
-from tformer_cli.artifacts import ctranslate2_export
+from tformer_cli.converters.ctranslate2 import exporting as ctranslate2_export
 from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.data import config as data_config
 from tformer_cli.data import corpora
