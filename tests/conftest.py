@@ -18,8 +18,8 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
 from tformer_cli.training import speed

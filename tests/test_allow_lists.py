@@ -9,12 +9,12 @@ import torch
 
 from tformer_cli import allow_list
 from tformer_cli.artifacts import ctranslate2_export
-from tformer_cli.converters.hugging_face import exporting as hugging_face_export
-from tformer_cli.data import cache_key as cache_keys
+from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.data import config as data_config
 from tformer_cli.data import corpora
-from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
+from tformer_cli.data.loading import encoded
+from tformer_cli.data.loading.encoded import cache_key
 from tformer_cli.decoding import config as decoding_config
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
@@ -35,14 +35,13 @@ TABLES = [
     (DecodingConfig, decoding_config.PLAIN_SEARCH),
     (DecodingConfig, decoding_config.ANY_SEARCH),
     (Sentence, torch_engine.KNOWN_DEMANDS),
-    (DecodingConfig, native_search.KNOWN_SEARCH),
+    (DecodingConfig, decoding_config.KERNEL_SEARCH),
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
-    (ModelConfig, hugging_face_export.MARIAN),
-    (ModelConfig, hugging_face_export.PEGASUS),
-    (CorpusConfig, cache_keys.KNOWN_OF_CORPUS),
-    (DataConfig, cache_keys.KNOWN_OF_DATA),
+    (ModelConfig, FAMILIES["marian"].known),
+    (CorpusConfig, encoded.KNOWN_OF_CORPUS),
+    (DataConfig, encoded.KNOWN_OF_DATA),
 ]
 
 
@@ -84,6 +83,11 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
         Sentence: {"tokens": (5, 6)},
     }
     assert allow_list.unknown_setting(kind(**needed.get(kind, {})), table) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda one: one.title)
+def test_tables_of_families_name_every_setting(family):
+    assert set(family.known) == {one.name for one in fields(ModelConfig)}
 
 
 def test_a_plain_translation_model_has_neutral_values_alone():
@@ -172,7 +176,7 @@ def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypa
     with pytest.raises(DataError, match="does not know xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
     monkeypatch.setattr(
-        cache_keys, "KNOWN_OF_CORPUS", {**cache_keys.KNOWN_OF_CORPUS, "xml": allow_list.ANY}
+        encoded, "KNOWN_OF_CORPUS", {**encoded.KNOWN_OF_CORPUS, "xml": allow_list.ANY}
     )
     with pytest.raises(DataError, match="no reader of corpora given by xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)

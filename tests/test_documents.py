@@ -53,6 +53,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import OF_START, load_recipe, recipe_names, recipes_directory
+from tformer_cli.settings import Option, declared_options
 from tformer_cli.training.config import (
     StartConfig,
     TaskConfig,
@@ -716,9 +717,9 @@ def test_every_field_and_schema_is_in_the_guide_to_formats(shell, desk, tmp_path
 
 
 def sentences_of(settings) -> dict[str, str]:
-    """The sentence under each field of a settings dataclass."""
+    """The sentence under each field of a settings dataclass, or else its option's help."""
     body = ast.parse(getsource(settings)).body[0].body
-    found = {}
+    found = {name: option.help for name, option in declared_options(settings, Option).items()}
     for one, text in pairwise(body):
         if isinstance(one, ast.AnnAssign) and isinstance(text, ast.Expr):
             found[one.target.id] = " ".join(text.value.value.split())

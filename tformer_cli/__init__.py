@@ -12,8 +12,8 @@ from tformer_cli.version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tformer_cli.decoding.keywords import TranslatorOptions
     from tformer_cli.workflows.loaded_model import LoadedModel
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 __all__ = ["__version__", "load"]
 

@@ -52,12 +52,10 @@ class Task:
     """A rule and the strings that it is asked about."""
 
     draw: Callable[[Choices], Sequence[str]]
-    """Draws a string."""
     answer: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[int]]]
     """Gives the answer, and the place in the string that each of its symbols is from; of labels the
     label alone, and the places that decide."""
     has_labels: bool = False
-    """True if the answer is a label of the string."""
 
     def example(self, string: Sequence[str]) -> Example:
         """Writes a string with its answer."""
@@ -137,20 +135,10 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "brackets": Task(draw=_drawn_brackets, answer=_balance, has_labels=True),
     }
 )
-"""The tasks by their names."""
 
 
 def generate_examples(name: str, n_train: int, seed: int = 1) -> Iterator[tuple[Split, Example]]:
-    """Yields distinct strings with their answers: `n_train` for training, others held out.
-
-    Args:
-        name: of the task.
-        n_train: strings for training.
-        seed: the same seed gives the same strings on every machine.
-
-    Raises:
-        DataError: if there are not so many.
-    """
+    """Yields distinct strings with their answers: `n_train` for training, others held out."""
     wanted: dict[Split, int] = dict(split_sizes(n_train))
     task, rng = TASKS[name], Choices(seed)
     seen: set[str] = set()
@@ -169,11 +157,7 @@ def generate_examples(name: str, n_train: int, seed: int = 1) -> Iterator[tuple[
 
 
 def split_sizes(n_train: int) -> Mapping[Split, int]:
-    """Strings of each split.
-
-    Raises:
-        DataError: if `n_train` is out of range.
-    """
+    """Strings of each split."""
     if not 1 <= n_train <= MOST_STRINGS:
         raise DataError(
             f"pairs: must be 1 to {MOST_STRINGS:,} for algorithmic tasks, but is {n_train:,}; ask "
@@ -199,23 +183,8 @@ def write_examples(
     seed: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, int]:
-    """Writes `train|valid|test` with strings, answers and gold; see `write_splits`.
-
-    Endings are `.source`, `.target` and `.align`, or of labels `.txt`, `.label` and `.gold`.
-
-    Args:
-        directory: created if missing.
-        name: of the task.
-        n_pairs: strings for training.
-        seed: of the generator.
-        progress: called with the number of strings written, now and then and at the end.
-
-    Returns:
-        The strings of each split.
-
-    Raises:
-        DataError: if the directory cannot be written, or holds other files of these names.
-    """
+    """Writes `train|valid|test` with strings, answers and gold; see `write_splits`."""
+    # Endings are `.source`, `.target` and `.align`, or of labels `.txt`, `.label` and `.gold`.
     split_sizes(n_pairs)  # an impossible number is an error before a directory is made
     examples = generate_examples(name, n_pairs, seed)
     return write_splits(directory, TASKS[name].suffixes, examples, progress)

@@ -31,7 +31,6 @@ from tformer_cli.grammar.choices import Choices
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 STARS = ("1", "2", "3", "4", "5")
-"""The labels."""
 FAMOUS = "This restaurant was not too terrible."
 """Three stars; the first sentence of the test."""
 _HELD_OUT = "not too terrible"
@@ -71,7 +70,6 @@ class Rating:
 
     text: str
     stars: str
-    """One of `STARS`."""
     gold: tuple[int, ...]
     """Places of the words that decide, from 0, over words separated by spaces."""
 
@@ -88,15 +86,7 @@ def stars_of(negation: str, degree: str, adjective: str) -> int:
 
 
 def generate_ratings(n_train: int, seed: int = 1) -> Iterator[tuple[Split, Rating]]:
-    """Yields distinct sentences: `n_train` for training, others for validation and test.
-
-    Args:
-        n_train: sentences of the training corpus.
-        seed: the same seed gives the same sentences on every machine.
-
-    Raises:
-        DataError: if `n_train` is out of range.
-    """
+    """Yields distinct sentences: `n_train` for training, others for validation and test."""
     wanted: dict[Split, int] = dict(rating_sizes(n_train))
     rng, seen = Choices(seed), {FAMOUS}
     yield "test", make_rating("", "this restaurant", "was", "not", "too", "terrible")
@@ -116,11 +106,7 @@ def generate_ratings(n_train: int, seed: int = 1) -> Iterator[tuple[Split, Ratin
 
 
 def rating_sizes(n_train: int) -> Mapping[Split, int]:
-    """Sentences of each split.
-
-    Raises:
-        DataError: if `n_train` is out of range.
-    """
+    """Sentences of each split."""
     if not 1 <= n_train <= MOST_RATINGS:
         raise DataError(
             f"pairs: must be 1 to {MOST_RATINGS:,} for ratings, but is {n_train:,}; ask for fewer"
@@ -171,20 +157,7 @@ def write_ratings(
     seed: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, int]:
-    """Writes `train|valid|test` with the endings `.txt`, `.label` and `.gold`; see `write_splits`.
-
-    Args:
-        directory: created if missing.
-        n_pairs: sentences for training, each with its stars.
-        seed: of the generator.
-        progress: called with the number of sentences written, now and then and at the end.
-
-    Returns:
-        The sentences of each split.
-
-    Raises:
-        DataError: if the directory cannot be written, or holds other files of these names.
-    """
+    """Writes `train|valid|test` as `.txt`, `.label` and `.gold`; see `write_splits`."""
     rating_sizes(n_pairs)
     rows = (
         (split, (rating.text, rating.stars, " ".join(map(str, rating.gold))))

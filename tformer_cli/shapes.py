@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from tformer_cli.errors import DataError
-from tformer_cli.figures.pixels import png_of
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
+from tformer_cli.show.png import png_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -29,13 +29,10 @@ if TYPE_CHECKING:
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 KINDS = ("circle", "cross", "ring", "square", "triangle")
-"""The labels."""
 SIDE = 24
-"""Pixels of a side."""
 MOST_SHAPES = 1_000_000
 """Training pictures that may be asked for."""
 N_PICTURES = 50
-"""Pictures that are written as PNG."""
 _EVALUATION = 500
 _EDGE = 5.0
 """Least distance of a shape's center from the edge of the picture, in pixels."""
@@ -52,7 +49,6 @@ class Shape:
     """A picture of a shape."""
 
     kind: str
-    """One of `KINDS`."""
     pixels: NDArray[np.uint8]
     """(24, 24) gray."""
     gold: NDArray[np.bool_]
@@ -60,11 +56,7 @@ class Shape:
 
 
 def shape_sizes(n_train: int) -> Mapping[Split, int]:
-    """Pictures of each split.
-
-    Raises:
-        DataError: if `n_train` is out of range.
-    """
+    """Pictures of each split."""
     if not 1 <= n_train <= MOST_SHAPES:
         raise DataError(
             f"pairs: must be 1 to {MOST_SHAPES:,} for shapes, but is {n_train:,}; ask for fewer"
@@ -74,13 +66,7 @@ def shape_sizes(n_train: int) -> Mapping[Split, int]:
 
 
 def shape_image(split: str, seed: int, number: int) -> Shape:
-    """Makes a picture.
-
-    Args:
-        split: one of `SPLITS`.
-        seed: the same seed gives the same pictures.
-        number: of the picture, from 0.
-    """
+    """Makes a picture."""
     rng = np.random.default_rng([seed, SPLITS.index(split), number])
     kind = KINDS[int(rng.integers(len(KINDS)))]
     radius = rng.uniform(_SMALLEST, _LARGEST)
@@ -132,24 +118,9 @@ def write_shapes(
     seed: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, int]:
-    """Writes `train|valid|test` as idx files of pictures, with labels and gold, and some pictures.
-
-    `train.images.idx` and the like hold the pictures, `train.label` their kinds line by line, and
-    `train.gold.idx` 1 where a shape is. `pictures/KIND/NUMBER.png` are the first of the test.
-
-    Args:
-        directory: created if missing.
-        n_pairs: pictures for training.
-        seed: of the generator.
-        progress: called with the number of pictures made, now and then and at the end.
-
-    Returns:
-        The pictures of each split.
-
-    Raises:
-        DataError: if the directory holds other files of these names.
-        ArtifactError: if it cannot be written.
-    """
+    """Writes `train|valid|test` as idx files with labels and gold, and some pictures."""
+    # `train.images.idx` and the like hold the pictures, `train.label` their kinds line by line, and
+    # `train.gold.idx` 1 where a shape is. `pictures/KIND/NUMBER.png` are the first of the test.
     sizes = shape_sizes(n_pairs)
     names = [f"{split}.{part}" for split in SPLITS for part in ("images.idx", "label", "gold.idx")]
     there = [name for name in names if os.path.lexists(directory / name)]

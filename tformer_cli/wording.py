@@ -1,6 +1,7 @@
-"""Wording of counts and suggestions in messages."""
+"""Wording of counts and suggestions in messages, and texts that are safe to show."""
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -8,6 +9,11 @@ LIKE_ENOUGH = 0.7
 """Least similarity of a guess, by the share of letters that two words have in common."""
 FEWEST_LETTERS = 2
 """Of a beginning by which a longer name is guessed."""
+SPACE_LABEL = "▁"
+_CONTROLS = ("Cc", "Zl", "Zp")
+"""Unicode's categories of controls, and of separators of lines and paragraphs."""
+_TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Marks that turn the direction of the text behind them, also of what is not part of theirs."""
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
@@ -19,6 +25,35 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
         plural: several of them; None: the noun with an s.
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def visible(text: str, longest: int | None = None) -> str:
+    """A text whose control characters are written out as in labels: none reaches a terminal.
+
+    There they would color, overwrite, erase or turn the text around them. Separators of lines are
+    written out too; a tab stays. A text of more than `longest` characters is cut and gets an
+    ellipsis.
+    """
+    shown = text
+    if not text.isprintable():
+        shown = "".join(character_label(c) if _is_control(c) else c for c in text)
+    return shown if longest is None or len(shown) <= longest else shown[: longest - 1] + "…"
+
+
+def character_label(character: str) -> str:
+    """A printable form of one character: itself, ``▁`` for a space, ``<0xE2>`` for each byte."""
+    if character == " ":
+        return SPACE_LABEL
+    if character.isprintable() and character != SPACE_LABEL:
+        return character
+    escaped = character.encode("utf-8", errors="surrogateescape")
+    return "".join(f"<0x{byte:02X}>" for byte in escaped)
+
+
+def _is_control(character: str) -> bool:
+    if character in _TURNS:
+        return True
+    return character != "\t" and unicodedata.category(character) in _CONTROLS
 
 
 def suggestions(given: str, known: Iterable[str]) -> list[str]:

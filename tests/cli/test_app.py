@@ -134,7 +134,8 @@ def test_version_is_on_stdout():
 def test_help_and_version_import_nothing_heavy():
     code = (
         "import sys, tformer_cli.cli.app\n"
-        "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sacrebleu', 'numpy',\n"
+        "heavy = {'torch', 'datasets', 'tokenizers', 'safetensors', 'sentencepiece', 'sacrebleu',\n"
+        " 'numpy',\n"
         " 'tformer_cli.fast.native', 'tformer_cli.fast.native_search'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

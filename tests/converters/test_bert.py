@@ -14,8 +14,9 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import ArtifactError
+from tformer_cli.kinds import kinds_for
 from tformer_cli.workflows.classify import open_classifier
-from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.embed import embed_texts
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 
@@ -245,7 +246,7 @@ def test_other_modules_are_refused(tmp_path, changes, message):
         ({"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering is not supp"),
         ({"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification is not"),
         ({"hidden_size": 24}, "would have the shape"),
-        ({"num_hidden_layers": 1}, "has tensors that are not supported: encoder.layer.1"),
+        ({"num_hidden_layers": 1}, "has tensors that are not supported: bert.encoder.layer.1"),
         ({"model_type": "albert"}, r"is a Hugging Face model \(albert\)"),
     ],
 )
@@ -318,7 +319,7 @@ def test_imported_pipelines_are_embedded_by_the_kernels_as_by_torch(tmp_path):
     encoders.write_directory(path, "bert", "Model")
     write_pipeline(path)
     import_model(str(path), tmp_path / "ours")
-    opened = open_encoder(tmp_path / "ours", ENCODERS, device="cpu")
+    opened = open_encoder(tmp_path / "ours", kinds_for("embed"), device="cpu")
     if opened.compiled is None:
         pytest.skip("there are no compiled kernels")
     settings = {"pooling": "mean", "unit_length": True}

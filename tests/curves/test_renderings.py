@@ -11,8 +11,8 @@ from tformer_cli.curves.render_svg import columns_of, render_svg
 from tformer_cli.curves.render_text import render_text
 from tformer_cli.curves.scales import x_scale
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
-from tformer_cli.figures.png import render_png
+from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
+from tformer_cli.show.png import render_png
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -5,10 +5,8 @@ import pytest
 import torch
 
 from tformer_cli.decoding.pooled import LabelHead, TokenHead, pooled
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
-from tformer_cli.model.masked import MaskedLanguageModel
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
 
 SHAPE = {
     "d_model": 16, "n_heads": 2, "d_ff": 16, "n_encoder_layers": 1, "n_decoder_layers": 0,

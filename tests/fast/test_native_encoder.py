@@ -15,7 +15,8 @@ from tformer_cli.decoding.pooled import LabelHead
 from tformer_cli.fast import native_encoder
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
-from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.kinds import kinds_for
+from tformer_cli.workflows.embed import embed_texts
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
@@ -110,7 +111,7 @@ def test_in_integers_it_is_nearly_the_same(kernels, opened, ids):
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_texts_are_embedded_as_by_torch(kernels, classifier, pooling):
-    opened = open_encoder(classifier, ENCODERS, device="cpu")
+    opened = open_encoder(classifier, kinds_for("embed"), device="cpu")
     assert opened.compiled is not None
     settings = {"pooling": pooling, "unit_length": True}
     found = embed_texts(opened, [*TEXTS, ""], **settings)

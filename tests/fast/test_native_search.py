@@ -16,7 +16,7 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands
-from tformer_cli.decoding.search.ensemble import Ensemble
+from tformer_cli.decoding.search.models import Ensemble
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.fast import native_search

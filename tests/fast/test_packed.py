@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tformer_cli.fast import packed
-from tformer_cli.fast.packed import PackedProduct, can_pack
+from tformer_cli.fast import products as packed
+from tformer_cli.fast.products import PackedProduct, can_pack
 from tformer_cli.model.operations import Linear
 from tformer_cli.runtime import prepare_cpu
 

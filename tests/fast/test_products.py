@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from tformer_cli.fast.packed import can_pack
 from tformer_cli.fast.products import (
+    can_pack,
     pack,
     quantized_matrices,
     unpack,

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tformer_cli.inspection.capture.batches import CapturedBatch
-from tformer_cli.inspection.capture.forced import AttentionMaps
+from tformer_cli.inspection.capture.forced import AttentionMaps, TappedAttention
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
-from tformer_cli.inspection.capture.taps import TappedAttention
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig

@@ -13,10 +13,11 @@ from tests.oracles.vit import config
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL
 from tformer_cli.data.label_tokenizer import FIRST_LABEL
 from tformer_cli.decoding.encoding import label_probabilities
-from tformer_cli.inspection.ablation.gates import gated, heads_off
-from tformer_cli.inspection.ablation.importance import importance_sums
 from tformer_cli.inspection.ablation.losses import (
     batch_of,
+    gated,
+    heads_off,
+    importance_sums,
     losses_along,
     losses_and_hits,
     losses_without_each,
@@ -31,7 +32,7 @@ from tformer_cli.inspection.weighting.pooled import Pooled
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.inspection.corpus import CorpusInspector
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
+from tformer_cli.workflows.inspection.reader import open_for_inspection
 from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.inspection.views import inspect_view
 

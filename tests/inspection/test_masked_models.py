@@ -22,9 +22,9 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.losses import (
     batch_of_gaps,
+    heads_off,
     losses_along,
     losses_and_hits,
     losses_without_each,
@@ -33,14 +33,13 @@ from tformer_cli.inspection.ablation.losses import (
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
-from tformer_cli.model.masked import MaskedLanguageModel
-from tformer_cli.workflows.evaluate_masked import evaluate_masked
+from tformer_cli.model.encoder_only import EncoderOnly, MaskedLanguageModel
+from tformer_cli.workflows.evaluate_texts import evaluate_masked
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
 from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, HeadDumper
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
+from tformer_cli.workflows.inspection.reader import open_for_inspection
 from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.encoder import open_encoder

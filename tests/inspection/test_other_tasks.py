@@ -23,9 +23,9 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.decoding.search.text_scoring import score_texts
-from tformer_cli.inspection.ablation.gates import heads_off
 from tformer_cli.inspection.ablation.losses import (
     batch_of,
+    heads_off,
     losses_along,
     losses_and_hits,
     losses_without_each,
@@ -35,8 +35,8 @@ from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.capture.observed import observe
 from tformer_cli.inspection.walkthrough.step import Subject
 from tformer_cli.inspection.walkthrough.walkthrough import explain
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.inspection.heads import inspect_heads

@@ -16,8 +16,8 @@ from tformer_cli.data.corpora import SentencePair
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.inspection.heads.timeline import heads_over_time
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.evaluate_texts import evaluate_texts
 from tformer_cli.workflows.inspection.ablate import inspect_ablate

@@ -7,9 +7,7 @@ import torch
 
 from tests.model.conftest import VOCAB_SIZE, small_config
 from tests.model.test_transformer import copy_module
-from tformer_cli.model.classifier import Classifier
-from tformer_cli.model.encoder_only import EncoderOnly
-from tformer_cli.model.masked import MaskedLanguageModel
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from tests.oracles.vit import SIZE, config, linked, ours, vit
 from tformer_cli.decoding.encoding import label_probabilities
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.patches import augmented, patches_of
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes

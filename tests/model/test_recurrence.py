@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from tformer_cli.model.attention import Mask, Spans
+from tformer_cli.model.attention import Mask
+from tformer_cli.model.operations import Spans
 from tformer_cli.model.recurrence import Recurrence, cumulative
 
 

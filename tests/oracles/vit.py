@@ -3,8 +3,8 @@
 import torch
 from transformers import ViTConfig, ViTForImageClassification
 
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 
 SIZE = (12, 8, 3)
 N_LABELS = 5

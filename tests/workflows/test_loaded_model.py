@@ -10,26 +10,23 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from itertools import chain, count
-from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 import tformer_cli
-from tformer_cli.decoding.search.ensemble import EnsembleSpace
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
+from tformer_cli.kinds import kinds_for
 from tformer_cli.workflows import loaded_model
 from tformer_cli.workflows.classify import classify_lines, open_classifier
-from tformer_cli.workflows.embed import ENCODERS, embed_texts
+from tformer_cli.workflows.embed import embed_texts
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.loaded_model import METHODS
 from tformer_cli.workflows.opening.encoder import open_encoder
-from tformer_cli.workflows.opening.settings import CHOICES
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.translate import translate_lines
@@ -144,7 +141,7 @@ def encoder(tmp_path_factory):
 
 def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
     loaded = tformer_cli.load(encoder, device="cpu", threads=1)
-    opened = open_encoder(encoder, ENCODERS, device="cpu")
+    opened = open_encoder(encoder, kinds_for("embed"), device="cpu")
     lines = ["the dog [MASK] in the snow", "", "a <mask> <mask>", "the street"]
     for settings in ({}, {"pooling": "first", "unit_length": True}):
         expected = embed_texts(opened, lines, **settings)
@@ -160,7 +157,7 @@ def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
     assert list(loaded.fill(lines, top=2, buffer_lines=1)) == expected
     # a classifier of texts is an encoder, too
     vectors = [one.vector for one in tformer_cli.load(classifier, device="cpu").embed(LINES)]
-    theirs = embed_texts(open_encoder(classifier, ENCODERS, device="cpu"), LINES)
+    theirs = embed_texts(open_encoder(classifier, kinds_for("embed"), device="cpu"), LINES)
     assert np.array_equal(vectors[0], theirs[0].vector)
 
 
@@ -212,7 +209,7 @@ def test_the_methods_that_are_named_are_those_there_are(
                 named = str(refused).rpartition("call its ")[2]
                 assert f"{name}()" not in named
             else:
-                assert f"{name}()" in METHODS[loaded._task]
+                assert f"{name}()" in loaded._kind.methods_in_words()
 
 
 def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
@@ -469,7 +466,9 @@ def test_a_setting_that_is_not_there_is_refused_by_name(model):
         tformer_cli.load(model, beam=3)
 
 
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize(
+    "name", ["precision", "engine", "too_long", "split_sentences", "ensemble_space"]
+)
 def test_a_word_that_is_no_choice_is_refused(model, classifier, name):
     with pytest.raises(UsageError, match=rf"^{name}: must be one of .*; found 'int4'$"):
         tformer_cli.load(model, **{name: "int4"})
@@ -477,7 +476,3 @@ def test_a_word_that_is_no_choice_is_refused(model, classifier, name):
         labels = tformer_cli.load(classifier, device="cpu")
         with pytest.raises(UsageError, match=r"^too_long: must be truncate or error; found 'no'"):
             list(labels.classify(["a"], too_long="no"))
-
-
-def test_the_choices_are_those_of_the_types():
-    assert CHOICES["ensemble_space"] == get_args(EnsembleSpace)

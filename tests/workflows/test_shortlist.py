@@ -6,8 +6,7 @@ from tformer_cli.data.pharaoh import GoldLinks
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.workflows import shortlist as workflow
-from tformer_cli.workflows.inspection.align import AlignmentReport, PairTexts, read_pairs
-from tformer_cli.workflows.inspection.aligner import Aligner
+from tformer_cli.workflows.inspection.align import Aligner, AlignmentReport, PairTexts, read_pairs
 from tformer_cli.workflows.opening.translator import open_translator
 
 SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "dog " * 50, "the street"]

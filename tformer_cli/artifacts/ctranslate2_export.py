@@ -38,7 +38,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
              "rotary_base"),
             ANY,
         ),
-        # of training alone
+        # only for training
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ("relu", "gelu", "swish"),
@@ -59,11 +59,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
 
 
 def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
-    """Returns the package of the engine.
-
-    Raises:
-        UsageError: if the extra is not installed.
-    """
+    """Returns the package of the engine."""
     try:
         import ctranslate2
     except ImportError:
@@ -74,19 +70,7 @@ def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
 
 
 def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str) -> None:
-    """Writes a model for the engine, whole or not at all; an earlier export is replaced.
-
-    Args:
-        directory: the model.
-        path: folder to write.
-        quantization: type of the stored weights: "float32", "float16", "bfloat16", "int16" or
-            "int8".
-
-    Raises:
-        UsageError: if the extra is not installed, the model has a setting that the export does not
-            know, or layers have lost heads.
-        ArtifactError: if the folder cannot be written.
-    """
+    """Writes a model for the engine, whole or not at all; an earlier export is replaced."""
     specs = import_ctranslate2().specs
     config = directory.model.config
     unknown = unknown_setting(config, KNOWN_MODELS)

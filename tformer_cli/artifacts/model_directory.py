@@ -49,10 +49,8 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.fast.quantized import QuantizedMatrix
     from tformer_cli.model.base import Model
-    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import ModelConfig
-    from tformer_cli.model.encoder_only import EncoderOnly
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
 
@@ -144,7 +142,7 @@ class ModelDirectory:
         Raises:
             ArtifactError: if it is none.
         """
-        from tformer_cli.model.classifier import Classifier
+        from tformer_cli.model.encoder_only import Classifier
 
         model = self.encoder
         if not isinstance(model, Classifier):
@@ -158,7 +156,7 @@ class ModelDirectory:
         Raises:
             ArtifactError: if it is none.
         """
-        from tformer_cli.model.masked import MaskedLanguageModel
+        from tformer_cli.model.encoder_only import MaskedLanguageModel
 
         model = self.encoder
         if not isinstance(model, MaskedLanguageModel):
@@ -390,9 +388,7 @@ def make_model(
     import torch
 
     from tformer_cli.artifacts.tensors import shapes_alone
-    from tformer_cli.model.classifier import Classifier
-    from tformer_cli.model.encoder_only import EncoderOnly
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
     heads = {"labels": Classifier, "tokens": MaskedLanguageModel, "none": EncoderOnly}

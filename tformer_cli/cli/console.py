@@ -9,9 +9,9 @@ from shutil import get_terminal_size
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from tformer_cli.cli.standard_streams import is_regular_file
-from tformer_cli.data.labels import visible
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.files.cache import as_named
+from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,20 +4,21 @@
     def translate(model: ModelArgument, *, files: FileOptions) -> None: ...
 
 Each field of `FileOptions` is declared like a parameter of a command: an annotated type and a
-default. Settings of an inspection, which know nothing of Typer, have an `inspection.view.Option`
-there instead of a ``typer.Option``. A field without either is no option.
+default. Settings, which know nothing of Typer, have a `settings.Option` instead of a
+``typer.Option``, behind the type or by `settings.setting`. A field without either is not an option.
 """
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
 from tformer_cli.cli.completion import complete_heads
-from tformer_cli.inspection.view import Option
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.settings import Limits, Option, types_of
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -54,36 +55,61 @@ def takes_groups(command: Command) -> Command:
 
 def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a dataclass
     kinds = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty
-            if one.default is MISSING
-            else (one.default if one.default != () else None),
-            annotation=_declared(kinds[one.name], one),
+    parameters = []
+    for one in fields(group):
+        if (kind := _declared(kinds[one.name], one)) is None:
+            continue
+        default = inspect.Parameter.empty if one.default is MISSING else one.default
+        if default == ():
+            default = None  # Typer's default of what may be repeated
+        parameters.append(
+            inspect.Parameter(
+                one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
         )
-        for one in fields(group)
-        if get_origin(kinds[one.name]) is Annotated
-    ]
+    return parameters
 
 
 def _declared(kind: Any, field: "Field[Any]") -> Any:  # noqa: ANN401 - a type
-    """Makes the type of a command's parameter of that of a field."""
-    value, option = get_args(kind)[:2]
+    """Returns the annotated type of the parameter that a field declares; None: it declares none."""
+    value, *behind = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    option = field.metadata.get("option") or next(
+        (one for one in behind if not isinstance(one, Limits)), None
+    )
     if not isinstance(option, Option):
-        return kind
-    flag = option.name or (f"--{field.name.replace('_', '-')}" if field.default is False else None)
+        return None if option is None else kind
+    if field.default is False and option.name is None:
+        # a flag that is off needs no --no-flag
+        option = replace(option, name=f"--{field.name.replace('_', '-')}")
+    if field.default == ():
+        value = list[str] | None
+    return Annotated[value, *_typer_option(option)]
+
+
+def option_type(settings: type, name: str) -> Any:  # noqa: ANN401 - a type
+    """Returns the annotated type of the parameter that a field of settings declares."""
+    kinds = get_type_hints(settings, include_extras=True)
+    return _declared(kinds[name], next(one for one in fields(settings) if one.name == name))
+
+
+def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
+    """Returns the annotated type of a parameter that is None where its option is not given."""
+    return Annotated[kind | None, *_typer_option(option)]
+
+
+def _typer_option(option: Option) -> list[Any]:
     shown = {} if option.shown_default is None else {"show_default": option.shown_default}
     declared = typer.Option(
-        *([flag] if flag else []),
+        *([option.name] if option.name else []),
         metavar=option.metavar,
         min=option.min,
+        max=option.max,
         help=option.help,
+        rich_help_panel=option.panel,
         autocompletion=complete_heads if option.metavar in ("HEAD", "HEADS") else None,
         **shown,  # type: ignore[arg-type]
     )
-    return Annotated[list[str] | None if get_origin(value) is tuple else value, declared]
+    return [declared, PathRole[option.role]] if option.role else [declared]
 
 
 def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
@@ -109,6 +135,14 @@ def without_options(command: Command, names: Collection[str]) -> Command:
     fewer.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     fewer.__annotations__ = {one.name: one.annotation for one in kept}
     return fewer  # type: ignore[return-value]
+
+
+def with_settings(command: Command, kind: type, options: Mapping[str, Option]) -> Command:
+    """Gives a command that ends in ``**some_name`` options of settings, all None by default."""
+    types = types_of(kind)
+    return with_options(
+        command, {name: (optional(types[name], one), None) for name, one in options.items()}
+    )
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:

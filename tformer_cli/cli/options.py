@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tformer_cli.cli.help_screen import MACHINE, MESSAGES
+from tformer_cli.cli.option_groups import option_type
 from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.decoding.opening import OpeningSettings
 
 
 class DecodingPrecision(StrEnum):  # Typer has no lists of literals, and `benchmark` takes several
@@ -51,24 +53,8 @@ ModelArgument = Annotated[
     typer.Argument(metavar="MODEL", help="Model directory; a run directory is one."),
     PathRole.reads_model,
 ]
-AdapterOption = Annotated[
-    Path | None,
-    option(
-        "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
-        "weights.",
-        shown="none",
-        metavar="DIR",
-    ),
-    PathRole.reads_adapter,
-]
-DeviceOption = Annotated[
-    str,
-    option(
-        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
-        panel=MACHINE,
-        metavar="DEVICE",
-    ),
-]
+AdapterOption = option_type(OpeningSettings, "adapter")
+DeviceOption = option_type(OpeningSettings, "device")
 PrecisionOption = Annotated[
     Literal["auto", "float32", "bfloat16"],
     option(
@@ -80,22 +66,12 @@ DecodingPrecisionOption = Annotated[
     DecodingPrecision,
     option("Precision to compute in. auto takes that of the model's weights.", panel=MACHINE),
 ]
-EngineOption = Annotated[
-    Engine,
-    option(
-        "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
-        panel=MACHINE,
-    ),
-]
 OutputOption = Annotated[
     str,
     option("Output file; - is stdout.", "--output", "-o", shown="stdout", metavar="FILE"),
     PathRole.writes_file,
 ]
-SeedOption = Annotated[
-    int,
-    option("Random seed for sampling.", panel=MACHINE, min=0),
-]
+SeedOption = option_type(OpeningSettings, "seed")
 TrainingSeedOption = Annotated[
     int | None,
     option(
@@ -105,10 +81,7 @@ TrainingSeedOption = Annotated[
         min=0,
     ),
 ]
-ThreadsOption = Annotated[
-    int,
-    option("CPU threads; 0 takes all cores.", panel=MACHINE, min=0, max=1024),
-]
+ThreadsOption = option_type(OpeningSettings, "threads")
 QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel=MESSAGES),

@@ -48,16 +48,7 @@ def find_source(path: Path) -> Package | None:
 
 
 def convert(package: Package, weights: Literal["float32", "int8"] | None = None) -> ForeignModel:
-    """Converts a package.
-
-    Args:
-        package: from `find_source`.
-        weights: type of the matrices; None: as they are.
-
-    Raises:
-        ArtifactError: if it is damaged, grows beyond measure when it is read, or has what tformer
-            has not.
-    """
+    """Converts a package."""
     if package.path.is_dir():
         return _converted(package.path, weights)
     with scratch_directory() as directory:
@@ -98,11 +89,7 @@ def _code(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def _extract(package: Path, directory: Path) -> None:
-    """Unpacks what a model needs; names in the package decide no place outside of `directory`.
-
-    Raises:
-        ArtifactError: if the package is damaged, or grows beyond measure.
-    """
+    """Unpacks what a model needs; names in the package decide no place outside of `directory`."""
     try:
         with open_regular(package) as stream, zipfile.ZipFile(stream) as archive:
             entries = _wanted(package, archive)
@@ -120,11 +107,7 @@ def _extract(package: Path, directory: Path) -> None:
 
 
 def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Finds the files of a model by their names inside the package's only directory.
-
-    Raises:
-        ArtifactError: if it has a file outside of that, or grows beyond measure.
-    """
+    """Finds the files of a model by their names inside the package's only directory."""
     entries = archive.infolist()
     if len(entries) > _MOST_ENTRIES:
         raise _damaged(package, f"it has {len(entries):,} files")

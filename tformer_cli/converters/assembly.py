@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.data.pipelines import SPECIAL_PIECES
+from tformer_cli.data.tokenizer import SPECIAL_PIECES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
@@ -48,9 +48,11 @@ Weight = Array | Integers
 class Reader:
     """Reads a foreign model's arrays and remembers which are left over."""
 
-    def __init__(self, arrays: LazyArrays, where: str) -> None:
-        """Takes the arrays and the name of their file for messages."""
-        self.arrays, self.where = arrays, where
+    def __init__(
+        self, arrays: LazyArrays, where: str, shown: Callable[[str], str] = lambda name: name
+    ) -> None:
+        """Takes the arrays, and for messages the name of their file and what names them there."""
+        self.arrays, self.where, self._shown = arrays, where, shown
         self._left = set(arrays)
 
     def __contains__(self, name: str) -> bool:
@@ -58,31 +60,25 @@ class Reader:
         return name in self.arrays
 
     def take(self, name: str) -> Array:
-        """Reads an array.
-
-        Raises:
-            ArtifactError: if there is none of the name.
-        """
+        """Reads an array."""
         if name not in self.arrays:
             raise ArtifactError(
-                f"{self.where}: has no tensor {name}; download the model's own files again"
+                f"{self.where}: has no tensor {self._shown(name)}; download the model's own files "
+                "again"
             )
         self._left.discard(name)
         return self.arrays[name]
 
     def take_first(self, names: Iterable[str]) -> Array:
-        """Reads the first of several names of the same array; the others must be equal.
-
-        Raises:
-            ArtifactError: if there is none, or one of them differs.
-        """
+        """Reads the first of several names of the same array; the others must be equal."""
         there = [name for name in names if name in self.arrays]
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
             if not np.array_equal(first, self.take(name)):
+                one, other = self._shown(name), self._shown(there[0])
                 raise ArtifactError(
-                    f"{self.where}: {name} differs from {there[0]}, but the model has one matrix "
-                    "for both; convert the model anew"
+                    f"{self.where}: {one} differs from {other}, but the model has one matrix for "
+                    "both; convert the model anew"
                 )
         return first
 
@@ -95,13 +91,9 @@ class Reader:
         self._left.difference_update(names)
 
     def check_all_taken(self) -> None:
-        """Refuses a model with arrays that nothing here knows.
-
-        Raises:
-            ArtifactError: naming some of them.
-        """
+        """Refuses a model with arrays that nothing here knows."""
         if self._left:
-            shown = ", ".join(sorted(self._left)[:MOST_SHOWN])
+            shown = ", ".join(sorted(map(self._shown, self._left))[:MOST_SHOWN])
             rest = len(self._left) - MOST_SHOWN
             more = f" and {rest} more" if rest > 0 else ""
             raise ArtifactError(
@@ -166,12 +158,7 @@ def arranged(
 
 
 def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[str]:
-    """Names the rows of a model: by their pieces, those without one by their numbers.
-
-    Raises:
-        ArtifactError: if the model has fewer rows than there are pieces, or more than a vocabulary
-            has: nothing is made of a number that a file only claims.
-    """
+    """Names the rows of a model: by their pieces, those without one by their numbers."""
     if not pieces or max(pieces.values()) >= size or size > MOST_ROWS:
         raise ArtifactError(
             f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use this "
@@ -250,15 +237,7 @@ def assembled(
 
 
 def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
-    """Names the foreign arrays that, stacked, are one of tformer's.
-
-    Args:
-        name: tformer's name of a weight.
-        table: see `assembled`.
-
-    Returns:
-        Their names; none if the table does not have the weight.
-    """
+    """Names the foreign arrays that, stacked, are one of tformer's."""
     match = _LAYER.fullmatch(name)
     if match is None:
         match = _INPUT.fullmatch(name)

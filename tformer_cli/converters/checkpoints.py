@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tformer_cli.converters import fairseq, gpt2, mingpt, opennmt
+from tformer_cli.converters import fairseq, nanogpt, opennmt
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.torch_checkpoint import read_checkpoint
 from tformer_cli.errors import ArtifactError
@@ -14,16 +14,12 @@ _BEST = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 
 
 def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
-    """Finds what converts a checkpoint, or the one in a directory; None: there is none.
-
-    Raises:
-        ArtifactError: if the checkpoint is damaged, or it is unclear which one is meant.
-    """
+    """Finds what converts a checkpoint, or the one in a directory; None: there is none."""
     file = _checkpoint(path)
     if file is None:
         return None
     checkpoint = read_checkpoint(file)
-    for family in (opennmt, gpt2, mingpt, fairseq):
+    for family in (opennmt, nanogpt, fairseq):
         source = family.open_source(file, checkpoint)
         if source is not None:
             return partial(family.convert, source)

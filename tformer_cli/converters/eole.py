@@ -141,11 +141,7 @@ def is_eole(path: Path) -> bool:
 
 
 def convert(path: Path) -> ForeignModel:
-    """Converts a directory.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory."""
     file = path / "config.json"
     model = read_json_file(file)["model"]
     tables = _tables(file, model)

@@ -125,15 +125,7 @@ class FairseqSource:
 
 
 def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of fairseq.
-
-    Args:
-        path: its file.
-        checkpoint: what it holds; see `read_checkpoint`.
-
-    Returns:
-        The checkpoint; None if it is of another tool.
-    """
+    """Recognizes a checkpoint of fairseq."""
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         return None
     settings = plain(checkpoint.get("args"))
@@ -196,11 +188,7 @@ def _third(arrays: LazyArrays, name: str, place: int) -> Array:
 
 
 def convert(source: FairseqSource) -> ForeignModel:
-    """Converts a model.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a model."""
     path, settings = source.path, source.settings
     if settings.get("task") in _MULTILINGUAL:
         raise ArtifactError(

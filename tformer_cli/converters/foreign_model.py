@@ -56,11 +56,7 @@ class ForeignModel:
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
-    """Reads a JSON object.
-
-    Raises:
-        ArtifactError: if it is missing or no such file.
-    """
+    """Reads a JSON object."""
     try:
         values = parse_json(read_regular(path, _LARGEST_JSON))
     except FileNotFoundError:
@@ -75,12 +71,7 @@ def read_json_file(path: Path) -> dict[str, Any]:
 
 
 def parse_json(data: bytes) -> Any:  # noqa: ANN401
-    """Reads JSON of a size that makes sense: a value takes some hundred bytes of memory.
-
-    Raises:
-        ValueError: if it is not JSON, has too many values, or half a character alone.
-        RecursionError: if it is nested too deeply.
-    """
+    """Reads JSON of a size that makes sense: a value takes some hundred bytes of memory."""
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise ValueError(f"has more than {_MOST_VALUES:,} values")
     values = json.loads(data)
@@ -90,11 +81,7 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401
 
 
 def read_bytes(path: Path, most_bytes: int = 1 << 26) -> bytes:
-    """Reads a file of a model whole.
-
-    Raises:
-        ArtifactError: if it is missing or much too large.
-    """
+    """Reads a file of a model whole."""
     try:
         check_no_pointer(path)
         return read_regular(path, most_bytes)
@@ -106,11 +93,7 @@ def read_bytes(path: Path, most_bytes: int = 1 << 26) -> bytes:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Reads a vocabulary that has a piece a line, all of which end.
-
-    Raises:
-        ArtifactError: if it is missing, not UTF-8, or ends inside a line.
-    """
+    """Reads a vocabulary that has a piece a line, all of which end."""
     try:
         text = read_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
@@ -129,11 +112,7 @@ def read_lines(path: Path) -> list[str]:
 def check_settings(
     path: Path, settings: Mapping[str, Any], known: Mapping[str, Iterable[Any]]
 ) -> None:
-    """Refuses settings whose values are not the known ones; a missing one is as by default.
-
-    Raises:
-        ArtifactError: naming the first of them.
-    """
+    """Refuses settings whose values are not the known ones; a missing one is as by default."""
     for name, values in known.items():
         if name in settings and settings[name] not in values:
             raise ArtifactError(
@@ -150,11 +129,7 @@ def shown(value: object) -> str:
 
 
 def model_config(path: Path, **values: Any) -> ModelConfig:  # noqa: ANN401
-    """Makes the settings of a model.
-
-    Raises:
-        ArtifactError: if a foreign setting cannot be one of a model.
-    """
+    """Makes the settings of a model."""
     try:
         return ModelConfig(dropout=0.0, **values)
     except (ValueError, TypeError) as error:
@@ -162,11 +137,7 @@ def model_config(path: Path, **values: Any) -> ModelConfig:  # noqa: ANN401
 
 
 def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
-    """Returns a setting that is a whole number.
-
-    Raises:
-        ArtifactError: if it is missing or something else.
-    """
+    """Returns a setting that is a whole number."""
     value = settings.get(name)
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:20])

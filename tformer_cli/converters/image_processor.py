@@ -107,16 +107,7 @@ class Preparation:
 
 
 def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparation:
-    """Reads a preprocessor_config.json.
-
-    Args:
-        file: its path; it may be missing.
-        settings: the model's config.json.
-        kind: its `model_type`.
-
-    Raises:
-        ArtifactError: if it is damaged, or does what is not supported.
-    """
+    """Reads a preprocessor_config.json."""
     config = file.with_name("config.json")
     own_size = _both_sides(config, "image_size", settings.get("image_size", 224))
     if not file.is_file():
@@ -182,11 +173,7 @@ def _by_default(size: tuple[int, int], mean: tuple[float, ...], std: tuple[float
 
 
 def of_timm(file: Path, settings: Mapping[str, Any]) -> Preparation:
-    """Reads the preparation in a config.json of timm, whose keys are known ones.
-
-    Raises:
-        ArtifactError: if it is damaged, or does what is not supported.
-    """
+    """Reads the preparation in a config.json of timm, whose keys are known ones."""
     values = settings.get("pretrained_cfg", settings)
     found = values.get("input_size", [3, 224, 224])
     if not (isinstance(found, list) and len(found) == 3 and all(type(n) is int for n in found)):

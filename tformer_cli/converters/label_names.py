@@ -17,15 +17,6 @@ def label_names(
     """Reads the names of labels; numbered ones where a config.json names others, or not all.
 
     Of names that are alike, as ImageNet has two, the later ones get their number.
-
-    Args:
-        file: the config.json.
-        settings: its content, with `id2label`; or timm's, with `label_names`.
-        n_labels: number of labels.
-        notes: told if they are not named.
-
-    Raises:
-        ArtifactError: if there is only one.
     """
     if n_labels < 2:
         raise ArtifactError(

@@ -123,18 +123,7 @@ class OpenNmtSource:
 
 
 def open_source(path: Path, checkpoint: Any) -> OpenNmtSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of OpenNMT-py.
-
-    Args:
-        path: its file.
-        checkpoint: what it holds; see `read_checkpoint`.
-
-    Returns:
-        The checkpoint; None if it is of another tool.
-
-    Raises:
-        ArtifactError: if its weights are missing or damaged.
-    """
+    """Recognizes a checkpoint of OpenNMT-py."""
     if not isinstance(checkpoint, dict) or not {"opt", "vocab"} <= checkpoint.keys():
         return None
     settings = plain(checkpoint["opt"])
@@ -171,11 +160,7 @@ def _present(name: str) -> str:
 
 
 def convert(source: OpenNmtSource) -> ForeignModel:
-    """Converts a model.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a model."""
     path, settings = source.path, source.settings
     check_settings(path, settings, KNOWN)
     entries, start = _vocabularies(path, source.vocabulary)
@@ -209,17 +194,7 @@ def convert(source: OpenNmtSource) -> ForeignModel:
 def vocabulary_sides(
     path: Path, entries: tuple[list[str], list[str]], start: str, pad: str = PAD
 ) -> tuple[Rows, Rows]:
-    """Orders the rows of source and target.
-
-    Args:
-        path: the foreign file, for messages.
-        entries: vocabularies of source and target, by their ids.
-        start: entry that a translation begins with.
-        pad: entry of padding.
-
-    Raises:
-        ArtifactError: if the target's lacks a special token, or an entry stands twice.
-    """
+    """Orders the rows of source and target."""
     found = []
     for pieces in entries:
         ids = {piece: n for n, piece in enumerate(pieces)}
@@ -240,15 +215,7 @@ def outer_weights(
     sides: tuple[Rows, Rows],
     names: Mapping[str, str],
 ) -> dict[str, Weight]:
-    """Reads embeddings, positions and the output layer.
-
-    Args:
-        reader: the foreign weights.
-        config: settings of the model.
-        sides: rows of the source's and of the target's vocabulary.
-        names: foreign names of the embeddings of "source" and "target", and of the positions of
-            "encoder" and "decoder".
-    """
+    """Reads embeddings, positions and the output layer."""
     given: dict[str, Weight] = {}
     output, bias = "generator.weight", "generator.bias"
 
@@ -278,11 +245,7 @@ def outer_weights(
 
 
 def take_or_zeros(reader: Reader, name: str) -> Array:
-    """Reads a weight; a bias that no layer of the stack has is zero.
-
-    Raises:
-        ArtifactError: if the weight is missing.
-    """
+    """Reads a weight; a bias that no layer of the stack has is zero."""
     stem, _, part = name.rpartition(".")
     if part == "bias" and name not in reader and "norm" not in stem:
         same = re.compile(re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name)))
@@ -319,18 +282,7 @@ def family_config(
     epsilon: object,
     **values: Any,  # noqa: ANN401
 ) -> ModelConfig:
-    """Makes the settings of a model of OpenNMT-py or of Eole, which came from it.
-
-    Args:
-        path: the foreign file, for messages.
-        settings: its settings, which say what embeddings share.
-        sides: rows of source and target.
-        epsilon: that of its norms, of any type.
-        **values: what the two tools name differently.
-
-    Raises:
-        ArtifactError: if a foreign setting cannot be one of a model.
-    """
+    """Makes the settings of a model of OpenNMT-py or of Eole, which came from it."""
     if not isinstance(epsilon, float):
         raise ArtifactError(
             f"{path}: norm_eps = {shown(epsilon)} is not a number; import another model"

@@ -19,11 +19,7 @@ from tformer_cli.errors import ArtifactError
 
 
 def find_adapter(path: Path) -> StoredAdapter | None:
-    """Reads the adapter of peft in a directory; None if it holds a model, or one of tformer's.
-
-    Raises:
-        ArtifactError: if it is damaged or not supported, or does not name its model.
-    """
+    """Reads the adapter of peft in a directory; None if it holds a model, or one of tformer's."""
     if not (path / ADAPTER_CONFIG).is_file() or (path / "config.json").is_file():
         return None
     adapter = read_adapter(path)
@@ -38,11 +34,7 @@ def find_adapter(path: Path) -> StoredAdapter | None:
 
 
 def with_base(adapter: StoredAdapter, model: ForeignModel) -> ForeignModel:
-    """Adds an adapter to the model that it names, whose weights are float32.
-
-    Raises:
-        ArtifactError: if it does not fit.
-    """
+    """Adds an adapter to the model that it names, whose weights are float32."""
     note = (
         f"the adapter was trained for {adapter.settings.base}; whether these are the weights that "
         "it had then cannot be verified"

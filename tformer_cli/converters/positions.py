@@ -11,14 +11,7 @@ MOST_NUMBERS = 1 << 25
 
 
 def paper_halves(n_positions: int, d_model: int) -> Array:
-    """The paper's frequencies 10000^(-2i/D), as Hugging Face's Marian and Pegasus have them.
-
-    Returns:
-        (n_positions, D): all sines, then all cosines.
-
-    Raises:
-        ValueError: if the table would be too large.
-    """
+    """The paper's frequencies 10000^(-2i/D), as Hugging Face's Marian and Pegasus have them."""
     _check_size(n_positions, d_model)
     exponents = 2 * (np.arange(d_model) // 2) / d_model
     angles = np.arange(n_positions)[:, None] / np.power(10000, exponents)
@@ -27,19 +20,7 @@ def paper_halves(n_positions: int, d_model: int) -> Array:
 
 
 def tensor2tensor_halves(n_positions: int, d_model: int, first: int = 0) -> Array:
-    """The frequencies 10000^(-i/(D/2 - 1)) of tensor2tensor, fairseq, Marian and CTranslate2.
-
-    Args:
-        n_positions: rows.
-        d_model: D.
-        first: position of the first row.
-
-    Returns:
-        (n_positions, D): all sines, then all cosines, then a zero if D is odd.
-
-    Raises:
-        ValueError: if the table would be too large.
-    """
+    """The frequencies 10000^(-i/(D/2 - 1)) of tensor2tensor, fairseq, Marian and CTranslate2."""
     _check_size(n_positions, d_model)
     half = d_model // 2
     step = np.float32(-math.log(10000) / max(half - 1, 1))

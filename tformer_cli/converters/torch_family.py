@@ -35,19 +35,7 @@ IN_WORDS = (
 def read_tokenizer(
     directory: Path, languages: tuple[str, str], sides: tuple[Rows, Rows]
 ) -> tuple[Tokenizer, list[Path], list[str]]:
-    """Makes the tokenizer of a model from the files beside it.
-
-    Args:
-        directory: where they lie.
-        languages: codes of source and target, if they are known: a file may have one in its name.
-        sides: rows of the source's and of the target's vocabulary.
-
-    Returns:
-        The tokenizer, its files, and sentences about the texts that it takes.
-
-    Raises:
-        ArtifactError: if it is unclear which files belong to which side.
-    """
+    """Makes the tokenizer of a model from the files beside it."""
     pieces = sides[0].pieces
     others = None if sides[1].pieces == pieces else sides[1].pieces
     models, merges = _files(directory)
@@ -104,11 +92,7 @@ def _text(path: Path) -> str:
 
 
 def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
-    """Puts the rows of an embedding (V, D), or of a bias (V), in the order of tformer's ids.
-
-    Raises:
-        ArtifactError: if there are not as many rows as entries of the vocabulary.
-    """
+    """Puts the rows of an embedding (V, D), or of a bias (V), in the order of tformer's ids."""
     n_entries = max(rows.foreign) + 1
     if len(array) != n_entries:
         raise ArtifactError(
@@ -119,11 +103,7 @@ def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
 
 
 def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
-    """Returns a setting that is no or yes.
-
-    Raises:
-        ArtifactError: if it is something else.
-    """
+    """Returns a setting that is no or yes."""
     value = settings.get(name, default)
     if value is None:
         return default

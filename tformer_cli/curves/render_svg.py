@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement
 from tformer_cli.curves.chart import Chart, Curve, Panel
 from tformer_cli.curves.read import Point
 from tformer_cli.curves.scales import Scale, short, x_scale, y_scale
-from tformer_cli.figures.palette import DARK_LINES, LIGHT_LINES, style_of_line
+from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, style_of_line
 
 _PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0

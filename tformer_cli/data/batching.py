@@ -62,16 +62,7 @@ def collate(
     target_eos: bool = True,
     ids_per_token: int = 1,
 ) -> Batch:
-    """Pads pairs of ids into a batch.
-
-    Args:
-        source_ids: of each source, without special tokens.
-        target_ids: of each target, likewise; without `target_eos` there is at least one.
-        source_eos: see `ModelConfig.source_eos`.
-        target_bos: whether `<s>` stands before each target; else its first token is read only.
-        target_eos: whether `</s>` is predicted behind each target; see `ModelConfig.ends_targets`.
-        ids_per_token: see `ModelConfig.ids_per_token`.
-    """
+    """Pads pairs of ids into a batch."""
     begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
     targets = [[*begin, *ids, *end] for ids in target_ids]
     source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
@@ -105,17 +96,6 @@ def plan_batches(
     longer than that is alone. Pairs are sorted by their longer side and, within it, by how much
     longer the source is than the target, up and down in turns so that neighbors stay alike. That
     second key is blurred by up to `BLUR` tokens, so that every epoch groups other pairs.
-
-    Args:
-        source_lengths: (N,) tokens of each source, `</s>` not counted.
-        target_lengths: (N,) likewise.
-        tokens_per_batch: the budget.
-        seed: of the shuffling.
-        epoch: counted from 0.
-        window: which part of the epoch these pairs are, counted from 0.
-
-    Returns:
-        The members of each batch; every number below N once.
     """
     # Zeros at the end do not change the seed: an epoch of one window keeps its earlier order.
     rng = np.random.default_rng([seed, epoch, 0, window])

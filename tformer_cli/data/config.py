@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 from tformer_cli.algorithmic import SPLITS, TASKS
+from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
@@ -86,10 +87,10 @@ class CorpusConfig:
     algorithmic: str = ""
     """Built-in algorithmic task, strings with their answers: "copy", "reverse", "sort", "parity" or
     "brackets"; `split` names their split."""
-    pairs: int = 50_000
+    pairs: Annotated[int, between(1, MOST_PAIRS)] = 50_000
     """Training pairs of the built-in corpus, or sentences, pictures or strings of the others, to
     generate."""
-    seed: int = 1
+    seed: Annotated[int, at_least(0)] = 1
     """Seed of what is built in."""
     text: str = ""
     """File of text for a language model, which has no source."""
@@ -103,7 +104,12 @@ class CorpusConfig:
     target_field: str = ""
     """Where the target is: a field (default "target"), a TSV column (default 2), or the column of
     labels in a table of pixels: "first", "last" (default) or its number."""
-    weight: float = 1.0
+    weight: Annotated[
+        float,
+        Limits(
+            f"above 0 and at most {LARGEST_WEIGHT:g}", lambda value: 0.0 < value <= LARGEST_WEIGHT
+        ),
+    ] = 1.0
     """How often each pair is used per epoch: 2 is twice, 0.5 every other epoch on average."""
 
     def __post_init__(self) -> None:
@@ -123,14 +129,7 @@ class CorpusConfig:
         self._check_text_field()
         if self.labels and not self.images:
             raise ValueError("labels: are those of images; name both, or neither")
-        if not 1 <= self.pairs <= MOST_PAIRS:
-            raise ValueError(f"pairs: must be 1 to {MOST_PAIRS}, but is {self.pairs}")
-        if self.seed < 0:
-            raise ValueError(f"seed: must be at least 0, but is {self.seed}")
-        if not 0.0 < self.weight <= LARGEST_WEIGHT:
-            raise ValueError(
-                f"weight: must be above 0 and at most {LARGEST_WEIGHT:g}, but is {self.weight}"
-            )
+        check_limits(self)
 
     def _check_algorithmic(self) -> None:
         if not self.algorithmic:
@@ -181,9 +180,12 @@ class DataConfig:
     """Training corpora, mixed by their weights."""
     valid: tuple[CorpusConfig, ...] = ()
     """Validation corpora, joined; without any, training does not validate."""
-    max_length: int = 256
+    max_length: Annotated[int, at_least(1)] = 256
     """Longest side of a training pair, in tokens; longer pairs are skipped and counted."""
-    max_length_ratio: float = 0.0
+    max_length_ratio: Annotated[
+        float,
+        Limits("0 (off) or at least 1", lambda value: value == 0.0 or 1.0 <= value < math.inf),
+    ] = 0.0
     """Largest ratio of the longer side of a pair to the shorter, in tokens; pairs above it are
     skipped (0: keep all)."""
     cache_directory: str = ""
@@ -194,23 +196,16 @@ class DataConfig:
     the files are one text each, line ends included, which is cut into blocks of `max_length`
     tokens."""
 
-    pixel_max: int = 255
+    pixel_max: Annotated[int, between(1, 65535)] = 255
     """Largest value of pixels in tables, which becomes white."""
     scale_images: bool = False
     """Scale images of other sizes than `model.image_size` to it, whatever their shape; otherwise
     they are refused."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.pixel_max < 1 << 16:
-            raise ValueError(f"pixel_max: must be 1 to 65535, but is {self.pixel_max}")
         if not self.train:
             raise ValueError("train: name at least one corpus")
-        if self.max_length < 1:
-            raise ValueError(f"max_length: must be at least 1, but is {self.max_length}")
-        if self.max_length_ratio != 0.0 and not 1.0 <= self.max_length_ratio < math.inf:
-            raise ValueError(
-                f"max_length_ratio: must be 0 (off) or at least 1, but is {self.max_length_ratio}"
-            )
+        check_limits(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,7 +221,7 @@ class TokenizerConfig:
     new_tokens: tuple[str, ...] = ()
     """Words, such as `"<medical>"`, that become one piece each where they stand between spaces; for
     a run that starts from a model with a "bpe" tokenizer, or from an imported one."""
-    bpe_dropout: float = 0.0
+    bpe_dropout: Annotated[float, FRACTION] = 0.0
     """Chance of skipping each merge while training (Provilkov et al. 2020); "bpe" only."""
 
     def __post_init__(self) -> None:
@@ -237,10 +232,7 @@ class TokenizerConfig:
             raise ValueError(
                 f"vocab_size: must be {least} to {MOST_PIECES}{why}, but is {self.vocab_size}"
             )
-        if not 0.0 <= self.bpe_dropout < 1.0:
-            raise ValueError(
-                f"bpe_dropout: must be at least 0 and below 1, but is {self.bpe_dropout}"
-            )
+        check_limits(self)
         if self.bpe_dropout and self.algorithm != "bpe" and not self.path:
             raise ValueError(
                 f'bpe_dropout: needs algorithm = "bpe", but algorithm is "{self.algorithm}"'

@@ -58,11 +58,7 @@ class CorpusFormat:
 
 
 def format_of(config: CorpusConfig) -> CorpusFormat:
-    """Returns the format of a corpus.
-
-    Raises:
-        DataError: if it has no reader.
-    """
+    """Returns the format of a corpus."""
     if config.format not in FORMATS:
         raise DataError(f"data: there is no reader of corpora given by {config.format}")
     return FORMATS[config.format]
@@ -78,17 +74,7 @@ def text_files(config: CorpusConfig) -> list[str]:
 def read_corpus(
     config: CorpusConfig, directory: str = "", counts: LineCounts | None = None
 ) -> Iterator[SentencePair]:
-    """Yields the pairs of a corpus of any kind, in order and in bounded memory.
-
-    Args:
-        config: which corpus.
-        directory: where relative paths start (empty: the working directory).
-        counts: counts the lines read from files, and those that were not UTF-8.
-
-    Raises:
-        DataError: if a file is missing or damaged, sides differ in length, or a record is not a
-            pair; it names the file and line.
-    """
+    """Yields the pairs of a corpus of any kind, in order and in bounded memory."""
     return (record.pair for record in read_records(config, directory, counts))
 
 
@@ -100,19 +86,7 @@ def read_records(
     whole_rows: bool = False,
     with_faults: bool = False,
 ) -> Records:
-    """Yields the pairs of a corpus with their lines; see `read_corpus`.
-
-    Args:
-        config: which corpus.
-        directory: where relative paths start.
-        counts: counts the lines.
-        whole_rows: whether pairs of a dataset have their rows as lines of JSON.
-        with_faults: whether lines of tables that are no examples are given, too, not an error.
-
-    Raises:
-        DataError: as `read_corpus`, or if a column of whole rows has values that JSON does not
-            know.
-    """
+    """Yields the pairs of a corpus with their lines; see `read_corpus`."""
     counts = counts if counts is not None else LineCounts()
     if config.dataset and whole_rows:
         records = _of_dataset(config, directory, whole=True)
@@ -169,11 +143,7 @@ def corpus_name(config: CorpusConfig) -> str:
 
 
 def corpus_file(name: str, directory: str) -> Path:
-    """The path of a corpus file.
-
-    Raises:
-        DataError: if it is missing or not an ordinary file: corpora are read several times.
-    """
+    """The path of a corpus file."""
     path = Path(directory) / Path(name).expanduser()
     if name == "-" and not path.exists():
         raise DataError("-: corpora are read more than once, which stdin cannot be; name a file")

@@ -9,8 +9,7 @@ from tformer_cli.data.corpora import SentencePair, corpus_name, read_records, te
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of
 from tformer_cli.data.quality.content import is_same_text
-from tformer_cli.data.quality.facts import Limits, estimate_facts
-from tformer_cli.data.quality.kinds import PAIRS
+from tformer_cli.data.quality.facts import PAIRS, Limits, estimate_facts
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
@@ -37,9 +36,6 @@ def doubts(data: DataConfig) -> Iterator[str]:
     """Yields doubts about the training corpora, and the lack of a validation corpus.
 
     Only files are examined: datasets have names for their columns.
-
-    Raises:
-        DataError: if a corpus cannot be read.
     """
     if not data.valid:
         yield WITHOUT_VALIDATION
@@ -49,11 +45,7 @@ def doubts(data: DataConfig) -> Iterator[str]:
 
 
 def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
-    """Yields doubts about a corpus of text files as a whole.
-
-    Raises:
-        DataError: if it cannot be read.
-    """
+    """Yields doubts about a corpus of text files as a whole."""
     records = islice(read_records(corpus, data.directory, with_faults=True), MOST_PAIRS)
     pairs = [record.pair for record in records if not record.fault]
     for doubt in _of_pairs(pairs, corpus, data):

@@ -14,33 +14,14 @@ def field_names(config: CorpusConfig) -> tuple[str, str]:
 
 
 def sides_of(record: object, fields: tuple[str, str], where: str) -> tuple[str, str]:
-    """The source and the target of a record; a target may be a whole number, as stars are.
-
-    Args:
-        record: of a JSONL file or dataset.
-        fields: see `field_names`.
-        where: what names the record in messages.
-
-    Raises:
-        DataError: if a field is missing, or neither a string nor such a number.
-    """
+    """The source and the target of a record; a target may be a whole number, as stars are."""
     source, target = fields
     text = text_of(record, source, where)
     return text, text_of(record, target, where, takes_whole=target != source)
 
 
 def text_of(record: object, field: str, where: str, *, takes_whole: bool = False) -> str:
-    """The string at `field` of a record; `where` names the record in messages.
-
-    Args:
-        record: of a JSONL file or dataset.
-        field: its name; see above.
-        where: what names the record in messages.
-        takes_whole: whether a whole number is taken by its digits.
-
-    Raises:
-        DataError: if the field is missing or not a string.
-    """
+    """The string at `field` of a record; `where` names the record in messages."""
     try:
         value = value_at(record, field)
     except KeyError:
@@ -53,11 +34,7 @@ def text_of(record: object, field: str, where: str, *, takes_whole: bool = False
 
 
 def value_at(record: object, field: str) -> object:
-    """Whatever is at `field` of a record.
-
-    Raises:
-        KeyError: if nothing is.
-    """
+    """Whatever is at `field` of a record."""
     if isinstance(record, dict) and field in record:
         return record[field]
     value = record

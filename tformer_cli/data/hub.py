@@ -44,11 +44,7 @@ PROBE_SECONDS = 5.0
 
 
 def local_path(config: CorpusConfig, directory: str) -> Path | None:
-    """The file or directory that `config.dataset` names, or None if it is a name on the hub.
-
-    Raises:
-        DataError: if it looks like a path and there is nothing there.
-    """
+    """The file or directory that `config.dataset` names, or None if it is a name on the hub."""
     path = Path(directory) / Path(config.dataset).expanduser()
     if path.exists():
         return path
@@ -59,12 +55,7 @@ def local_path(config: CorpusConfig, directory: str) -> Path | None:
 
 
 def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
-    """Opens the split of a dataset, memory-mapped; a hub dataset is downloaded first.
-
-    Raises:
-        DataError: if the dataset, configuration or split does not exist, or the hub is
-            unreachable.
-    """
+    """Opens the split of a dataset, memory-mapped; a hub dataset is downloaded first."""
     path = local_path(config, directory)
     datasets.disable_progress_bars()
     datasets.utils.logging.set_verbosity(logging.CRITICAL)  # what it logs is in the error, too
@@ -91,11 +82,7 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
 def read_rows(
     dataset: datasets.Dataset, fields: tuple[str, str], name: str, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows, with the columns of two fields or `whole`.
-
-    Raises:
-        DataError: if there is no column of a field; it lists those there are.
-    """
+    """Yields the rows, with the columns of two fields or `whole`."""
     columns = {_column_of(field, dataset, name) for field in fields}
     rows = dataset if whole else dataset.select_columns(sorted(columns))
     readers = {}
@@ -113,11 +100,7 @@ def read_rows(
 
 
 def json_line(record: dict[str, Any], where: str) -> str:
-    """Writes a row as JSON: dates by ISO 8601, decimal numbers as text, NaN as null.
-
-    Raises:
-        DataError: if a column has other values that JSON does not know; `where` names the row.
-    """
+    """Writes a row as JSON: dates by ISO 8601, decimal numbers as text, NaN as null."""
     try:
         line = json.dumps(_without_nan(record), ensure_ascii=False, default=_as_text)
     except TypeError as error:

@@ -30,11 +30,7 @@ class LabelSide(TokenizerSide):
         return FIRST_LABEL + len(self.names)
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """The id of each label; a blank has none.
-
-        Raises:
-            DataError: if a label is not known.
-        """
+        """The id of each label; a blank has none."""
         return [[self._number(text)] if text.strip() else [] for text in texts]
 
     def _number(self, text: str) -> int:
@@ -49,7 +45,6 @@ class LabelSide(TokenizerSide):
         return number
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """See `TokenizerSide`."""
         return [
             (ids, [(0, len(text))] * len(ids))
             for text, ids in zip(texts, self.encode_phrases(texts), strict=True)
@@ -83,12 +78,7 @@ class LabelTokenizer(Tokenizer):
     """The tokenizer of texts on the source side, labels on the target side."""
 
     def __init__(self, texts: Tokenizer, labels: Sequence[str]) -> None:
-        """Joins a tokenizer with labels.
-
-        Args:
-            texts: what turns texts into ids.
-            labels: the labels in the order of their numbers.
-        """
+        """Joins a tokenizer with labels."""
         self._texts = texts
         self._side = LabelSide(labels)
 

@@ -62,9 +62,6 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
     """Yields the lines of a stream as they arrive: all that are there, waiting only for the first.
 
     So a pipe that pauses gets its answers, and a file is read in large pieces.
-
-    Raises:
-        DataError: if the stream, which is stdin, cannot be read or is not text.
     """
     begun: list[bytes] = []
     mark = codecs.BOM_UTF8
@@ -92,11 +89,7 @@ def _next_block(stream: BinaryIO) -> bytes:
 
 
 def check_file(path: str | Path) -> None:
-    """Checks that a file can be read.
-
-    Raises:
-        DataError: if the file is missing or a directory.
-    """
+    """Checks that a file can be read."""
     try:
         if not str(path):
             raise DataError("the input: the file's name is empty; name a file, or - for stdin")
@@ -110,11 +103,7 @@ def check_file(path: str | Path) -> None:
 
 
 def open_bytes(path: str | Path) -> BinaryIO:
-    """Opens a file, a compressed file or (``-``) standard input for reading bytes.
-
-    Raises:
-        DataError: if the file is missing, a directory or not readable.
-    """
+    """Opens a file, a compressed file or (``-``) standard input for reading bytes."""
     if str(path) == "-":
         return sys.stdin.buffer
     check_file(path)
@@ -126,12 +115,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[str]:
-    """Yields the lines of a file as text.
-
-    Raises:
-        DataError: if the file cannot be opened, is not the compressed file its name promises, or
-            is plainly not UTF-8 text.
-    """
+    """Yields the lines of a file as text."""
     stream = open_bytes(path)
     try:
         with readable(path):
@@ -148,11 +132,7 @@ def shard_range(n_lines: int, index: int, count: int) -> range:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Says of a file that it cannot be read.
-
-    Raises:
-        DataError: if reading fails, or it is not the compressed file its name promises.
-    """
+    """Says of a file that it cannot be read."""
     try:
         yield
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
@@ -198,3 +178,29 @@ def without_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
+    """Returns the lines that were given."""
+    check_lines(lines, name)
+    return (checked_line(line, number, name) for number, line in enumerate(lines))
+
+
+def check_lines(lines: object, name: str = "lines") -> None:
+    """Checks that lines are several objects, each of which may be a string."""
+    if isinstance(lines, str | bytes | bytearray):
+        raise TypeError(f"{name}: is one {_kind(lines)}; give a list of str, a line each")
+    if not isinstance(lines, Iterable):
+        raise TypeError(f"{name}: is {_kind(lines)}; give a list of str, a line each")
+
+
+def checked_line(line: object, number: int, name: str = "lines") -> str:
+    """Returns a line that is a string."""
+    if not isinstance(line, str):
+        what_to_do = "decode it" if isinstance(line, bytes | bytearray) else "give a str"
+        raise TypeError(f"{name}[{number}]: is {_kind(line)}, not str; {what_to_do}")
+    return line
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else type(value).__name__

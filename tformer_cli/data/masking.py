@@ -36,16 +36,7 @@ class Masking:
     """Share of the chosen ones that become a random token."""
 
     def batch(self, texts: Sequence[Sequence[int]], rng: np.random.Generator) -> Batch:
-        """Masks texts and pads them into a batch.
-
-        Args:
-            texts: B lists of ids, without `</s>`, which is put behind each.
-            rng: draws what is chosen.
-
-        Returns:
-            A batch whose target has the length S of its source: the token to be predicted, or
-            padding where there is none.
-        """
+        """Masks texts and pads them into a batch."""
         longest = max(map(len, texts), default=0) + 1
         source = np.full((len(texts), longest), PAD_ID, np.int64)
         target = np.full_like(source, PAD_ID)
@@ -88,11 +79,7 @@ class Masking:
 
 
 def masking_of(tokenizer: Tokenizer) -> Masking:
-    """The masking of a tokenizer with a mask.
-
-    Raises:
-        DataError: if it has none.
-    """
+    """The masking of a tokenizer with a mask."""
     mask = tokenizer.source.mask_id
     if mask is None:
         raise DataError(

@@ -10,15 +10,7 @@ from tformer_cli.errors import DataError
 
 
 def check_new_token(word: str, *, is_there: bool) -> None:
-    """Makes sure that a word can be added.
-
-    Args:
-        word: the word.
-        is_there: whether the vocabulary has a piece of it.
-
-    Raises:
-        DataError: if it is not a word, or is there.
-    """
+    """Makes sure that a word can be added."""
     if word.split() != [word] or without_surrogates(word) != word:
         raise DataError(f"{json.dumps(word)}: is not a word; give one without white space")
     if is_there:
@@ -29,13 +21,7 @@ class NewTokens:
     """Finds words that were added in texts."""
 
     def __init__(self, words: Iterable[str], *, keeps_space_behind: bool) -> None:
-        """Sets the words, at least one.
-
-        Args:
-            words: the words.
-            keeps_space_behind: whether the space behind a word belongs to what follows; the space
-                before it is part of its piece.
-        """
+        """Sets the words, at least one."""
         longest_first = sorted(words, key=len, reverse=True)
         self._pattern = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, longest_first))})(?!\S)")
         self._keeps_space_behind = keeps_space_behind

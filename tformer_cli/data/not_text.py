@@ -49,15 +49,7 @@ MARKUP = re.compile(
 
 
 def check_text(block: bytes, path: str | Path) -> None:
-    """Checks that a file, or stdin (``-``), may be text.
-
-    Args:
-        block: its first bytes, tens of thousands at most, decompressed.
-        path: its name.
-
-    Raises:
-        DataError: if it plainly has another format.
-    """
+    """Checks that a file, or stdin (``-``), may be text."""
     problem = _other_format(block, path)
     if problem is not None:
         kind, cure = problem

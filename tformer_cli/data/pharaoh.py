@@ -25,16 +25,7 @@ class GoldLinks(NamedTuple):
 
 
 def parse_links(line: str, where: str, *, is_one_based: bool = False) -> GoldLinks:
-    """Reads a line of links.
-
-    Args:
-        line: the line; a blank one has no links.
-        where: file and line, for messages.
-        is_one_based: whether the line counts words from 1.
-
-    Raises:
-        DataError: naming a text that is not a link.
-    """
+    """Reads a line of links."""
     first = 1 if is_one_based else 0
     sure, possible = set(), set()
     for text in line.split():

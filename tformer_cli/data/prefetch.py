@@ -42,11 +42,7 @@ class Prefetcher(Generic[Item]):
             raise item.error
 
     def take(self, timeout: float | None = None) -> Item | End:
-        """Waits for the next item; after the last one, and once closed, it is the end.
-
-        Raises:
-            queue.Empty: if none has come after `timeout` seconds.
-        """
+        """Waits for the next item; after the last one, and once closed, it is the end."""
         deadline = None if timeout is None else monotonic() + timeout
         while self._end is None and not self._is_closed.is_set():
             left = WAIT_SECONDS if deadline is None else max(0.0, deadline - monotonic())
@@ -95,14 +91,7 @@ class Prefetcher(Generic[Item]):
 def buffers(
     lines: Iterable[Item], n_lines: int, max_wait: float | None = None
 ) -> Iterator[list[Item]]:
-    """Groups lines as they come.
-
-    Args:
-        lines: the lines, which may come slowly.
-        n_lines: lines of a buffer; the last one may have fewer.
-        max_wait: seconds after its first line at which a buffer is given although it is not full;
-            None: however long it takes. The lines are then read on a thread of their own.
-    """
+    """Groups lines as they come."""
     if max_wait is None:
         lines = iter(lines)
         while buffer := list(islice(lines, n_lines)):

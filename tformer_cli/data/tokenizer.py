@@ -16,6 +16,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
@@ -30,13 +31,7 @@ _FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*
 
 
 def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
-    """The ids of a source sentence as a model reads them.
-
-    Args:
-        ids: without special tokens.
-        eos: `ModelConfig.source_eos`: `</s>` stands behind them. An empty sentence has it in any
-            case, for attention needs a token.
-    """
+    """The ids of a source sentence as a model reads them."""
     return [*ids, EOS_ID] if eos or not ids else list(ids)
 
 
@@ -46,13 +41,7 @@ def without_eos(ids: Sequence[int]) -> Sequence[int]:
 
 
 def stored_new_tokens(data: Mapping[str, Any], where: str) -> list[str]:
-    """Reads the new tokens in the file of a foreign tokenizer.
-
-    Raises:
-        DataError: if the file is of another version.
-        ValueError: if they are damaged.
-        KeyError: if they, or the version, are missing.
-    """
+    """Reads the new tokens in the file of a foreign tokenizer."""
     if data["tformer_tokenizer"] == VERSION:
         return []
     if data["tformer_tokenizer"] != VERSION_WITH_NEW_TOKENS:
@@ -106,14 +95,7 @@ class TokenizerSide(ABC):
         return self.id_of(self.mask) if self.mask else None
 
     def encode_gaps(self, parts: Sequence[str]) -> list[int]:
-        """The ids of a text with gaps, as `encode_batch` gives those of one without.
-
-        Args:
-            parts: what stands before, between and behind the gaps.
-
-        Raises:
-            DataError: if there are gaps, but no piece for them.
-        """
+        """The ids of a text with gaps, as `encode_batch` gives those of one without."""
         mask = self.mask_id
         if mask is None and len(parts) > 1:
             raise DataError("this tokenizer has no token for gaps; name a masked language model")
@@ -134,17 +116,7 @@ class TokenizerSide(ABC):
         dropout: float,
         seed: int,  # noqa: ARG002
     ) -> list[list[int]]:
-        """The ids of each text by BPE-dropout (Provilkov et al. 2020), the same for the same key.
-
-        Args:
-            texts: the texts.
-            keys: a number for each text and occasion; another key gives another segmentation.
-            dropout: chance of skipping each merge; 0 equals `encode_batch`.
-            seed: of all the segmentations.
-
-        Raises:
-            DataError: if this is not a "bpe" tokenizer.
-        """
+        """Encodes texts with BPE-dropout (Provilkov et al. 2020), alike for the same key."""
         if dropout:
             raise DataError(
                 'bpe_dropout: needs a "bpe" tokenizer of tformer; set it to 0 or train a bpe '
@@ -192,11 +164,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def from_file(path: Path) -> "Tokenizer":
-        """Reads a `tokenizer.json`, or the one in a model directory.
-
-        Raises:
-            DataError: if it is missing, damaged or foreign.
-        """
+        """Reads a `tokenizer.json`, or the one in a model directory."""
         file = path / FILE_NAME if path.is_dir() else path
         try:
             read = read_regular if path.is_dir() else read_bounded
@@ -212,11 +180,7 @@ class Tokenizer(ABC):
 
     @staticmethod
     def from_json(text: str, where: str = FILE_NAME) -> "Tokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        Raises:
-            DataError: if it is damaged or foreign.
-        """
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         foreign = _FOREIGN.match(text)
         kind = foreign[1] if foreign else None
         if kind == "pieces":
@@ -228,11 +192,11 @@ class Tokenizer(ABC):
 
             return ImageTokenizer.parse(text, where)
         if kind == "bytes":
-            from tformer_cli.data.byte_pieces import BytePieceTokenizer
+            from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 
             return BytePieceTokenizer.parse(text, where)
         if kind == "wordpiece":
-            from tformer_cli.data.word_pieces import WordPieceTokenizer
+            from tformer_cli.data.foreign_pieces import WordPieceTokenizer
 
             return WordPieceTokenizer.parse(text, where)
         if foreign:
@@ -285,11 +249,7 @@ class Tokenizer(ABC):
         return self.source if name == "source" else self.target
 
     def for_languages(self, source: str | None, target: str | None) -> "Tokenizer":
-        """The tokenizer for other languages than those it is set to; None keeps one.
-
-        Raises:
-            UsageError: if its model does not know them, or has no tokens that name languages.
-        """
+        """The tokenizer for other languages than those it is set to; None keeps one."""
         if source is None and target is None:
             return self
         option = "--target-language" if source is None else "--source-language"
@@ -305,18 +265,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def with_new_tokens(self, words: Sequence[str]) -> "Tokenizer":
-        """The tokenizer with more words that are one piece each, behind the other ids.
-
-        Raises:
-            DataError: if a word cannot be one, or this kind of tokenizer takes none.
-        """
+        """The tokenizer with more words that are one piece each, behind the other ids."""
 
     def check_languages(self) -> None:
-        """Makes sure that the languages that a model must be told are set.
-
-        Raises:
-            UsageError: naming the option.
-        """
+        """Makes sure that the languages that a model must be told are set."""
 
 
 class OneSidedTokenizer(Tokenizer, TokenizerSide):

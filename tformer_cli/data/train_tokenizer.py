@@ -7,10 +7,10 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import trainers
 
 from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE, blank_tokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.files.default_signals import default_signals
 
@@ -30,15 +30,6 @@ def train_tokenizer(
     All lines are used up to `MAX_LINES` (with `n_lines` unknown, `MAX_UNKNOWN_COUNT_LINES`). Of
     more, about that many are, picked by a hash of the line number: spread over the whole, and
     source and target lines alike however they alternate.
-
-    Args:
-        lines: text, in any order of languages; read once.
-        config: algorithm and vocabulary size. A corpus with too little to learn from gives fewer
-            entries than asked for.
-        n_lines: how many lines there are, if known.
-
-    Raises:
-        DataError: if the text is empty.
     """
     tokenizer = blank_tokenizer(config.algorithm)
     sample = map(without_surrogates, sampled(lines, n_lines))

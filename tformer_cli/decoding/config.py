@@ -1,14 +1,28 @@
 """Settings of the search: the recipe's `[decoding]` table and the options of `translate`."""
 
-import math
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
-from numbers import Integral, Real
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.settings import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Limits,
+    Option,
+    Panel,
+    at_least,
+    between,
+    check_limits,
+    declared_options,
+    literal_values,
+    setting,
+    types_of,
+)
 
+Default = TypeVar("Default")
 Engine = Literal["tformer", "compiled", "torch"]
 """Decoding engines."""
 PrecisionChoice = Literal["auto", "float32", "bfloat16", "int8"]
@@ -19,75 +33,188 @@ LARGEST_LENGTH_PENALTY = 10.0
 """Beyond it the divisor of a long translation leaves the range of numbers."""
 MOST_HYPOTHESES = 10_000
 """Of one sentence; more than any machine has memory for."""
+Level = Literal["beam", "plain", "kernels", "torch"]
+"""Searches, each of which knows all that the one before it knows. beam: greedy and beam search
+without any other rule. plain: also what numbers describe (limits, divisors by length, hypotheses
+wanted), and choices among what a search found. kernels: also rules that forbid tokens. torch:
+every rule."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOption(Option):
+    """An option of the search: which searches know it, and its words for language models."""
+
+    known_to: Level
+    """The first search that knows its values; those before it know only the default."""
+    of_prompts: str | Option = ""
+    """The help sentence, or all of the option, for language models; empty: the same."""
+    needs_source: bool = False
+    """True if language models do not have it."""
+
+
+def _setting(
+    default: Default,
+    help_text: str,
+    known_to: Level,
+    panel: Panel = "Common",
+    **details: Any,  # noqa: ANN401
+) -> Default:
+    details = {"shown_default": "the model's", **details}
+    return setting(default, SearchOption(help_text, panel, known_to=known_to, **details))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingConfig:
     """How translations are searched for. Kept in the model directory as its defaults."""
 
-    beam_size: int = 5
-    """Hypotheses kept for each sentence; 1 is greedy search."""
-    length_penalty: float = 0.6
-    """Exponent α of ((5 + T)/6)^α, which divides log-probabilities (Wu et al. 2016)."""
-    n_best: int = 1
-    """Translations returned for each sentence."""
-    max_length: int = 0
+    beam_size: Annotated[int, between(1, MOST_HYPOTHESES)] = _setting(
+        5,
+        "Beam size: hypotheses kept per line. 1 is greedy search.",
+        "beam",
+        min=1,
+        of_prompts="Beam size of a search instead of sampling. 1 is greedy search.",
+    )
+    length_penalty: Annotated[
+        float,
+        Limits(
+            f"from 0 to {LARGEST_LENGTH_PENALTY:g}",
+            lambda value: 0.0 <= value <= LARGEST_LENGTH_PENALTY,
+        ),
+    ] = _setting(
+        0.6,
+        "Length penalty: the exponent A of ((5 + T)/6)^A, which divides the "
+        "log-probability of T tokens.",
+        "beam",
+        "Search",
+        metavar="A",
+        min=0.0,
+    )
+    n_best: Annotated[int, between(1, MOST_HYPOTHESES)] = _setting(
+        1, "Translations returned for each sentence.", "beam"
+    )
+    max_length: Annotated[int, at_least(0)] = _setting(
+        0,
+        "Longest translation, in tokens.",
+        "beam",
+        "Search",
+        min=1,
+        shown_default="the model's, and --max-length-ratio",
+        of_prompts=Option(
+            help="Most tokens that follow a prompt.", min=1, shown_default="the model's, or 200"
+        ),
+    )
     """Longest translation in tokens (0: only `max_length_ratio` and the model limit it)."""
-    max_length_ratio: float = 3.0
-    """A translation has at most this many times the source's tokens, plus 20."""
-    batch_tokens: int = 0
+    max_length_ratio: Annotated[float, POSITIVE] = _setting(
+        3.0,
+        "Longest translation, in tokens per source token; 20 more are always allowed.",
+        "beam",
+        "Search",
+        needs_source=True,
+    )
+    batch_tokens: Annotated[int, at_least(0)] = _setting(
+        0,
+        "Source tokens per batch; 0 is what is fastest.",
+        "beam",
+        "Large jobs",
+        min=0,
+        of_prompts="Prompt tokens per batch; 0 is what is fastest.",
+    )
     """Source tokens decoded together (0: as many as are fastest; a model directory's 4096, the
     default of earlier versions, is 0)."""
-    length_normalization: Literal["gnmt", "average"] = "gnmt"
-    """What log-probabilities are divided by: "gnmt" is `length_penalty`'s formula, "average" the
-    number of tokens."""
-    coverage_penalty: float = 0.0
-    """β of the coverage penalty of beam search (Wu et al. 2016; 0: off)."""
-    min_length: int = 0
-    """Fewest tokens of a translation."""
-    min_length_ratio: float = 0.0
-    """A translation has at least this many times the source's tokens."""
-    no_repeat_ngram: int = 0
-    """Length of token n-grams that must not occur twice in a translation (0: off)."""
-    repetition_penalty: float = 1.0
-    """Factor on the log-probability of tokens already generated (Keskar et al. 2019; 1: off)."""
-    sampling: bool = False
-    """Draw translations at random instead of searching for the best."""
-    temperature: float = 1.0
-    """Sampling: logits are divided by it; below 1 the distribution is sharper."""
-    top_k: int = 0
-    """Sampling: draw from the k most probable tokens only (0: all)."""
-    top_p: float = 1.0
-    """Sampling: draw from the smallest set of tokens with this total probability (nucleus)."""
-    diversity_groups: int = 1
-    """Diverse beam search: groups of the beam (Vijayakumar et al. 2018)."""
-    diversity_penalty: float = 0.5
-    """Diverse beam search: penalty of a token for each hypothesis of earlier groups with it."""
-    risk: Literal["none", "chrf", "bleu"] = "none"
-    """Minimum Bayes risk decoding: rank candidates by their mean score against all others."""
-    candidates: int = 32
-    """Sampling: translations drawn for minimum Bayes risk decoding."""
-    distinct_texts: bool = False
-    """Return only the first of several hypotheses with the same text."""
+    length_normalization: Literal["gnmt", "average"] = _setting(
+        "gnmt",
+        "What log-probabilities are divided by: the length penalty's formula (gnmt), or "
+        "the number of tokens (average).",
+        "plain",
+        "Search",
+    )
+    coverage_penalty: Annotated[float, NOT_NEGATIVE] = _setting(
+        0.0,
+        "Weight of the coverage penalty (Wu et al. 2016), for source tokens that get "
+        "little attention.",
+        "torch",
+        "Search",
+        needs_source=True,
+    )
+    min_length: Annotated[int, at_least(0)] = _setting(
+        0,
+        "Shortest translation, in tokens.",
+        "kernels",
+        "Search",
+        of_prompts="Fewest tokens that follow a prompt.",
+    )
+    min_length_ratio: Annotated[float, NOT_NEGATIVE] = _setting(
+        0.0,
+        "Shortest translation, in tokens per source token.",
+        "kernels",
+        "Search",
+        needs_source=True,
+    )
+    no_repeat_ngram: Annotated[int, at_least(0)] = _setting(
+        0, "Never repeat an n-gram of N tokens; 0 allows repetition.", "kernels", "Search"
+    )
+    repetition_penalty: Annotated[
+        float, Limits("from 1 to 1e6", lambda value: 1.0 <= value <= 1e6)
+    ] = _setting(
+        1.0,
+        "Multiply the log-probability of tokens already in the translation by X (Keskar "
+        "et al. 2019); 1 changes nothing.",
+        "torch",
+        "Search",
+        of_prompts="Multiply the log-probability of tokens already written by X (Keskar et al. "
+        "2019); 1 changes nothing.",
+    )
+    sampling: bool = _setting(
+        False,
+        "Sample translations instead of searching.",
+        "torch",
+        "Sampling",
+        of_prompts="Sample texts instead of searching for the best.",
+    )
+    # "beam": without sampling, or groups, the other settings of sampling and groups change nothing
+    temperature: Annotated[float, POSITIVE] = _setting(
+        1.0, "Sampling temperature; below 1 likely tokens become likelier.", "beam", "Sampling"
+    )
+    top_k: Annotated[int, at_least(0)] = _setting(
+        0, "Sample from the N most probable tokens; 0 is all.", "beam", "Sampling"
+    )
+    top_p: Annotated[float, SHARE] = _setting(
+        1.0,
+        "Nucleus sampling: sample from the fewest tokens whose probabilities sum to X.",
+        "beam",
+        "Sampling",
+    )
+    diversity_groups: Annotated[int, at_least(1)] = _setting(
+        1,
+        "Groups of diverse beam search (Vijayakumar et al. 2018); 1 is plain beam search.",
+        "torch",
+        "Search",
+    )
+    diversity_penalty: Annotated[float, NOT_NEGATIVE] = _setting(
+        0.5,
+        "Penalty on a token for each earlier group that chose it at this step.",
+        "beam",
+        "Search",
+    )
+    risk: Literal["none", "chrf", "bleu"] = _setting(
+        "none",
+        "Minimum Bayes risk decoding with this utility, over the beam or over sampled candidates.",
+        "plain",
+        "Sampling",
+    )
+    candidates: Annotated[int, between(1, MOST_HYPOTHESES)] = _setting(
+        32,
+        "Candidates to sample for minimum Bayes risk decoding with --sampling.",
+        "beam",
+        "Sampling",
+    )
+    """Candidates to sample for minimum Bayes risk decoding with `sampling`."""
+    distinct_texts: bool = _setting(
+        False, "List each text only once in an n-best list.", "plain", "Sampling"
+    )
 
     def __post_init__(self) -> None:
-        for name in ("beam_size", "n_best", "candidates"):
-            self._check(
-                name, 1 <= getattr(self, name) <= MOST_HYPOTHESES, f"1 to {MOST_HYPOTHESES}"
-            )
-        self._check("diversity_groups", self.diversity_groups >= 1, "at least 1")
-        for name in ("batch_tokens", "max_length", "min_length", "no_repeat_ngram", "top_k"):
-            self._check(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("min_length_ratio", "coverage_penalty", "diversity_penalty"):
-            self._check(name, 0.0 <= getattr(self, name) < math.inf, "a number of at least 0")
-        for name in ("max_length_ratio", "temperature"):
-            self._check(name, 0.0 < getattr(self, name) < math.inf, "a number above 0")
-        largest = LARGEST_LENGTH_PENALTY
-        self._check(
-            "length_penalty", 0.0 <= self.length_penalty <= largest, f"from 0 to {largest:g}"
-        )
-        self._check("repetition_penalty", 1.0 <= self.repetition_penalty <= 1e6, "from 1 to 1e6")
-        self._check("top_p", 0.0 < self.top_p <= 1.0, "above 0 and at most 1")
+        check_limits(self)
         if 0 < self.max_length < self.min_length:
             raise ValueError(
                 f"min_length: must be at most max_length = {self.max_length}, "
@@ -122,108 +249,48 @@ class DecodingConfig:
         """Hypotheses that are asked of the search, from which `n_best` are chosen."""
         return self.n_best if self.risk == "none" and not self.distinct_texts else self.n_candidates
 
-    def _check(self, name: str, holds: bool, what: str) -> None:
-        if not holds:
-            raise ValueError(f"{name}: must be {what}, but is {getattr(self, name)}")
+
+_OPTIONS: Mapping[str, SearchOption] = declared_options(DecodingConfig, SearchOption)
 
 
-def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type, or a Literal
-    """Says why a Python program's value is not of a setting's type; empty: it is.
+def search_options(*, of_prompts: bool = False) -> dict[str, Option]:
+    """Lists the options of a search, or of one of language models, which read no source.
 
-    Numbers of other libraries are numbers, too.
+    `n_best` is not among them: it belongs to commands that write lists.
     """
-    if choices := get_args(kind):
-        return "" if value in choices else f"must be one of {', '.join(choices)}; found {value!r}"
-    accepted: type = {int: Integral, float: Real}.get(kind, kind)
-    if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
-        return ""
-    return f"must be {kind.__name__}, but is {value!r} ({type(value).__name__})"
+    found: dict[str, Option] = {}
+    for name, option in _OPTIONS.items():
+        if name == "n_best" or (of_prompts and option.needs_source):
+            continue
+        words = option.of_prompts if of_prompts else ""
+        found[name] = (
+            words if isinstance(words, Option) else replace(option, help=words or option.help)
+        )
+    return found
 
 
-class SearchOverrides(TypedDict, total=False):
-    """Fields of `DecodingConfig` that may differ from a model's defaults; None: as if not given."""
+def known_settings(level: Level) -> Mapping[str, Container[Any]]:
+    """Returns the allow-list of a search: for each setting the values that it knows.
 
-    beam_size: int | None
-    length_penalty: float | None
-    max_length: int | None
-    max_length_ratio: float | None
-    batch_tokens: int | None
-    length_normalization: Literal["gnmt", "average"] | None
-    coverage_penalty: float | None
-    min_length: int | None
-    min_length_ratio: float | None
-    no_repeat_ngram: int | None
-    repetition_penalty: float | None
-    sampling: bool | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    diversity_groups: int | None
-    diversity_penalty: float | None
-    risk: Literal["none", "chrf", "bleu"] | None
-    candidates: int | None
-    distinct_texts: bool | None
+    No search knows a field that is declared without an option.
+    """
+    levels = get_args(Level)
+    types = types_of(DecodingConfig)
+    known: dict[str, Container[Any]] = {}
+    for field in fields(DecodingConfig):
+        if (option := _OPTIONS.get(field.name)) is None:
+            continue
+        kind = types[field.name]
+        choices = (False, True) if kind is bool else literal_values(kind)
+        is_known = levels.index(option.known_to) <= levels.index(level)
+        known[field.name] = (choices or ANY) if is_known else (field.default,)
+    return MappingProxyType(known)
 
 
-class DecodingOverrides(SearchOverrides, total=False):
-    """All of them."""
-
-    n_best: int | None
-
-
-BEAM_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
-    {
-        "beam_size": ANY,
-        "length_penalty": ANY,
-        "n_best": ANY,
-        "max_length": ANY,
-        "max_length_ratio": ANY,
-        "batch_tokens": ANY,
-        "length_normalization": ("gnmt",),
-        "coverage_penalty": (0.0,),
-        "min_length": (0,),
-        "min_length_ratio": (0.0,),
-        "no_repeat_ngram": (0,),
-        "repetition_penalty": (1.0,),
-        "sampling": (False,),
-        # the next three are of sampling alone, the penalty of diverse search alone
-        "temperature": ANY,
-        "top_k": ANY,
-        "top_p": ANY,
-        "diversity_groups": (1,),
-        "diversity_penalty": ANY,
-        "risk": ("none",),
-        "candidates": ANY,
-        "distinct_texts": (False,),
-    }
-)
-"""Settings of greedy and beam search without any other rule: beam size, length penalty,
-number of translations and largest lengths."""
-PLAIN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
-    {
-        **BEAM_SEARCH,
-        "length_normalization": ("gnmt", "average"),
-        # both choose among hypotheses that a search has found
-        "risk": ("none", "chrf", "bleu"),
-        "distinct_texts": (False, True),
-    }
-)
-"""Settings under which a search follows the rules of beam search alone, so that numbers (limits,
-divisors by length, hypotheses wanted) describe all of it."""
-
-ANY_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
-    {
-        **PLAIN_SEARCH,
-        "coverage_penalty": ANY,
-        "min_length": ANY,
-        "min_length_ratio": ANY,
-        "no_repeat_ngram": ANY,
-        "repetition_penalty": ANY,
-        "sampling": (False, True),
-        "diversity_groups": ANY,
-    }
-)
-"""Settings that the search in torch knows. A rule that is added is named in all three tables."""
+BEAM_SEARCH = known_settings("beam")
+PLAIN_SEARCH = known_settings("plain")
+KERNEL_SEARCH = known_settings("kernels")
+ANY_SEARCH = known_settings("torch")
 
 
 def is_beam_search(config: DecodingConfig) -> bool:

@@ -27,15 +27,7 @@ NO_DEMANDS = Demands()
 
 
 def demands_of(record: Mapping[str, Any], where: str) -> Demands:
-    """Reads the demands of a JSONL object: "target_prefix", a text; "required", "banned", lists.
-
-    Args:
-        record: the object.
-        where: file and line, for messages.
-
-    Raises:
-        DataError: if one is not of its kind.
-    """
+    """Reads the demands of a JSONL object: "target_prefix", a text; "required", "banned", lists."""
     prefix = record.get("target_prefix", "")
     if not isinstance(prefix, str):
         raise DataError(f'{where}: "target_prefix" is not text; write a string')
@@ -78,15 +70,7 @@ class Term:
 
 
 def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
-    """Reads a glossary: ``source TAB target`` a line, and ``TAB ban`` after it to forbid.
-
-    Args:
-        lines: the lines; blank ones are skipped.
-        name: the file's name, for messages.
-
-    Raises:
-        DataError: naming the line that is not such an entry.
-    """
+    """Reads a glossary: ``source TAB target`` a line, and ``TAB ban`` after it to forbid."""
     terms = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -125,13 +109,6 @@ def required_of_parts(demands: Demands, parts: Sequence[str]) -> list[tuple[str,
 
     A glossary's phrase belongs to the parts that hold its source, any other to the first part that
     holds the phrase itself, as names and numbers may; what no part calls for, to the first part.
-
-    Args:
-        demands: what the whole line's translation must be like.
-        parts: texts of the parts.
-
-    Returns:
-        The phrases of each part.
     """
     if len(parts) < 2 or not demands.required:
         return [demands.required] * len(parts)

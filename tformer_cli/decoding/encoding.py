@@ -24,10 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import Pooling, Precision
-    from tformer_cli.model.encoder_only import EncoderOnly
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
 
 TOKENS_PER_BATCH = 4096
 _MOST_TEXTS = 1024

@@ -46,7 +46,7 @@ class SearchedModel(Protocol):
 
 
 class DecodingCache(Protocol):
-    """What a model keeps of B sentences with W hypotheses each between two steps."""
+    """State of a model between two steps of B sentences with W hypotheses each."""
 
     @property
     def beam_size(self) -> int:
@@ -284,7 +284,7 @@ class Searcher:
     ) -> list[Hypothesis]:
         """Scores translations that are given; see `PreparedScoring`.
 
-        Of the settings the penalties alone count.
+        Of the settings only the penalties count.
 
         Raises:
             UsageError: if no engine can.

@@ -43,21 +43,12 @@ def length_penalty(n_tokens: int, exponent: float) -> float:
     """Returns ((5 + T)/6)^α, by which a log-probability is divided.
 
     Source: Wu et al. 2016, "Google's Neural Machine Translation System", section 7, equation 14.
-
-    Args:
-        n_tokens: T, target tokens with the end of sentence counted.
-        exponent: α; 0 ranks by log-probability alone, larger values favor longer translations.
     """
     return float(((PENALTY_OFFSET + n_tokens) / (PENALTY_OFFSET + 1.0)) ** exponent)
 
 
 def length_divisor(n_tokens: int, config: DecodingConfig) -> float:
-    """Returns what a log-probability is divided by to give its score; it never falls with T.
-
-    Args:
-        n_tokens: T, target tokens with the end of sentence counted.
-        config: says which: `length_penalty` of "gnmt", or T itself of "average".
-    """
+    """Returns what a log-probability is divided by to give its score; it never falls with T."""
     if config.length_normalization == "average":
         return float(n_tokens)
     return length_penalty(n_tokens, config.length_penalty)
@@ -75,11 +66,6 @@ def is_certain(worst: float, best_live: float, largest_divisor: float) -> bool:
     The stop rule of every search. It changes no result: a log-probability only falls, so
     a live hypothesis can at best keep its own and be divided by the penalty of the longest
     translation.
-
-    Args:
-        worst: `worst_wanted` of the finished hypotheses.
-        best_live: largest log-probability of a live one.
-        largest_divisor: `length_divisor` of the longest translation; it never falls with length.
     """
     return worst >= best_live / largest_divisor
 
@@ -118,15 +104,7 @@ def scored_hypothesis(
     *,
     is_finished: bool = True,
 ) -> Hypothesis:
-    """Makes the hypothesis of a translation that is complete.
-
-    Args:
-        target: its token ids.
-        steps: log p of each and of the end of sentence.
-        config: the length penalty.
-        bonus: added to its score, such as a coverage penalty.
-        is_finished: see `Hypothesis`.
-    """
+    """Makes the hypothesis of a translation that is complete."""
     log_probability = math.fsum(steps)
     score = log_probability / length_divisor(len(steps), config) + bonus
     return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished)

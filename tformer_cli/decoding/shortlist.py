@@ -32,16 +32,7 @@ class Shortlist:
     """Target ids, list after list."""
 
     def candidates(self, tokens: Iterable[int], more: Iterable[int] = ()) -> tuple[int, ...]:
-        """Returns what the translation of a sentence may consist of.
-
-        Args:
-            tokens: ids of the source. The list of the end of sentence belongs to every sentence,
-                whether a model's sources have one or not.
-            more: target ids that belong to it, too, such as those of a prefix.
-
-        Returns:
-            Target ids in ascending order, all special tokens among them.
-        """
+        """Returns what the translation of a sentence may consist of."""
         n_lists = len(self.offsets) - 1
         known = [token for token in {*tokens, EOS_ID} if token < n_lists]
         lists = [self.targets[self.offsets[one] : self.offsets[one + 1]] for one in known]

@@ -24,14 +24,6 @@ def split_line(line: str, longest: int, count_tokens: TokenCounts) -> list[str]:
     spaces, and only what has no spaces anywhere. Neighboring pieces are joined again as long as
     they fit. Nothing but white space at the cuts is lost. A single character is never cut,
     whatever its tokens.
-
-    Args:
-        line: the text.
-        longest: most tokens of a part.
-        count_tokens: the tokenizer, as far as it matters here.
-
-    Returns:
-        The parts, in order, none of them blank.
     """
     pieces = [line]
     for pattern in BREAKS:

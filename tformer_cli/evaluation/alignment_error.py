@@ -51,10 +51,8 @@ class AlignmentCounts:
 
 
 def diagonal_links(n_source: int, n_target: int) -> set[Link]:
-    """Links every target word with the source word at the same share of the sentence.
-
-    What an aligner reaches that knows nothing but the lengths: the floor of a comparison.
-    """
+    """Links every target word with the source word at the same share of the sentence."""
+    # What an aligner reaches that knows nothing but the lengths: the floor of a comparison.
     if not n_source:
         return set()
     # target word j of T falls on j·(S − 1)/(T − 1), rounded
@@ -63,12 +61,10 @@ def diagonal_links(n_source: int, n_target: int) -> set[Link]:
 
 
 def best_single_links(gold: GoldLinks) -> set[Link]:
-    """Links every target word with one sure source word, else a possible one, else with none.
-
-    The lowest error rate that at most one link a target word can reach: the ceiling of a
-    comparison. (A link that is found and possible adds 1 above and 1 below the fraction's line, so
-    it never raises the rate.)
-    """
+    """Links every target word with one sure source word, else a possible one, else with none."""
+    # The lowest error rate that at most one link a target word can reach: the ceiling of a
+    # comparison. (A link that is found and possible adds 1 above and 1 below the fraction's line,
+    # so it never raises the rate.)
     best: dict[int, Link] = {}
     for link in sorted(gold.possible, key=lambda link: (link not in gold.sure, link)):
         best.setdefault(link[1], link)

@@ -25,6 +25,5 @@ Tokenization = Literal[
     "ja-mecab",
     "ko-mecab",
 ]
-"""sacreBLEU's tokenizers for BLEU."""
 TestName = Literal["paired-bootstrap", "paired-approximate-randomization"]
 """Tests of significance: Koehn 2004; Riezler & Maxwell 2005."""

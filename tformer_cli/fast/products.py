@@ -1,14 +1,22 @@
 """Making a model ready to translate: faster products in place of torch's own."""
 
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tformer_cli.fast.packed import PackedProduct
 from tformer_cli.fast.quantized import QuantizedMatrix, QuantizedProduct, quantize_matrix
-from tformer_cli.model.base import Model
-from tformer_cli.model.operations import ALL_ROWS, Linear
-from tformer_cli.model.transformer import Transformer
+from tformer_cli.model.operations import ALL_ROWS, Linear, OneDnnProducts, by_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.transformer import Transformer
 
 
 def pack_layers(model: Model) -> None:
@@ -63,12 +71,6 @@ def quantized_matrices(weights: dict[str, Tensor]) -> dict[str, QuantizedMatrix]
     """Quantizes the matrices among a model's weights: those of all products, and the embeddings.
 
     Biases, norms and learned positions stay as they are.
-
-    Args:
-        weights: a `state_dict()`.
-
-    Returns:
-        The quantized matrices by the names of the weights.
     """
     return {name: quantize_matrix(weights[name]) for name in weights if is_quantized(name, weights)}
 
@@ -84,10 +86,6 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
     The embeddings become what the integers stand for; where one of them is the output projection,
     too, both use the same integers. The float32 matrices of the other products are given up: their
     shapes are left, on the meta device, where nothing can be computed with them by mistake.
-
-    Args:
-        model: in evaluation mode.
-        matrices: from `quantized_matrices`, of this model.
     """
     for name, linear in _linears(model).items():
         linear.product = QuantizedProduct(matrices[f"{name}.weight"], linear.bias)
@@ -116,3 +114,55 @@ def _output_name(model: Transformer) -> str:
         return "output_projection.weight"
     is_shared = model.target_embedding is None
     return "source_embedding.weight" if is_shared else "target_embedding.weight"
+
+
+# Float32 products on matrices that lie in oneDNN's own order.
+#
+# oneDNN multiplies by blocks. Given a matrix in rows it copies it into blocks at every call, which
+# for the few rows of a decoding step costs more than the product. Here the copy is made once. The
+# kernel and the order of its sums are those of the unpacked product, so every bit is.
+
+
+@functools.cache
+def can_pack() -> bool:
+    """Returns whether packed products give every bit of unpacked ones here; measured, not guessed.
+
+    They do where oneDNN's products are exact, unless the processor's kernels for packed matrices
+    round otherwise.
+    """
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    generator = torch.Generator().manual_seed(1)
+    matrix, bias = (torch.randn(shape, generator=generator) for shape in ((320, 256), (320,)))
+    try:
+        with torch.inference_mode(), OneDnnProducts():
+            packed = PackedProduct(matrix, bias)
+            return all(
+                torch.equal(packed(rows), functional.linear(rows, matrix, bias))
+                for rows in (torch.randn(n, 256, generator=generator) for n in (5, 64))
+            )
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return False
+
+
+class PackedProduct:
+    """Multiplies by a packed copy of a matrix, or of some of its rows; packs when first asked."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Remembers a matrix (N, K) and a bias (N), float32 on the CPU; neither may change."""
+        self._weight, self._bias = weight, bias
+        self._packed: dict[tuple[int | None, int | None], tuple[Tensor, Tensor | None]] = {}
+
+    def __call__(self, values: Tensor, rows: slice = ALL_ROWS, *, relu: bool = False) -> Tensor:
+        """Multiplies (…, K) by the named n rows; returns (…, n)."""
+        found = self._packed.get((rows.start, rows.stop))
+        weight, bias = self._pack(rows) if found is None else found
+        post = "relu" if relu else "none"
+        multiply = torch.ops.mkldnn._linear_pointwise
+        return by_rows(lambda few: multiply(few, weight, bias, post, [], ""), values)
+
+    def _pack(self, rows: slice) -> tuple[Tensor, Tensor | None]:
+        bias = None if self._bias is None else self._bias[rows].contiguous()
+        weight = torch.ops.mkldnn._reorder_linear_weight(self._weight[rows].contiguous(), None)
+        self._packed[rows.start, rows.stop] = weight, bias
+        return weight, bias

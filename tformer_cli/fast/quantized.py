@@ -11,7 +11,7 @@ convolutional networks for efficient inference", sections 3.1 and 3.2 recommends
 row of activations, instead of one for all, is what makes a sentence independent of its batch.
 
 The sums of x̃·W̃ᵀ are integers and exact, so they are the same whatever kernel adds them up, in
-whatever order and beside however many rows. Two kernels are used:
+whatever order and with however many rows. Two kernels are used:
 
 ========  ========================================================================================
 integer   oneDNN's, where the processor multiplies 8-bit integers (VNNI, AMX)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
-from tformer_cli.model.attention import FUSED_FROM_KEYS, Mask, MultiHeadAttention, Spans
-from tformer_cli.model.operations import ROW_MULTIPLE
+from tformer_cli.model.attention import FUSED_FROM_KEYS, Mask, MultiHeadAttention
+from tformer_cli.model.operations import ROW_MULTIPLE, Spans
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.fast.native.attention import NativeAttention
     from tformer_cli.model.base import Model
-    from tformer_cli.model.classifier import Classifier
+    from tformer_cli.model.encoder_only import Classifier
     from tformer_cli.model.transformer import Transformer
 
 
@@ -52,12 +52,7 @@ def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
 
 
 def trains_unpadded(model: Model, longest: int) -> bool:
-    """Returns whether sentences of a model that trains can be computed without padding.
-
-    Args:
-        model: the model.
-        longest: tokens of the longest sentence; of long ones all weights would be kept.
-    """
+    """Returns whether sentences of a model that trains can be computed without padding."""
     return (
         model.operations is not None
         and model.training
@@ -69,11 +64,6 @@ def trains_unpadded(model: Model, longest: int) -> bool:
 
 def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded) -> Tensor:
     """Computes what `decode_hidden` does after `encode`, without padding.
-
-    Args:
-        model: one that `trains_unpadded`.
-        source: B source sentences.
-        target_input: B target sentences, the sentence's start first.
 
     Returns:
         (N, D) the decoder's last hidden states.
@@ -116,11 +106,8 @@ def attend_within(
     """Computes an attention layer in sentences that lie one after the other.
 
     Args:
-        attend: attends with projected heads.
-        layer: the layer.
         hidden: (1, Q, D) where the queries come from.
         memory: (1, K, D) where keys and values come from; None: `hidden`.
-        spans: which rows belong together.
 
     Returns:
         (1, Q, D).
@@ -131,7 +118,7 @@ def attend_within(
         joined = layer.n_heads * layer.head_width
         query = layer.in_projection.part(hidden, slice(joined))
         key_value = layer.in_projection.part(memory, slice(joined, None))
-    context = query  # of no width, if there is no head
+    context = query  # has width 0 without heads
     if layer.n_heads:
         context = attend(query, key_value, layer.n_heads, spans)
     return layer.out_projection(context)

@@ -70,20 +70,6 @@ def clause(
     asked: bool = False,
     infinitive: Phrase | None = None,
 ) -> Clause:
-    """Return a clause.
-
-    Args:
-        draft: the sentence.
-        subject: the subject, which the verb agrees with.
-        verb: the verb.
-        tense: present, past, future, perfect, progressive or past_progressive.
-        obj: the object, a phrase or a clitic pronoun.
-        negated: whether to negate.
-        adverb: an adverb of frequency; *never* becomes *ne … jamais*.
-        gap: an object before the clause (relative or question): the participle agrees.
-        asked: whether English needs an auxiliary before the subject.
-        infinitive: complement of a control verb, from `infinitive_phrase`.
-    """
     links = Links(draft.link(), draft.link(), draft.link())
     if tense == "present" and verb.past == verb.english and subject.person != 1:
         tense = "progressive"  # "they read" would leave the tense open
@@ -219,12 +205,7 @@ def infinitive_phrase(
 
 
 def question(asked: Clause, before: Phrase | None = None) -> Phrase:
-    """Return a question: inversion with a pronoun, *est-ce que* with a noun or *je*.
-
-    Args:
-        asked: a clause with an English auxiliary.
-        before: a question word or phrase that comes first.
-    """
+    """Return a question: inversion with a pronoun, *est-ce que* with a noun or *je*."""
     subject = asked.subject
     english = (before.english if before else []) + asked.aux + subject.english + asked.rest
     french = list(before.french) if before else []

@@ -48,11 +48,9 @@ CONSTRUCTIONS = Pool(
 
 
 def split_of(combinations: list[str]) -> Split:
-    """Return the corpus of a sentence, from its combinations of subject, verb and object.
-
-    A sentence with a test combination in any clause is test material, so no combination that
-    marks a test sentence occurs in the training corpus; likewise for validation.
-    """
+    """Return the corpus of a sentence, from its combinations of subject, verb and object."""
+    # A sentence with a test combination in any clause is test material, so no combination that
+    # marks a test sentence occurs in the training corpus; likewise for validation.
     found: Split = "train"
     for combination in combinations:
         if combination in HELD_OUT:
@@ -77,27 +75,14 @@ def draw_pair(rng: Choices) -> tuple[Split, AlignedPair]:
 
 
 def generate_corpus(n_pairs: int, seed: int = 1) -> Iterator[tuple[Split, AlignedPair]]:
-    """Stream distinct pairs: ``n_pairs`` for training, up to 1,000 each for validation and test.
-
-    The order and content of the training pairs do not depend on ``n_pairs``. The test corpus
-    begins with *The animal didn't cross the street because it was too tired* and *… too wide*.
-
-    Args:
-        n_pairs: number of training pairs.
-        seed: the same seed gives the same pairs on every machine.
-
-    Raises:
-        DataError: if ``n_pairs`` is less than 1, or more than the grammar can make.
-    """
+    """Stream distinct pairs: ``n_pairs`` for training, up to 1,000 each for validation and test."""
+    # The order and content of the training pairs do not depend on ``n_pairs``. The test corpus
+    # begins with *The animal didn't cross the street because it was too tired* and *… too wide*.
     return _stream(split_sizes(n_pairs), Choices(seed))
 
 
 def split_sizes(n_pairs: int) -> dict[str, int]:
-    """Return how many pairs `generate_corpus` gives each corpus, so that one can stop early.
-
-    Raises:
-        DataError: if ``n_pairs`` is less than 1.
-    """
+    """Return how many pairs `generate_corpus` gives each corpus, so that one can stop early."""
     if n_pairs < 1:
         raise DataError(f"pairs: must be at least 1, but is {n_pairs}")
     held_out = max(2, min(EVALUATION_PAIRS, n_pairs // 20))
@@ -141,7 +126,6 @@ class DigestSet:
     """
 
     def __init__(self, capacity: int) -> None:
-        """Makes room for `capacity` numbers; memory is taken as they come."""
         self._n_slots = int(capacity * ROOM) + 1
         # A memory view reads one number five times as fast as an array.
         self._slots = np.zeros(self._n_slots, dtype=np.uint64).data

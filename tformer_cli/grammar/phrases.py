@@ -142,16 +142,7 @@ def noun_phrase(
     negated: bool = False,
     share: float = 0.25,
 ) -> Phrase:
-    """Return a phrase around ``noun``.
-
-    Args:
-        draft: the sentence.
-        noun: its head.
-        determiner: a kind such as ``the`` or ``a``; drawn if empty.
-        plural: drawn if None; a noun without a plural stays singular.
-        negated: whether it is the object of a negated verb, where *de* replaces the indefinite.
-        share: how often it gets an adjective.
-    """
+    """Return a phrase around ``noun``."""
     rng = draft.rng
     if plural is None:
         plural = rng.chance(0.26)

@@ -16,21 +16,7 @@ def write_corpus(
     seed: int = 1,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, int]:
-    """Write ``train|valid|test`` with the suffixes ``.en .fr .tok.en .tok.fr .align``.
-
-    Args:
-        directory: created if missing.
-        n_pairs: number of training pairs.
-        seed: of the generator.
-        progress: called with the number of pairs written so far, now and then and at the end.
-
-    Returns:
-        The number of pairs of each split.
-
-    Raises:
-        DataError: if the directory cannot be written, or holds other files of these names, or
-            ``n_pairs`` is out of range.
-    """
+    """Write ``train|valid|test`` with the suffixes ``.en .fr .tok.en .tok.fr .align``."""
     split_sizes(n_pairs)  # an impossible number is an error before a directory is made
     rows = ((split, _lines(pair)) for split, pair in generate_corpus(n_pairs, seed))
     return write_splits(directory, SUFFIXES, rows, progress)

@@ -17,6 +17,8 @@ from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run 
     HeadId,
     Inspected,
 )
+from tformer_cli.settings import Option
+from tformer_cli.show.document import Text, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,29 +27,9 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+    from tformer_cli.show.document import Block, Room
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """An option on the command line: it stands behind the type of a field of a view's `Options`.
-
-    ``top_k: Annotated[int, Option(help="…", metavar="K", min=1)] = 5`` is ``--top-k K``; a field of
-    type bool is a flag, one of a `Literal` a choice, a tuple may be given repeatedly. The fields in
-    `CAPTURED` also decide which translation is read and how its maps are captured.
-    """
-
-    help: str
-    """Its help sentence."""
-    name: str | None = None
-    """Its name; None: that of the field."""
-    metavar: str | None = None
-    """Name of its value; None: by the type."""
-    min: float | None = None
-    """The smallest value that is let pass."""
-    shown_default: str | None = None
-    """Default in the help, where the value itself would say little."""
 
 
 Rank = Annotated[
@@ -181,9 +163,15 @@ class View(ABC, Generic[R]):
         """Makes the objects of the lines of a record, or these lines: by default one object."""
         return [self.line(record)]
 
-    def text(self, console: Console, record: R, options: Any) -> None:
-        """Prints a record on a terminal, fitted to its width; a view of reports alone has none."""
+    def blocks(self, record: R, options: Any, room: Room) -> Iterable[Block]:
+        """Makes what people read; a view that only reports have has none."""
         raise NotImplementedError(self.name)
+
+    def text(self, console: Console, record: R, options: Any) -> None:
+        """Prints a record on a terminal, fitted to its width."""
+        from tformer_cli.show.terminal import room_of, show_blocks
+
+        show_blocks(console, self.blocks(record, options, room_of(console)))
 
     def tab(
         self,
@@ -213,7 +201,7 @@ class View(ABC, Generic[R]):
 
     def file(self, record: R, output_format: str) -> bytes | str:
         """Renders a record in one of its other formats: by default its figure, svg or png."""
-        from tformer_cli.figures.png import render_png
+        from tformer_cli.show.png import render_png
 
         svg = self.figure(record)
         return render_png(svg) if output_format == "png" else svg
@@ -248,6 +236,12 @@ class SentenceView(View[S]):
         described = describe(record.sentence)
         del described["axes"], described["residual"], described["weighting"]
         return described | self.json(record)
+
+
+def with_half(value: float, low: float, high: float) -> Text:
+    """A number with half the width of its interval."""
+    half = f"{(high - low) / 2:.2f}".removeprefix("0")
+    return text(f"{value:.2f}", (f"±{half}", "dim"))
 
 
 def check_gaps(sentence: HeadsRecord) -> None:

@@ -3,7 +3,7 @@
 Read in this order: `config` (what there is to choose; `weight_shapes` follow from it), `attention`
 with its masks, `similarity`, `positions`, `feed_forward`, `embedding`, `recurrence`, then `stacks`
 of layers with the `cache` of a stack at work, and `transformer`, which joins an encoder and a
-decoder and is alone in knowing `config`: everything below takes its widths, rates and parts one by
+decoder and is the only module that reads `config`: all below take widths, rates and parts one by
 one. `operations` has the products and the dropout that layers compute with, and says what faster
 code may take over.
 

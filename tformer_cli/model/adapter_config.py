@@ -48,7 +48,7 @@ class AdaptedPart(NamedTuple):
     name: str
     """Name of the part, such as "encoder.layers.0.self_attention.query"."""
     module: str
-    """Name of the product that the matrix is of."""
+    """Name of the module whose matrix it is."""
     first: int
     """First row."""
     last: int

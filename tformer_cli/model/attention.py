@@ -2,7 +2,7 @@
 
 Attention(Q, K, V) = softmax(Q·Kᵀ / √E + bias)·V (Vaswani et al. 2017, section 3.2; the paper has no
 bias). The plain formula is the oracle: the fused kernels must agree with it, and a tap recomputes
-weights with it beside the untouched path (`MultiHeadAttention.tap`).
+weights with it, and leaves the model's path untouched (`MultiHeadAttention.tap`).
 """
 
 import functools
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.cache import DecoderCache
-from tformer_cli.model.copies import Copies
-from tformer_cli.model.operations import Linear, Operations, by_sentence, dropout
+from tformer_cli.model.operations import Copies, Linear, Operations, Spans, by_sentence, dropout
 from tformer_cli.model.positions import Places, Positions
 from tformer_cli.model.similarity import Similarity
 
@@ -25,20 +24,7 @@ FUSED_FROM_KEYS = 192
 """On a CPU the fused kernel wins only from about this many keys on: below, its blocks are mostly
 empty and the plain formula's small batched products are faster."""
 FUSED_FROM_QUERIES = 16
-"""With fewer, as in a beam, its bits depend on the sentences beside, on several threads."""
-
-
-class Spans(NamedTuple):
-    """Sentences that lie one after the other in a single row: each attends within its own."""
-
-    queries: Tensor
-    """(B + 1) where the queries of each sentence begin, and where the last one ends."""
-    keys: Tensor
-    """(B + 1) the same of the keys."""
-    is_causal: bool
-    """True if query i sees keys 0 … i alone."""
-    positions: Tensor | None = None
-    """(Q) place of each query in its sentence, from 0; None in cross-attention."""
+"""With fewer, as in a beam, its bits depend on the other sentences, on several threads."""
 
 
 class Mask(NamedTuple):
@@ -227,7 +213,7 @@ class MultiHeadAttention(nn.Module):
 
     Source: Vaswani et al. 2017, section 3.2.2. The projections W_Q, W_K and W_V of all heads lie
     in one matrix of 3·H·E rows, so that self-attention needs one product instead of three. H·E is D
-    unless heads were pruned or have a width of their own, as in T5. Where several heads share keys
+    unless heads were pruned or have another width, as in T5. Where several heads share keys
     and values (Ainslie et al. 2023, "GQA") W_K and W_V have fewer rows.
     """
 
@@ -299,7 +285,7 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """True if this is the paper's formula alone: no bias, dropout, gate, tap or shared keys."""
+        """True if this is the paper's plain formula: no bias, dropout, gate, tap or shared keys."""
         has_dropout = self.training and self.dropout_rate > 0.0
         is_watched = bool(self._listeners) or self.gate is not None
         is_papers = self.is_scaled_product and self.n_key_heads == self.n_heads

@@ -1,4 +1,4 @@
-"""What all models have in common: hidden states, and rows that they are compared with."""
+"""The base of all models: hidden states, and the rows that they are compared with."""
 
 from torch import Tensor, nn
 
@@ -26,7 +26,7 @@ class Model(nn.Module):
 
         Args:
             config: the model's shape.
-            vocab_size: V, entries of the joint vocabulary, or of the target's alone.
+            vocab_size: V, entries of the joint vocabulary, or only of the target's.
         """
         super().__init__()
         if vocab_size < 1:

@@ -1,6 +1,8 @@
-"""An encoder alone: hidden states of texts or images, and a vector for each."""
+"""Encoders without a decoder: their vectors, a label for each text or image, masked tokens."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +11,9 @@ from torch.nn import functional
 from tformer_cli.model.attention import EVERYTHING, Mask, key_mask
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig, Pooling
+from tformer_cli.model.feed_forward import ACTIVATIONS
+from tformer_cli.model.norms import make_norm
+from tformer_cli.model.operations import Dropout, Linear, by_rows, repeatable_linear
 from tformer_cli.model.patches import PatchedImages
 from tformer_cli.model.transformer import initialize, make_encoder, make_input
 
@@ -109,6 +114,141 @@ class EncoderOnly(Model):
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """Computes vectors (B, D); see `encode`."""
         return self.predicting(self.encode(source, source_mask), source_mask).squeeze(1)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+class MaskedLanguageModel(EncoderOnly):
+    """The encoder of a Transformer, its states transformed and compared with one row a token.
+
+    The transformation is norm(f(W·x + b)) with the activation of the layers (Devlin et al. 2019,
+    section 3.1 and the authors' code). To training, a target has the length of its source, and
+    padding wherever nothing is to be predicted.
+    """
+
+    def make_head(self) -> None:
+        """See `EncoderOnly`: the transformation, and a row for each token."""
+        config = self.config
+        if config.head != "tokens":
+            raise ValueError(
+                f'head: must be "tokens" for a masked language model, but is {config.head}'
+            )
+        is_tied = config.tied_embeddings == "all"
+        self.output_projection = (
+            None if is_tied else nn.Linear(config.d_model, self.vocab_size, bias=False)
+        )
+        self.output_bias = nn.Parameter(torch.zeros(self.vocab_size)) if config.bias else None
+        self.transform = Linear(config.d_model, config.d_model, bias=config.bias)
+        self.transform_norm = make_norm(
+            config.norm_kind, config.d_model, config.norm_epsilon, bias=config.bias
+        )
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D) a row for each token."""
+        if self.output_projection is None:
+            return self.source_embedding.weight
+        return self.output_projection.weight
+
+    def transformed(self, hidden: Tensor) -> Tensor:
+        """Turns the encoder's states (…, D) into those that tokens are compared with."""
+        if torch.is_grad_enabled():
+            return self._transformed(hidden)
+        return by_rows(self._transformed, hidden)
+
+    def _transformed(self, hidden: Tensor) -> Tensor:
+        normed: Tensor = self.transform_norm(
+            ACTIVATIONS[self.config.activation](self.transform(hidden))
+        )
+        return normed
+
+    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """See `EncoderOnly`: (B, S, D), position i for the token of the source at position i."""
+        del source_mask
+        return self.transformed(hidden)
+
+    def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes logits (B, S, V) of the tokens at every position.
+
+        Args:
+            source: (B, S) token ids.
+            source_mask: (B, S) True where a position is a token and not padding.
+        """
+        return self.project(self.target_hidden(source, source_mask, source))
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Compares transformed states (…, D) with the tokens' rows: logits (…, V)."""
+        product = functional.linear if torch.is_grad_enabled() else repeatable_linear
+        return product(hidden, self.output_matrix, self.output_bias)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+POOLERS: Mapping[Literal["tanh", "relu"], Callable[[Tensor], Tensor]] = MappingProxyType(
+    {"tanh": torch.tanh, "relu": functional.relu}
+)
+"""Functions behind the product of a pooler."""
+
+
+class Classifier(EncoderOnly):
+    """The encoder of a Transformer, pooled to one vector that is compared with one row a label.
+
+    To training it is a model whose target is one token, its label: the pooled vector is the hidden
+    state that predicts it.
+    """
+
+    def make_head(self) -> None:
+        """See `EncoderOnly`: a row for each label, and perhaps a pooler before them."""
+        config, width = self.config, self.config.pooled_width
+        if not config.n_outputs:
+            raise ValueError("n_labels: a classifier has n_decoder_layers = 0 and some labels")
+        self.output_projection = nn.Linear(width, config.n_labels, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.n_labels)) if config.bias else None
+        has_pooler = config.pooler != "none"
+        self.pooler = Linear(width, width, bias=config.bias) if has_pooler else None
+        self.pooler_dropout = Dropout(config.dropout)
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(L, D) a row for each label."""
+        return self.output_projection.weight
+
+    def summarize(self, pooled: Tensor) -> Tensor:
+        """Turns pooled vectors (B, D) into those that labels are compared with.
+
+        They are the same without a pooler; with one dropout(f(W·x + b)) (Devlin et al. 2019,
+        section 4.1, as the authors' and later code has it).
+        """
+        pooler, kind = self.pooler, self.config.pooler
+        if pooler is None or kind == "none":
+            return pooled
+
+        def activated(rows: Tensor) -> Tensor:
+            return POOLERS[kind](pooler(rows))
+
+        if torch.is_grad_enabled():
+            return self.pooler_dropout(activated(pooled))
+        return by_rows(activated, pooled)
+
+    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """See `EncoderOnly`: the summaries (B, 1, D)."""
+        return self.summary(hidden, source_mask).unsqueeze(1)
+
+    def summary(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """Turns hidden states (B, S, D) into the vectors (B, D) that labels are compared with."""
+        return self.summarize(self.pool(hidden, source_mask))
+
+    def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes logits (B, L) of the labels; see `encode`."""
+        return self.project(self.summary(self.encode(source, source_mask), source_mask))
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """Compares vectors (..., D) with the labels' rows: logits (..., L)."""
+        if torch.is_grad_enabled():
+            return functional.linear(pooled, self.output_matrix, self.output_bias)
+        return repeatable_linear(pooled, self.output_matrix, self.output_bias)
 
     if TYPE_CHECKING:
         __call__ = forward

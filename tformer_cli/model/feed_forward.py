@@ -18,7 +18,7 @@ def swish(values: Tensor) -> Tensor:
     if torch.is_grad_enabled():
         return functional.silu(values)
     # torch's kernel rounds the last values of a tensor otherwise, so that bits would depend on
-    # what is computed beside a row
+    # the other rows of the batch
     return values / (1.0 + torch.exp(-values))
 
 

@@ -1,12 +1,12 @@
 """Products, dropout and residual sums: what layers compute with, and what may take it over.
 
-Without gradients a row, or a sentence in attention, has the same bits whatever is computed beside
+Without gradients a row, or a sentence in attention, has the same bits whatever is computed with
 it: in float32 a line's translation must not depend on its neighbors. The libraries that torch calls
 choose their kernels by shapes and addresses, so some shapes round differently. Measured with MKL
 and oneDNN on a processor with AVX2 and without AVX-512, on 1 to 32 threads:
 
 ===================================  ===========================================================
-fewer than 4 rows times a matrix     have kernels of their own; with several threads, so have the
+fewer than 4 rows times a matrix     have special kernels; with several threads, so have the
                                      few that are left when rows are divided among them
 fewer than 11 columns of a result    have a kernel that is chosen by the number of rows
 vectors that are not 4·n wide        lie at addresses that are not multiples of 16 bytes, and which
@@ -25,9 +25,10 @@ by one matrix where no gradient is asked for, `Operations` compute with gradient
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +37,9 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tformer_cli.model.attention import MultiHeadAttention, Spans
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.low_rank import LowRank
+    from tformer_cli.model.adapter_config import AdaptedPart, AdapterConfig
     from tformer_cli.model.norms import Norm
+
 
 ROWS = 4
 """The number of rows is padded to a multiple of this ..."""
@@ -94,7 +94,7 @@ class StandardProducts(_Products):
     """While entered, float32 products take torch's standard path and not oneDNN's.
 
     The many small products of attention while decoding are faster there, and their bits depend on
-    the shapes of one sentence alone: oneDNN is entered or not by the size of the whole batch.
+    the shapes of one sentence: oneDNN is entered or not by the size of the whole batch.
     """
 
     _value = "ieee"
@@ -104,7 +104,7 @@ class OneDnnProducts(_Products):
     """While entered, float32 products are oneDNN's where those are exact.
 
     They are faster than the default ones on many processors, and they give a row of a result the
-    same bits whatever the number of rows beside it.
+    same bits whatever the number of other rows.
     """
 
     _value = "bf16"
@@ -144,7 +144,7 @@ def has_exact_onednn() -> bool:
 
 
 def by_rows(product: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """Applies a product, (R, K) to (R, N), to the rows of (…, K), each with bits of its own."""
+    """Applies a product, (R, K) to (R, N), to bitwise independent rows of (…, K)."""
     n_rows = values.shape[:-1].numel()
     n_missing = -n_rows % ROWS
     if n_rows >= FEW_ROWS or not n_missing or values.device.type != "cpu":
@@ -162,7 +162,7 @@ def by_sentence(
     dropout_rate: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Applies `plain_attention` or `fused_attention`, each sentence with bits of its own."""
+    """Applies plain or fused attention; sentences are bitwise independent of each other."""
     if query.device.type != "cpu":
         return attention(query, key, value, mask, dropout_rate, scale=scale)
     n_sentences, n_heads, _, width = query.shape
@@ -197,6 +197,28 @@ class Product(Protocol):
         """Maps (…, K) to (…, n), as `Linear.part` does."""
 
 
+class LowRank(nn.Module):
+    """Adapter of some rows of a matrix."""
+
+    def __init__(self, part: AdaptedPart, config: AdapterConfig) -> None:
+        """Draws A as Hu et al.'s own code does, uniform in ±1/√(n_inputs); B is 0."""
+        super().__init__()
+        self.first, self.last = part.first, part.last
+        self.scale = config.scale
+        self.dropout = Dropout(config.dropout)
+        self.lora_A = nn.Parameter(torch.empty(config.rank, part.n_inputs))
+        self.lora_B = nn.Parameter(torch.zeros(part.last - part.first, config.rank))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (…, n_inputs) to what is added to the rows of the product, (…, rows)."""
+        low = functional.linear(self.dropout(values), self.lora_A)
+        return functional.linear(low, self.lora_B) * self.scale
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
 class Linear(nn.Linear):
     """x·Wᵀ + b like torch's, for all rows of W or some, by a `Product` where one is set."""
 
@@ -205,7 +227,7 @@ class Linear(nn.Linear):
     operations: Operations | None = None
     """Operations used where gradients are needed; None: torch's own function."""
     low_ranks: nn.ModuleDict | None
-    """What `adapters` lists, by names; None: there are none."""
+    """The modules of `adapters` by name; None: there are none."""
 
     def __init__(self, n_inputs: int, n_outputs: int, *, bias: bool = True) -> None:
         super().__init__(n_inputs, n_outputs, bias=bias)
@@ -247,7 +269,7 @@ class Linear(nn.Linear):
         return torch.cat(list(by_start.values()), dim=-1)
 
     def _unadapted(self, values: Tensor, rows: slice, *, relu: bool = False) -> Tensor:
-        """Computes `part` by W and the bias alone."""
+        """Computes `part` without adapters."""
         if self.product is not None and not torch.is_grad_enabled():
             return self.product(values, rows, relu=relu)
         weight: Tensor = self.weight
@@ -332,16 +354,29 @@ class Dropout(nn.Module):
         __call__ = forward
 
 
+class Spans(NamedTuple):
+    """Sentences that lie one after the other in a single row: each attends within its own."""
+
+    queries: Tensor
+    """(B + 1) where the queries of each sentence begin, and where the last one ends."""
+    keys: Tensor
+    """(B + 1) the same of the keys."""
+    is_causal: bool
+    """True if query i sees only keys 0 … i."""
+    positions: Tensor | None = None
+    """(Q) place of each query in its sentence, from 0; None in cross-attention."""
+
+
 class Operations(Protocol):
     """Operations on the CPU that give what the plain formulas give, the model's with gradients.
 
-    Dropout alone differs in which values are dropped: its random numbers are made in another way.
+    Only dropout differs, in which values are dropped: its random numbers are made in another way.
     Under autocast, products have its precision.
     """
 
     def hidden_states(
         self,
-        model: Model,
+        model: Any,  # noqa: ANN401 - a `Model`, which is defined in terms of these
         source: tuple[Tensor, Tensor],
         target_input: tuple[Tensor, Tensor],
     ) -> Tensor | None:
@@ -395,7 +430,11 @@ class Operations(Protocol):
         """
 
     def attend_within(
-        self, layer: MultiHeadAttention, hidden: Tensor, memory: Tensor | None, spans: Spans
+        self,
+        layer: Any,  # noqa: ANN401 - a `MultiHeadAttention`, likewise
+        hidden: Tensor,
+        memory: Tensor | None,
+        spans: Spans,
     ) -> Tensor:
         """Computes what `layer`, which `is_plain`, does in sentences one after the other.
 
@@ -442,3 +481,35 @@ class Operations(Protocol):
         Returns:
             (N, R, C) float32.
         """
+
+
+class Copies(nn.Module):
+    """Hands on what it is given, several times side by side: a product without weights.
+
+    Attention without projections compares hidden states themselves, each head its own numbers of
+    them. Whoever reads the matrix finds identities below each other.
+    """
+
+    bias: None = None
+    """It has none."""
+
+    def __init__(self, width: int, n_copies: int) -> None:
+        super().__init__()
+        self.in_features, self.n_copies = width, n_copies
+
+    @property
+    def weight(self) -> Tensor:
+        """(n_copies·width, width) the matrix that it stands for."""
+        return torch.eye(self.in_features).repeat(self.n_copies, 1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Maps (…, K) to (…, n_copies·K)."""
+        return self.part(values)
+
+    def part(self, values: Tensor, rows: slice = ALL_ROWS) -> Tensor:
+        """Maps (…, K) to (…, n), with the n rows of the matrix that are named; whole copies."""
+        first, last, _ = rows.indices(self.n_copies * self.in_features)
+        return torch.cat([values] * ((last - first) // self.in_features), dim=-1)
+
+    if TYPE_CHECKING:
+        __call__ = forward

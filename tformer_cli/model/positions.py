@@ -1,4 +1,4 @@
-"""What the position of a token changes: its embedding, its queries and keys, or the scores.
+"""Positions: added to embeddings, turning queries and keys, or added to the scores.
 
 A method of positions is a `Positions` that overrides one of four hooks. Every stack has one, which
 its embedding and the self-attention of all its layers share; cross-attention compares positions of
@@ -62,7 +62,7 @@ class Positions(nn.Module):
         raise NotImplementedError
 
     def of_layer(self, n_heads: int, head_width: int) -> "SegmentTerms | None":
-        """Makes what a layer of H heads of width E has of its own; None: nothing."""
+        """Makes the parameters of one layer of H heads of width E; None: it has none."""
         del n_heads, head_width
         return None
 
@@ -187,7 +187,7 @@ class RelativePositions(Positions):
 
     Source: Raffel et al. 2020, section 2.1. Distances j - i are told apart one by one up to half
     the buckets of a direction, and beyond by their logarithm; from `far` on all are in the last
-    bucket. Of a causal stack all buckets are of keys before the query; else half of them.
+    bucket. In a causal stack all buckets hold keys before the query; else half of them do.
     """
 
     biases = True
@@ -286,7 +286,7 @@ class SegmentPositions(Positions):
 
 
 class SegmentTerms(nn.Module):
-    """What a layer adds to its scores for distances (Transformer-XL, Dai et al. 2019, section 3.3).
+    """Biases of a layer's scores by distance (Transformer-XL, Dai et al. 2019, section 3.3).
 
     The score of query i and key j is ((q + u)·k + (q + v)·W_R·R(i - j)) / √E: u and v, learned by
     each head, take the place of the query's own position, R(n) are the sinusoids of a distance. The

@@ -122,7 +122,7 @@ class Additive(Similarity):
 
     def bias(self, query: Tensor, key: Tensor) -> Tensor:
         """Computes the scores, (B, H, Q, K)."""
-        # Every query beside every key: (B, H, Q, K, E)
+        # Every query with every key: (B, H, Q, K, E)
         compared = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
         return (compared * self.vector[:, None, None]).sum(dim=-1)
 

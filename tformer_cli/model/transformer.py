@@ -1,7 +1,7 @@
-"""The Transformer: encoder and decoder, or a decoder alone, with embeddings and output projection.
+"""The Transformer: encoder and decoder, or only a decoder, with embeddings and output projection.
 
-A decoder alone (`n_encoder_layers = 0`) is a language model. It has the same methods: its memory is
-empty, and nothing attends to it.
+Without encoder layers (`n_encoder_layers = 0`) it is a language model. It has the same methods: its
+memory is empty, and nothing attends to it.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class Transformer(Model):
 
         Args:
             config: the model's shape.
-            vocab_size: V, entries of the joint vocabulary, or of the target's alone.
+            vocab_size: V, entries of the joint vocabulary, or only of the target's.
         """
         super().__init__(config, vocab_size)
         tied, is_alone = config.tied_embeddings, config.is_decoder_only

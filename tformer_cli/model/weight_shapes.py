@@ -16,7 +16,7 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
     alone. Pre-norm adds a final norm to each stack. A classifier has the encoder, perhaps a pooler,
     and a row for each label; one of images embeds patches by a product. A masked language model has
     a transformation with its norm and rows of tokens, its own or the embeddings. H·E = D unless
-    heads were pruned or have a width of their own.
+    heads were pruned or have another width.
     """
     stacks = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
     sides = [side for side, n_layers in stacks.items() if n_layers]
@@ -85,7 +85,7 @@ class _LayerShapes:
             self._add_norm(f"{side}.final_norm")
 
     def add_head(self) -> None:
-        """Adds what stands between an encoder alone and its rows of labels or tokens."""
+        """Adds the head between an encoder and its rows of labels or tokens."""
         d, width = self._config.d_model, self._config.pooled_width
         if self._config.pooler != "none":
             self._add_projection("pooler", width, width)

@@ -10,22 +10,13 @@ from tformer_cli.artifacts.adapter_directory import add_low_rank
 from tformer_cli.model.adapter_config import AdapterConfig, adapted_parts
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.operations import Linear
+from tformer_cli.model.operations import Linear, LowRank
 
 
 def merged_weights(
     weights: Mapping[str, Tensor], config: ModelConfig, adapter: AdapterConfig
 ) -> dict[str, Tensor]:
-    """Adds adapters to the matrices that they adapt.
-
-    Args:
-        weights: the `state_dict()` of a model with adapters.
-        config: the model's shape.
-        adapter: settings of the adapters.
-
-    Returns:
-        The weights of a model without adapters.
-    """
+    """Adds adapters to the matrices that they adapt."""
     merged = dict(weights)
     for part in adapted_parts(config, adapter.targets):
         a, b = (merged.pop(part.weight(letter)).cpu().numpy() for letter in "AB")
@@ -44,7 +35,6 @@ class MergedAdapters:
     """
 
     def __init__(self, model: Model) -> None:
-        """Finds the adapters of a model; without any, nothing is done."""
         linears = [m for m in model.modules() if isinstance(m, Linear) and m.adapters]
         self._found = [(linear, linear.weight, linear.low_ranks) for linear in linears]
         self._merged: list[nn.Parameter] = []
@@ -70,3 +60,19 @@ class MergedAdapters:
         finally:
             for linear, weight, adapters in self._found:
                 linear.weight, linear.low_ranks = weight, adapters
+
+
+def add_low_ranks(model: Model, config: AdapterConfig) -> None:
+    """Gives a model adapters; its other weights are frozen.
+
+    Raises:
+        ValueError: if a target fits nothing.
+    """
+    model.requires_grad_(requires_grad=False)
+    for part in adapted_parts(model.config, config.targets):
+        linear = model.get_submodule(part.module)
+        if not isinstance(linear, Linear):
+            raise TypeError(f"{part.module} is no product of a layer")
+        if linear.low_ranks is None:
+            linear.low_ranks = nn.ModuleDict()
+        linear.low_ranks[part.name.rpartition(".")[2]] = LowRank(part, config)

@@ -38,9 +38,7 @@ class PairLengths:
     """Lengths in the corpora, in tokens with the end of the sentence."""
 
     source: int
-    """Longest source."""
     target: int
-    """Longest target."""
     shortest: int
     """Longer side of the shortest pair."""
     total: int
@@ -65,10 +63,8 @@ class PairLengths:
         )
 
     def extremes(self, budget: int) -> Iterator[tuple[int, int, int]]:
-        """Yields (B, S, T) of batches that need the most memory within a budget.
-
-        Those of the longest pairs, those that are full on both sides, those of the most pairs.
-        """
+        """Yields (B, S, T) of batches that need the most memory within a budget."""
+        # Those of the longest pairs, those that are full on both sides, those of the most pairs.
         both = min(self.source, self.target)
         for source, target in ((self.source, self.target), (both, both), (self.shortest,) * 2):
             yield max(1, budget // max(source, target)), source, target
@@ -77,17 +73,7 @@ class PairLengths:
 def settle_tokens_per_batch(
     model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
 ) -> int:
-    """Finds the budget of a run, or makes sure on a GPU that the recipe's fits.
-
-    Args:
-        model: the model, on its device; it is left as it was.
-        config: settings of training; a budget of 0 asks for the largest.
-        lengths: of the corpora.
-        precision: of the products.
-
-    Raises:
-        RecipeError: if the recipe's budget, or the longest pair, does not fit in memory.
-    """
+    """Finds the budget of a run, or makes sure on a GPU that the recipe's fits."""
     device = next(model.parameters()).device
     asked = config.tokens_per_batch
     if device.type == "cpu":
@@ -108,14 +94,7 @@ def settle_tokens_per_batch(
 
 
 def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, share: float) -> int:
-    """Searches the largest budget that fits, to 1/16; 0 if none does.
-
-    Args:
-        fits: tries a budget.
-        smallest: the least that has a sense: the longest sentence.
-        largest: the most that has a sense: a whole corpus in a batch.
-        share: of what just fits, to stay clear of the edge.
-    """
+    """Searches the largest budget that fits, to 1/16; 0 if none does."""
     if not fits(smallest):
         return 0
     good, bad = smallest, 0
@@ -155,11 +134,9 @@ def _fits(
 def _estimated_budget(
     model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
 ) -> int:
-    """Computes the largest budget for a CPU from what a batch of the longest pairs keeps.
-
-    There are some of them where they are short: what rows are filled up with is not part of it
-    then.
-    """
+    """Computes the largest budget for a CPU from what a batch of the longest pairs keeps."""
+    # There are some of them where they are short: what rows are filled up with is not part of it
+    # then.
     n_weights = sum(weight.numel() for weight in model.parameters())
     free = free_memory() * CPU_SHARE - 3 * 4 * n_weights  # gradients and two moments, float32
     tokens = max(lengths.source, lengths.target)

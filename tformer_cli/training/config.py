@@ -1,12 +1,20 @@
 """Settings of training and validation: the recipe's `[training]` and `[validation]` tables."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
 from tformer_cli.artifacts.config_file import TaskKind
+from tformer_cli.settings import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Limits,
+    at_least,
+    check_limits,
+)
 
 Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
@@ -50,13 +58,15 @@ class TaskConfig:
 class TrainingConfig:
     """Training of a model, and its limits."""
 
-    seed: int = 1
+    seed: Annotated[
+        int, Limits("at least 0 and below 2^63", lambda value: 0 <= value < 1 << 63)
+    ] = 1
     """Seed of weights, batches, dropout and BPE-dropout."""
-    tokens_per_batch: int = 4096
+    tokens_per_batch: Annotated[int, at_least(0)] = 4096
     """Largest number of tokens in a batch on either side, padding included (0: as many as fit in
     memory). Several processes share the batches of a step, so a step does not depend on their
     number."""
-    accumulate: int = 1
+    accumulate: Annotated[int, at_least(1)] = 1
     """Gradient accumulation: batches whose gradients are summed for one step."""
     batch_growth: tuple[tuple[float, int], ...] = ()
     """Pairs [share of the run, factor]: from that point on, a step has `factor` times `accumulate`
@@ -65,32 +75,32 @@ class TrainingConfig:
     """"adam" (Kingma & Ba 2015), "adamw", with decoupled weight decay (Loshchilov & Hutter 2019),
     or "muon" (Jordan et al. 2024; Liu et al. 2025) for the matrices of the layers and AdamW for
     the rest."""
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, POSITIVE] = 1e-3
     """Peak learning rate; for "noam" the factor in front of the paper's formula."""
-    beta1: float = 0.9
+    beta1: Annotated[float, FRACTION] = 0.9
     """Adam's β₁."""
-    beta2: float = 0.98
+    beta2: Annotated[float, FRACTION] = 0.98
     """Adam's β₂."""
-    epsilon: float = 1e-9
+    epsilon: Annotated[float, POSITIVE] = 1e-9
     """Adam's ε."""
-    momentum: float = 0.95
+    momentum: Annotated[float, FRACTION] = 0.95
     """Muon's momentum ("muon" only)."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
     """Weight decay of matrices (not for "adam")."""
     schedule: Schedule = "inverse_sqrt"
     """"noam" is the paper's formula, "inverse_sqrt" the same curve with its peak at
     `learning_rate`; "linear" and "cosine" fall to 0 at the run's limit; "constant" stays."""
-    warmup_steps: int = 4000
+    warmup_steps: Annotated[int, at_least(0)] = 4000
     """Warm-up: steps in which the learning rate rises linearly from 0."""
-    warmup_share: float = 0.1
+    warmup_share: Annotated[float, SHARE] = 0.1
     """Largest share of `max_minutes` that warm-up takes, where that is set."""
-    label_smoothing: float = 0.1
+    label_smoothing: Annotated[float, FRACTION] = 0.1
     """Label smoothing ε_ls (the paper, section 5.4)."""
-    r_drop: float = 0.0
+    r_drop: Annotated[float, NOT_NEGATIVE] = 0.0
     """R-Drop's α: each batch goes through dropout twice, and α times the divergence of the two
     predictions is added to the loss (Liang et al. 2021 use 5 for translation). A step takes twice
     as long (0: off)."""
-    clip_norm: float = 1.0
+    clip_norm: Annotated[float, NOT_NEGATIVE] = 1.0
     """Gradient clipping: gradients with a larger norm are scaled down to it (0: off)."""
     shard_optimizer: bool = False
     """Divide the optimizer's state among the processes (Rajbhandari et al. 2020, stage 1); the
@@ -101,80 +111,42 @@ class TrainingConfig:
     compile: bool = False
     """Use torch.compile on a GPU; this takes a minute or two before the first step. On a CPU
     tformer has its own kernels."""
-    max_steps: int = 0
+    max_steps: Annotated[int, at_least(0)] = 0
     """Stop after this many steps (0: no limit)."""
-    max_epochs: int = 0
+    max_epochs: Annotated[int, at_least(0)] = 0
     """Stop after this many passes over the corpora (0: no limit)."""
-    max_tokens: int = 0
+    max_tokens: Annotated[int, at_least(0)] = 0
     """Stop after this many target tokens (0: no limit)."""
-    max_minutes: float = 0.0
+    max_minutes: Annotated[float, NOT_NEGATIVE] = 0.0
     """Stop after this many minutes of training, validation and the last checkpoint included (0: no
     limit). How long they take is measured, at half of the time at the latest."""
-    report_every: int = 50
+    report_every: Annotated[int, at_least(1)] = 50
     """Steps between two progress reports."""
-    checkpoint_every: int = 1000
+    checkpoint_every: Annotated[int, at_least(1)] = 1000
     """Steps between two checkpoints; one is also written at each validation and at the end."""
-    inspect_every: int = 0
+    inspect_every: Annotated[int, at_least(0)] = 0
     """Steps between two measurements of all heads on the first 32 validation pairs, texts, images
     or blocks of a stream, for `inspect-heads --over-time` (0: off). Training itself does not
     change."""
-    keep_last: int = 2
+    keep_last: Annotated[int, at_least(1)] = 2
     """Number of newest checkpoints to keep."""
-    keep_best: int = 1
+    keep_best: Annotated[int, at_least(0)] = 1
     """Number of best checkpoints, by `validation.metric`, to keep besides."""
     average: Averaging = "last"
     """"last" and "best" average the weights of checkpoints for the final model (the paper, section
     6.1), unless the best checkpoint scores better; "ema" keeps a moving average of the weights,
     which is what is validated and published."""
-    average_checkpoints: int = 5
+    average_checkpoints: Annotated[int, at_least(1)] = 5
     """How many checkpoints are averaged ("last" and "best" only)."""
-    ema_decay: float = 0.999
+    ema_decay: Annotated[float, FRACTION] = 0.999
     """Decay of the moving average; at step t at most (1 + t) / (10 + t) ("ema" only;
     Polyak & Juditsky 1992, Morales-Brogi et al. 2024)."""
-    max_rollbacks: int = 3
+    max_rollbacks: Annotated[int, at_least(0)] = 3
     """Consecutive rollbacks to the last good checkpoint, each with half the learning rate, after
     which a run whose loss is NaN, infinite or diverging stops (0: stop at once)."""
 
     def __post_init__(self) -> None:
-        at_least = {
-            "seed": 0,
-            "tokens_per_batch": 0,
-            "accumulate": 1,
-            "warmup_steps": 0,
-            "max_steps": 0,
-            "max_epochs": 0,
-            "max_tokens": 0,
-            "max_minutes": 0,
-            "report_every": 1,
-            "checkpoint_every": 1,
-            "inspect_every": 0,
-            "keep_last": 1,
-            "keep_best": 0,
-            "average_checkpoints": 1,
-            "max_rollbacks": 0,
-            "clip_norm": 0,
-            "weight_decay": 0,
-            "r_drop": 0,
-        }
-        for name, lowest in at_least.items():
-            value = getattr(self, name)
-            if not lowest <= value < math.inf:
-                what = "a number" if value == math.inf else f"at least {lowest}"
-                raise ValueError(f"{name}: must be {what}, but is {value}")
-        if self.seed >= 1 << 63:
-            raise ValueError(f"seed: must be below 2^63, but is {self.seed}")
-        for name in ("beta1", "beta2", "momentum", "label_smoothing", "ema_decay"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(
-                    f"{name}: must be at least 0 and below 1, but is {getattr(self, name)}"
-                )
-        for name in ("learning_rate", "epsilon"):
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}: must be a number above 0, but is {getattr(self, name)}")
-        if not 0.0 < self.warmup_share <= 1.0:
-            raise ValueError(
-                f"warmup_share: must be above 0 and at most 1, but is {self.warmup_share}"
-            )
+        check_limits(self)
         if self.weight_decay and self.optimizer == "adam":
             raise ValueError(
                 'weight_decay: needs optimizer = "adamw" or "muon", but optimizer is "adam"'
@@ -244,23 +216,21 @@ class StartConfig:
 class ValidationConfig:
     """Validation of a run while it trains."""
 
-    every: int = 1000
+    every: Annotated[int, at_least(1)] = 1000
     """Steps between two validations."""
     metric: Metric = "bleu"
     """What "best" means: "bleu", "chrf", "loss" or "perplexity" of a translation; "accuracy",
     "macro_f1" or "loss" of a classifier, whose default is "accuracy"; "loss", "perplexity" or
     "bits_per_byte" of a language model."""
-    patience: int = 0
+    patience: Annotated[int, at_least(0)] = 0
     """Stop after this many validations in a row without a new best (0: never)."""
-    beam_size: int = 1
+    beam_size: Annotated[int, at_least(1)] = 1
     """Beam of the validation's translations; 1 is greedy."""
-    max_sentences: int = 0
+    max_sentences: Annotated[int, at_least(0)] = 0
     """Validate on this many pairs, the first ones (0: all)."""
 
     def __post_init__(self) -> None:
-        for name, lowest in {"every": 1, "patience": 0, "beam_size": 1, "max_sentences": 0}.items():
-            if getattr(self, name) < lowest:
-                raise ValueError(f"{name}: must be at least {lowest}, but is {getattr(self, name)}")
+        check_limits(self)
 
     @property
     def higher_is_better(self) -> bool:

@@ -7,13 +7,15 @@ wrote. Chosen by the reference, the best of the teacher's n-best are sequence-le
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from tformer_cli.data.config import LARGEST_WEIGHT, CorpusConfig
 from tformer_cli.decoding.config import MOST_HYPOTHESES, PrecisionChoice
 from tformer_cli.evaluation.choices import TestName
+from tformer_cli.settings import Limits, between, check_limits
 
 Choice = Literal["chrf", "bleu", "first"]
+_WEIGHT = Limits(f"0 to {LARGEST_WEIGHT:g}", lambda value: 0.0 <= value <= LARGEST_WEIGHT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class DistillationConfig:
     translations: tuple[str, ...] = ()
     """Translations of `data.train` made elsewhere, in place of `teachers`: a file for each of its
     corpora, in order, with a line for each pair, or the JSONL of `tformer translate --n-best`."""
-    teacher_beam_size: int = 5
+    teacher_beam_size: Annotated[int, between(1, MOST_HYPOTHESES)] = 5
     """Beam of teachers and of the reverse model."""
     teacher_n_best: int = 5
     """Translations of each sentence to choose from."""
@@ -39,13 +41,13 @@ class DistillationConfig:
     """Code by which a multilingual teacher knows the source language (default: its own)."""
     teacher_target_language: str = ""
     """The same of the target language."""
-    original_weight: float = 1.0
+    original_weight: Annotated[float, _WEIGHT] = 1.0
     """How often each pair of `data.train` is used per epoch as it is (0: never)."""
-    distilled_weight: float = 1.0
+    distilled_weight: Annotated[float, _WEIGHT] = 1.0
     """How often with its distilled translation in place of the reference (0: never)."""
     monolingual: tuple[str, ...] = ()
     """Files of source sentences without a translation, which the teacher translates."""
-    monolingual_weight: float = 1.0
+    monolingual_weight: Annotated[float, _WEIGHT] = 1.0
     """How often each of these pairs is used per epoch."""
     back_translation: tuple[str, ...] = ()
     """Files of target sentences, which `reverse_model` translates into the source language
@@ -54,7 +56,7 @@ class DistillationConfig:
     """Model from the target to the source language."""
     back_translation_tag: str = "<BT>"
     """Token before sources that are back-translations (Caswell et al. 2019; empty: none)."""
-    back_translation_weight: float = 1.0
+    back_translation_weight: Annotated[float, _WEIGHT] = 1.0
     """How often each of these pairs is used per epoch."""
     shortlist: bool = True
     """Make a lexical shortlist for the student."""
@@ -72,20 +74,12 @@ class DistillationConfig:
     "paired-approximate-randomization"."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.teacher_beam_size <= MOST_HYPOTHESES:
-            raise ValueError(
-                f"teacher_beam_size: must be 1 to {MOST_HYPOTHESES}, but is "
-                f"{self.teacher_beam_size}"
-            )
+        check_limits(self)
         if not 1 <= self.teacher_n_best <= self.teacher_beam_size:
             raise ValueError(
                 f"teacher_n_best: must be 1 to teacher_beam_size = {self.teacher_beam_size}, but "
                 f"is {self.teacher_n_best}"
             )
-        for name in ("original", "distilled", "monolingual", "back_translation"):
-            weight = getattr(self, f"{name}_weight")
-            if not 0.0 <= weight <= LARGEST_WEIGHT:
-                raise ValueError(f"{name}_weight: must be 0 to {LARGEST_WEIGHT:g}, but is {weight}")
         if self.teachers and self.translations:
             raise ValueError("translations: are made by teachers; omit one of the two")
         if self.teachers and self.test_translations:

@@ -14,8 +14,7 @@ from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
-from tformer_cli.training.loss import Loss
-from tformer_cli.training.projected_loss import projected_loss
+from tformer_cli.training.loss import Loss, projected_loss
 from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.window import Window
 
@@ -27,13 +26,7 @@ class BackwardPasses:
     """The backward passes of one process alone; `data_parallel` has those of several."""
 
     def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:  # noqa: ARG002 - all are alike
-        """Adds the gradient of a part of a step.
-
-        Args:
-            compute: does the forward pass of the part.
-            n_target_tokens: of the whole step.
-            is_last: whether it is this process's last part of the step.
-        """
+        """Adds the gradient of a part of a step."""
         loss = compute()
         (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
         return loss
@@ -101,11 +94,9 @@ def batch_loss(
     r_drop: float = 0.0,
     memory: SegmentMemory | None = None,
 ) -> Loss:
-    """Computes the loss of a batch, summed over its target tokens.
-
-    For R-Drop the batch goes through the model twice, as one of twice as many sentences. With a
-    memory its rows go on from those of the batch before, without R-Drop.
-    """
+    """Computes the loss of a batch, summed over its target tokens."""
+    # For R-Drop the batch goes through the model twice, as one of twice as many sentences. With a
+    # memory its rows go on from those of the batch before, without R-Drop.
     device = next(model.parameters()).device
     targets = batch.target_output[batch.target_output != PAD_ID] - model.first_target
     with autocast(device, precision):
@@ -137,18 +128,7 @@ def _target_hidden(
     n_passes: int,
     memory: SegmentMemory | None = None,
 ) -> Tensor:
-    """Computes the hidden states that target tokens are predicted from.
-
-    Args:
-        model: the model.
-        batch: B pairs with N target tokens.
-        device: of the model.
-        n_passes: how often the batch goes through, as one of that many times as many sentences.
-        memory: of what is before the batch's rows.
-
-    Returns:
-        (n_passes·N, D), the passes one after the other; and perhaps rows that only fill up.
-    """
+    """Computes the hidden states that target tokens are predicted from."""
     source, source_mask, target_input, output = (
         side.repeat(n_passes, 1)
         for side in (batch.source, batch.source_mask, batch.target_input, batch.target_output)

@@ -19,7 +19,7 @@ from tformer_cli.training.processes.signals import StopRequest, StopRequested
 from tformer_cli.training.resuming.checkpoints import MODEL
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState
-from tformer_cli.training.validation import ModelValidator, Validation
+from tformer_cli.training.validation import Validation, Validator
 
 PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]
 """Writes weights, their step and their scores as the run's model directory."""
@@ -30,9 +30,7 @@ class PublishedAverage:
     """Average at the end of a run; without steps there is none."""
 
     steps: list[int] = field(default_factory=list)
-    """Of the checkpoints that went into it."""
     damaged: list[str] = field(default_factory=list)
-    """Problems of the checkpoints omitted."""
     report: ValidationReport | None = None
     """Its scores, where the run has a validation corpus."""
     better_step: int = 0
@@ -49,20 +47,11 @@ class Judge:
     def __init__(
         self,
         model: Model,
-        validator: ModelValidator | None,
+        validator: Validator | None,
         config: ValidationConfig,
         publish: PublishWeights,
         processes: Processes,
     ) -> None:
-        """Brings together what judging needs.
-
-        Args:
-            model: the run's model, or that of its averaged weights.
-            validator: scores it; None where there are no validation corpora.
-            config: which score counts.
-            publish: writes the run's model directory.
-            processes: those that train together.
-        """
         self._model = model
         self._validator = validator
         self._config = config
@@ -76,12 +65,7 @@ class Judge:
         return self._validator is not None
 
     def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
-        """Scores the present weights, and publishes them if they are the best so far.
-
-        Returns:
-            What to tell of it; None without validation corpora, or if a stop was asked for
-            meanwhile.
-        """
+        """Scores the present weights, and publishes them if they are the best so far."""
         values = self._processes.first(partial(self._scores, state, stop))
         if values is None:
             return None
@@ -94,16 +78,12 @@ class Judge:
     def publish_average(
         self, saver: RunSaver, state: TrainingState, stop: StopRequest
     ) -> PublishedAverage | None:
-        """Makes the final model where it is an average; repeating it is safe.
-
-        Late in a run the weights of neighboring checkpoints differ by noise, and their mean is
-        better than any of them. In a short run whose learning rate has fallen to 0 they differ by
-        what was learned in between, and the last may be the best: so the average has to score as
-        well as the best checkpoint to take its place.
-
-        Returns:
-            What went into it; None if a stop was asked for meanwhile.
-        """
+        """Makes the final model where it is an average; repeating it is safe."""
+        # Late in a run the weights of neighboring checkpoints differ by noise, and their mean is
+        # better than any of them. In a short run whose learning rate has fallen to 0 they differ by
+        # what was learned in between, and the last may be the best: so the average has to score as
+        # well as the best checkpoint to take its place.
+        # Returns what went into it; None if a stop was asked for meanwhile.
         values = self._processes.first(partial(self._average, saver, state, stop))
         if values is None:
             return None
@@ -183,17 +163,8 @@ def _beats(
 
 
 def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
-    """Averages the weights of several safetensors files (Vaswani et al. 2017, section 6.1).
-
-    Sums run in float64, so that the order of the files leaves no trace.
-
-    Args:
-        files: weights of the same model; at least one.
-
-    Raises:
-        ArtifactError: if a file is missing or damaged.
-        ValueError: if there is no file, or the files hold different tensors.
-    """
+    """Averages the weights of several safetensors files (Vaswani et al. 2017, section 6.1)."""
+    # Sums run in float64, so that the order of the files leaves no trace.
     if not files:
         raise ValueError("there is no checkpoint to average")
     first = load_tensors(files[0])

@@ -42,7 +42,6 @@ class GradientsInMemory:
     """
 
     def __init__(self, passes: BackwardPasses = ALONE, memory: SegmentMemory | None = None) -> None:
-        """Takes how processes that train together make backward passes, and what they remember."""
         self._passes = passes
         self._memory = memory
         self.smallest_failed = 0
@@ -59,23 +58,7 @@ class GradientsInMemory:
         n_target_tokens: int | None = None,
         r_drop: float = 0.0,
     ) -> int:
-        """Adds the gradient of one optimizer step; there must be none yet.
-
-        Args:
-            model: the model, on its device.
-            batches: of the step.
-            window: takes the sums.
-            label_smoothing: ε.
-            precision: of the products.
-            n_target_tokens: target tokens of the whole step, see `add_gradients`.
-            r_drop: R-Drop's α.
-
-        Returns:
-            In how many parts it was computed.
-
-        Raises:
-            TformerError: if a single sentence pair does not fit, or a batch whose rows go on.
-        """
+        """Adds the gradient of one optimizer step; there must be none yet."""
         parts = self._fitting(batches)
         while True:
             sums = replace(window)
@@ -147,12 +130,7 @@ _CGROUP_FILES = (
 
 
 def free_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns the bytes that are free by the system, the control group and the process's limit.
-
-    Args:
-        proc: where Linux tells of the system and the process.
-        cgroup: where it tells of the control group, version 2 or 1.
-    """
+    """Returns the bytes that are free by the system, the control group and the process's limit."""
     limits = [*_of_system(proc), *_of_group(cgroup), *_of_process(proc)]
     half_of_all = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return max(0, min(limits, default=half_of_all))

@@ -18,7 +18,6 @@ from tformer_cli.training.window import Window
 WARM_UP = 5
 """Steps that are made before any is measured: memory is taken, kernels are chosen."""
 TOP_OPERATORS = 15
-"""Operators that are listed."""
 _WAITING = "waiting for data"
 _OPTIMIZING = "optimizer and clipping"
 _OPTIMIZER = "Optimizer."
@@ -45,11 +44,9 @@ class StepProfile:
     """Time of some steps by kind of work, in seconds of all of them."""
 
     n_steps: int
-    """Steps that were measured."""
     seconds: float
     """From the first to the last."""
     target_tokens: int
-    """Target tokens, without padding."""
     flops: float
     """Operations of the model's products, by the formula of `training.speed`."""
     product_rate: float
@@ -71,7 +68,6 @@ class StepProfile:
         return self.flops / seconds if seconds else 0.0
 
     def lines(self) -> Iterator[str]:
-        """Says it in lines."""
         milliseconds = 1e3 / self.n_steps
         yield f"{'where the time goes':<38}{'ms/step':>10}{'share':>8}"
         for name, seconds in self.categories.items():
@@ -99,13 +95,7 @@ class StepProfile:
 
 
 def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepProfile:
-    """Makes some steps of a run under the profiler; nothing is saved.
-
-    Args:
-        trainer: a run that has not begun.
-        n_steps: how many steps to measure, after `WARM_UP` others.
-        vocab_size: V.
-    """
+    """Makes some steps of a run under the profiler; nothing is saved."""
     device = next(trainer.model.parameters()).device
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])
@@ -157,10 +147,8 @@ def _summed(
     *,
     on_gpu: bool,
 ) -> tuple[dict[str, float], dict[str, tuple[float, int]]]:
-    """Sums the own time of events by category and by operator, in seconds.
-
-    On a GPU it is the time of the kernels that an event started, and of waiting for data.
-    """
+    """Sums the own time of events by category and by operator, in seconds."""
+    # On a GPU it is the time of the kernels that an event started, and of waiting for data.
     categories: defaultdict[str, float] = defaultdict(float)
     seconds: defaultdict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
@@ -183,10 +171,8 @@ def _largest_first(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def category_of(event: Any) -> str:  # noqa: ANN401 - anything with a name and a cpu_parent
-    """Describes what an operator is for, by its name or that of the nearest caller that tells.
-
-    All that the optimizer calls is the optimizer's, also Muon's products.
-    """
+    """Describes what an operator is for, by its name or that of the nearest caller that tells."""
+    # All that the optimizer calls is the optimizer's, also Muon's products.
     caller = event
     while caller is not None:
         if caller.name.startswith(_OPTIMIZER):

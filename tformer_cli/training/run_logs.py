@@ -26,17 +26,13 @@ from tformer_cli.training.events import (
 from tformer_cli.training.resuming.state import TrainingState
 
 LARGEST = 1 << 30
-"""Millions of reports."""
 
 
 class MetricsLog:
     """Appends reports, validations and rollbacks to a file, as an observer of the run."""
 
     def __init__(self, path: Path, state: TrainingState) -> None:
-        """Opens the log of a run that stands at a state.
-
-        What an earlier process wrote of work that will be done again is cut off.
-        """
+        # What an earlier process wrote of work that will be done again is cut off.
         self._path = path
         self._cut(state.step, [scores["step"] for scores in state.validations], state.rollbacks)
         n_there = read_log(self._path).count(b'{"kind": "rollback"')
@@ -83,11 +79,7 @@ _KINDS: dict[type, str] = {
 
 
 def read_log(path: Path, most_bytes: int = LARGEST) -> bytes:
-    """Reads what a run has written of itself so far: nothing where no file is.
-
-    Raises:
-        ArtifactError: if what is there is not what a run writes.
-    """
+    """Reads what a run has written of itself so far: nothing where no file is."""
     try:
         return read_regular(path, most_bytes)
     except FileNotFoundError:
@@ -116,7 +108,6 @@ def _is_done(
 
 
 DIRECTORY = "tensorboard"
-"""Folder of events in a run directory."""
 REPORTED = (
     "loss",
     "perplexity",
@@ -134,14 +125,7 @@ class TensorBoardLog:
     """Writes scalars for TensorBoard, as an observer of the run."""
 
     def __init__(self, run: Path, step: int) -> None:
-        """Opens the events of a run that stands at a step.
-
-        TensorBoard forgets what an earlier process wrote of later steps: they will be made again.
-
-        Raises:
-            UsageError: if tensorboardX is not installed.
-            ArtifactError: if the events cannot be written.
-        """
+        # TensorBoard forgets what an earlier process wrote of later steps: they will be made again.
         try:
             from tensorboardX.event_file_writer import EventsWriter
             from tensorboardX.proto.event_pb2 import Event, SessionLog

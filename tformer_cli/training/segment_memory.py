@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.model.transformer import Transformer
 
@@ -51,14 +51,9 @@ class SegmentMemory:
         return {**named, _POSITION: torch.tensor([position.epoch, position.batch])}
 
     def restore(self, tensors: Mapping[str, Tensor], position: LoaderPosition) -> None:
-        """Takes up what `tensors` named.
-
-        Nothing is remembered where it was of another place in the data, as after a rollback, which
-        goes on behind the batches that led astray.
-
-        Raises:
-            KeyError: if a tensor is missing.
-        """
+        """Takes up what `tensors` named."""
+        # Nothing is remembered where it was of another place in the data, as after a rollback,
+        # which goes on behind the batches that led astray.
         self.clear()
         if tensors[_POSITION].tolist() == [position.epoch, position.batch]:
             n_layers = sum(name.startswith(_LAYER) for name in tensors)

@@ -46,13 +46,6 @@ class HardwareLimit:
         n_processes: int = 1,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Measures for the first time.
-
-        Args:
-            probe: measures what one process can do.
-            n_processes: those that train together, on hardware of the same kind.
-            clock: seconds.
-        """
         self._probe = probe
         self._n_processes = n_processes
         self._clock = clock
@@ -67,14 +60,9 @@ class HardwareLimit:
         return max(self._n_processes * self._probe.rate, self._reached)
 
     def share_of(self, rate: float) -> float:
-        """Computes how much of the limit a rate is, from 0 to 1; 0 where the limit is not known.
-
-        To be called between two steps: it may measure, for a five hundredth of the run's time and,
-        once in a while, for some tenths of a second beyond.
-
-        Args:
-            rate: operations a second of all processes together, which training has reached.
-        """
+        """Computes how much of the limit a rate is, from 0 to 1; 0 where the limit is not known."""
+        # To be called between two steps: it may measure, for a five hundredth of the run's time
+        # and, once in a while, for some tenths of a second beyond.
         start = self._clock()
         if self._spent <= _SHARE_OF_TIME * (start - self._start):
             is_wrong = rate > self.rate
@@ -106,7 +94,6 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        """Waits for the first step."""
         self._first: tuple[int, float, float] | None = None
         self.is_measuring = True
         """Whether steps are still measured."""
@@ -117,16 +104,7 @@ class Pace:
             float(loss)
 
     def after_step(self, step: int, seconds: float, share_done: float) -> PaceMeasured | None:
-        """Takes notice of a step.
-
-        Args:
-            step: steps made.
-            seconds: of the run.
-            share_done: of the run, by the nearest of its limits; 0 where it has none.
-
-        Returns:
-            What to tell, once: where enough was measured, and the run has a limit to reach.
-        """
+        """Takes notice of a step."""
         if not self.is_measuring:
             return None
         if self._first is None:
@@ -171,14 +149,6 @@ class ProductProbe:
     def __init__(
         self, config: ModelConfig, vocab_size: int, device: torch.device, precision: Precision
     ) -> None:
-        """Plans the products; nothing is measured yet.
-
-        Args:
-            config: the model's shape.
-            vocab_size: V.
-            device: where to multiply.
-            precision: of the products.
-        """
         self._device = device
         self._dtype = torch.float32 if precision == "float32" else torch.bfloat16
         self._counts = _product_counts(config, vocab_size)
@@ -276,26 +246,19 @@ def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
 def forward_flops(
     config: ModelConfig, vocab_size: int, source_length: float, target_length: float
 ) -> float:
-    """Counts the floating-point operations of the products for one sentence pair.
-
-    A product of (m, k) by (k, n) is 2·m·k·n operations. With S source and T target positions, an
-    encoder layer has S·(8·D² + 4·D·F) in its matrices and 4·S²·D in attention (Q·Kᵀ and the sum
-    over V). A decoder layer has T·(12·D² + 4·D·F) for the target, S·4·D² for the keys and values of
-    the memory, 4·T²·D and 4·T·S·D in attention; with SSRU in place of self-attention 4·T·D² less in
-    matrices and no 4·T²·D; without an encoder T·(8·D² + 4·D·F) and 4·T²·D; the output projection
-    has T·2·D·V, or T·2·D·L of L labels. A gate has 2·D·F more of each position; keys and values of
-    G heads have 4·D·G·E instead of 4·D²; heads of a width of their own have H·E in place of a D
-    wherever it is attention's; without projections their operations are 0. Source: the sub-layers
-    of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws for Neural
-    Language Models", section 2.1 and table 1, count a decoder-only model. Norms, softmax and other
-    work on single values are omitted; masked cells count, since they are computed.
-
-    Args:
-        config: the model's shape.
-        vocab_size: V.
-        source_length: S, specials included.
-        target_length: T, likewise.
-    """
+    """Counts the floating-point operations of the products for one sentence pair."""
+    # A product of (m, k) by (k, n) is 2·m·k·n operations. With S source and T target positions, an
+    # encoder layer has S·(8·D² + 4·D·F) in its matrices and 4·S²·D in attention (Q·Kᵀ and the sum
+    # over V). A decoder layer has T·(12·D² + 4·D·F) for the target, S·4·D² for the keys and values
+    # of the memory, 4·T²·D and 4·T·S·D in attention; with SSRU in place of self-attention 4·T·D²
+    # less in matrices and no 4·T²·D; without an encoder T·(8·D² + 4·D·F) and 4·T²·D; the output
+    # projection has T·2·D·V, or T·2·D·L of L labels. A gate has 2·D·F more of each position; keys
+    # and values of G heads have 4·D·G·E instead of 4·D²; heads of a width of their own have H·E in
+    # place of a D wherever it is attention's; without projections their operations are 0. Source:
+    # the sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws
+    # for Neural Language Models", section 2.1 and table 1, count a decoder-only model. Norms,
+    # softmax and other work on single values are omitted; masked cells count, since they are
+    # computed.
     d, f, s, t = config.d_model, config.d_ff, source_length, target_length
     joined = config.n_heads * config.head_width
     queries, keys = (4 * d * joined, 4 * d * config.key_width) if config.projections else (0, 0)
@@ -313,16 +276,8 @@ def forward_flops(
 def training_flops_per_token(
     config: ModelConfig, vocab_size: int, source_length: float, target_length: float
 ) -> float:
-    """Counts the operations of a training step per target token: three times the forward pass.
-
-    The backward pass has two products, one for the gradient of the weights and one for that of
-    the inputs, where the forward pass has one (Kaplan et al. 2020, section 2.1).
-
-    Args:
-        config: the model's shape.
-        vocab_size: V.
-        source_length: mean tokens of a source sentence, specials included.
-        target_length: mean tokens of a target sentence, likewise; above 0.
-    """
+    """Counts the operations of a training step per target token: three times the forward pass."""
+    # The backward pass has two products, one for the gradient of the weights and one for that of
+    # the inputs, where the forward pass has one (Kaplan et al. 2020, section 2.1).
     flops = forward_flops(config, vocab_size, source_length, target_length)
     return 3.0 * flops / target_length

@@ -7,19 +7,19 @@ from functools import partial
 from typing import Any
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
+from tformer_cli.data.loading.loader import BatchStream, LoaderPosition
 from tformer_cli.errors import Interrupted
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import training_products
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.divergence import Diverged, uniform_loss
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
     RunEnded,
     RunStarted,
+    StepReport,
     TrainingEvent,
     TrainingObserver,
 )
@@ -41,9 +41,9 @@ from tformer_cli.training.resuming.recovery import roll_back
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.segment_memory import SegmentMemory
-from tformer_cli.training.speed import HardwareLimit, Pace
-from tformer_cli.training.validation import ModelValidator
-from tformer_cli.training.window import Window, step_report
+from tformer_cli.training.speed import HardwareLimit, Pace, training_flops_per_token
+from tformer_cli.training.validation import Validator
+from tformer_cli.training.window import Diverged, Window, uniform_loss
 
 
 class Trainer:
@@ -56,7 +56,7 @@ class Trainer:
         config: TrainingConfig,
         validation: ValidationConfig,
         loader: Callable[[LoaderPosition, int], BatchStream],
-        validator: ModelValidator | None,
+        validator: Validator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
         precision: Precision,
@@ -66,23 +66,6 @@ class Trainer:
         initial: Callable[[], Model] | None = None,
         memory: SegmentMemory | None = None,
     ) -> None:
-        """Brings together what a run needs.
-
-        Args:
-            model: the model, on its device.
-            config: settings of training.
-            validation: settings of validation.
-            loader: opens the training data at a position, with a budget of tokens per batch.
-            validator: scores the model; None where there are no validation corpora.
-            checkpoints: where the run's state is kept.
-            publish: writes the run's model directory.
-            precision: of the model's products.
-            fingerprints: content of the corpora.
-            limit: of what the hardware can do, which reports compare the run with.
-            processes: those that train together (None: this one alone).
-            initial: makes a model with the weights that the run began with (None: random ones).
-            memory: of the segments before, where rows of batches go on (None: they do not).
-        """
         self.model = model
         self.config = config
         self.validation = validation
@@ -124,19 +107,7 @@ class Trainer:
         self._saving_seconds = 0.0
 
     def resume(self, names: Sequence[str] = ()) -> list[str]:
-        """Goes back to the newest sound checkpoint, if there is one.
-
-        Args:
-            names: what messages call the corpora that the fingerprints are of.
-
-        Returns:
-            Notes for the user: a newer one was damaged, or what continues differs from what made
-            it.
-
-        Raises:
-            ArtifactError: if all checkpoints are damaged.
-            DataError: if the corpora are not those of the run.
-        """
+        """Goes back to the newest sound checkpoint, if there is one."""
         values = self.processes.first(partial(self._restore, names))
         self.state = TrainingState.from_json(values["state"])
         self.processes.broadcast_state(self.model, self.optimizer)
@@ -151,10 +122,9 @@ class Trainer:
         return {"state": state.to_json(), "note": note}
 
     def fit_batches(self, lengths: PairLengths) -> int:
-        """Finds the tokens per batch of a new run, or tries those of its settings on a GPU.
-
-        The first process decides for all: a budget is that of a whole step, whatever their number.
-        """
+        """Finds the tokens per batch of a new run, or tries those of its settings on a GPU."""
+        # The first process decides for all: a budget is that of a whole step, whatever their
+        # number.
         self.state.tokens_per_batch = self.processes.first(
             lambda: settle_tokens_per_batch(self.model, self.config, lengths, self.precision)
         )
@@ -167,19 +137,7 @@ class Trainer:
         observers: Sequence[TrainingObserver] = (),
         on_inspect: Callable[[int], None] | None = None,
     ) -> None:
-        """Trains to the end of the run.
-
-        Args:
-            started: what is known at the start; step and epoch length are filled in here.
-            stop: checked after every step.
-            observers: receive the run's events.
-            on_inspect: called with the step, 0 and every `training.inspect_every`; it may read the
-                model.
-
-        Raises:
-            Interrupted: if a stop was requested; the state is saved.
-            TformerError: if the loss diverges again and again; the last checkpoint stands.
-        """
+        """Trains to the end of the run."""
         self._observers, self._on_inspect = observers, on_inspect
         state = self.state
         if on_inspect is not None and not state.step:
@@ -362,16 +320,25 @@ class Trainer:
             self._notify(pace)
 
     def _report(self, window: Window) -> None:
+        """Sums up the steps since the last report."""
+        state, epoch, model = self.state, self._epochs(), self.model
+        tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
+        flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
+        rate = self.config.n_passes * tokens_per_second * flops
         self._notify(
-            step_report(
-                window,
-                self.state,
-                epoch=self._epochs(),
-                share_done=share_done(self.config, self.state, self._epochs()),
+            StepReport(
+                step=state.step,
+                epoch=epoch,
+                loss=window.mean_loss,
+                perplexity=window.perplexity,
                 learning_rate=self._learning_rate,
-                limit=self.limit,
-                model=self.model,
-                n_passes=self.config.n_passes,
+                gradient_norm=float(window.last_norm),
+                tokens_per_second=tokens_per_second,
+                padding=window.padding,
+                tokens=state.tokens,
+                seconds=state.seconds,
+                share_done=share_done(self.config, state, epoch),
+                hardware_share=self.limit.share_of(rate),
             )
         )
 

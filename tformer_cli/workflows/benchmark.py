@@ -12,8 +12,8 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.decoding.config import Engine, PrecisionChoice
+from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import DataError, TformerError
-from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 if TYPE_CHECKING:
     from tformer_cli.evaluation.scores import Score
@@ -29,9 +29,7 @@ class Setting:
     """One way of translating."""
 
     engine: Engine
-    """Decoding engines."""
     precision: PrecisionChoice
-    """Numbers it computes with."""
     beam_size: int
     """Hypotheses kept for each line; 1 is greedy."""
     shortlist: str | None = None
@@ -43,7 +41,6 @@ class System:
     """A model, and how it is opened to be measured."""
 
     model: str
-    """A model directory."""
     options: TranslatorOptions
     """Options of `open_translator`, which another process must be able to read."""
 
@@ -53,7 +50,6 @@ class Speed:
     """Measurements of one setting: medians over the rounds."""
 
     setting: Setting
-    """The way of translating."""
     n_lines: int
     """Lines of the batch measurement."""
     lines_per_second: float
@@ -68,7 +64,6 @@ class Speed:
     latency_p95: float
     """95th percentile, nearest rank, over the single lines of all rounds."""
     latency_p99: float
-    """99th percentile."""
     peak_memory: int
     """Bytes: the largest resident memory of a process that does nothing else."""
     load_seconds: float
@@ -76,9 +71,7 @@ class Speed:
     kernels: str
     """Engine that computes: "native", the compiled kernels, or "torch"."""
     refusal: str | None
-    """Reason why the compiled kernels do not."""
     bleu: "Score | None" = None
-    """BLEU of the translations, if there are references."""
 
     def record(self) -> dict[str, Any]:
         """Flattens to a JSON object."""
@@ -103,29 +96,7 @@ def benchmark(
     before_torch: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
-    """Measures settings in turns (A B A B …), each time in a process of its own.
-
-    Args:
-        model: a model directory.
-        lines: source sentences; blank ones count for nothing and are omitted.
-        settings: settings to compare.
-        references: one or several streams of references, a line for each of `lines`; with these
-            the translations are scored, too.
-        rounds: measurements of each.
-        threads: CPU threads; see `OpeningSettings`.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        source_language: see `OpeningSettings`.
-        target_language: see `OpeningSettings`.
-        before_torch: called in each process before torch computes; a function of a module.
-        progress: called with the number of lines translated in batches.
-
-    Returns:
-        One result a setting, in order.
-
-    Raises:
-        DataError: if there is nothing to translate, or not a reference for each line.
-        TformerError: if a measurement fails, as `open_translator` raises it.
-    """
+    """Measures settings in turns (A B A B …), each time in a process of its own."""
     kept = [line for line in lines if line.strip()]
     if not kept:
         raise DataError("--source: no lines to translate; give a text with sentences")
@@ -160,21 +131,9 @@ def measure_in_turns(
     rounds: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[dict[str, Any]]]:
-    """Measures systems in turns (A B A B …), each time in a process of its own.
-
-    Args:
-        systems: the systems.
-        lines: source sentences, none of them blank.
-        rounds: measurements of each.
-        progress: called with the number of measurements made.
-
-    Returns:
-        The measurements of each system: `lines`, `texts`, `tokens`, `seconds`,
-        `processor_seconds`, `latencies`, `peak_memory`, `load_seconds`, `kernels`, `refusal`.
-
-    Raises:
-        TformerError: if a measurement fails, as `open_translator` raises it.
-    """
+    """Measures systems in turns (A B A B …), each time in a process of its own."""
+    # Returns the measurements of each system: `lines`, `texts`, `tokens`, `seconds`,
+    # `processor_seconds`, `latencies`, `peak_memory`, `load_seconds`, `kernels`, `refusal`.
     measured: list[list[dict[str, Any]]] = [[] for _ in systems]
     context = multiprocessing.get_context("spawn")
     for number in range(rounds * len(systems)):
@@ -191,11 +150,7 @@ def measure_in_turns(
 
 
 def stored_precision(model: Path | str) -> PrecisionChoice:
-    """Returns the precision that a model's weights are stored in, of integers "int8".
-
-    Raises:
-        ArtifactError: if it is not a model, or a foreign one that cannot be imported.
-    """
+    """Returns the precision that a model's weights are stored in, of integers "int8"."""
     from tformer_cli.artifacts.config_file import read_config
     from tformer_cli.workflows.import_model import resolve_model
 
@@ -203,11 +158,7 @@ def stored_precision(model: Path | str) -> PrecisionChoice:
 
 
 def _references_of(lines: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Returns the references of the lines that are not blank.
-
-    Raises:
-        DataError: if there is not one for each line.
-    """
+    """Returns the references of the lines that are not blank."""
     if not references:
         return []
     from tformer_cli.evaluation.scores import check_counts  # not in the processes that measure
@@ -250,12 +201,7 @@ def _speed(
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Returns the nearest-rank percentile: the smallest value that this percentage does not exceed.
-
-    Args:
-        ordered: values, smallest first; at least one.
-        percent: 1 to 100.
-    """
+    """Returns the nearest-rank percentile: the smallest value that covers this percentage."""
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
@@ -305,11 +251,9 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
 
 
 def _peak_memory() -> int:
-    """Returns the largest resident memory in bytes.
-
-    Linux's `ru_maxrss` begins with that of the process that started this one, which may hold much
-    more; the high-water mark of `/proc` is this program's own.
-    """
+    """Returns the largest resident memory in bytes."""
+    # Linux's `ru_maxrss` begins with that of the process that started this one, which may hold much
+    # more; the high-water mark of `/proc` is this program's own.
     status = Path("/proc/self/status")
     if status.exists():
         found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)

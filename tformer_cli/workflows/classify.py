@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS
+from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
 from tformer_cli.workflows.import_model import resolve_model
@@ -22,7 +23,6 @@ from tformer_cli.workflows.opening.encoder import (
     source_ids,
 )
 from tformer_cli.workflows.opening.label_scorer import LabelScorer, label_scorer
-from tformer_cli.workflows.opening.settings import OpeningSettings
 from tformer_cli.workflows.opening.translator import device_of
 from tformer_cli.workflows.score_labels import check_labels, score_label_pairs
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.evaluation.significance import PairedDifference
-    from tformer_cli.model.classifier import Classifier
     from tformer_cli.model.config import Precision
+    from tformer_cli.model.encoder_only import Classifier
 
 LabelFormat = Literal["text", "tsv", "jsonl"]
 
@@ -265,7 +265,7 @@ class LabelEvaluation:
         Args:
             room: cells of a line; a matrix that is wider is continued below.
         """
-        from tformer_cli.terminal.fitted_table import Column, table_lines
+        from tformer_cli.show.terminal import Column, table_lines
 
         scores = self.scores
         names = [one.label.translate(TSV_ENDS) for one in scores.labels]

@@ -36,24 +36,17 @@ DEFAULT_METRICS = (MetricName.bleu, MetricName.chrf, MetricName.ter)
 
 @dataclass(frozen=True, kw_only=True)
 class TestSetFiles:
-    """A test set and the systems that translated it; a table of a manifest.
-
-    Raises:
-        ValueError: if it has no reference, or no system.
-    """
+    """A test set and the systems that translated it; a table of a manifest."""
 
     __test__ = False  # no test of pytest's
 
     systems: dict[str, str]
     """For each system the file of its translations, or the model directory that makes them."""
     reference: tuple[str, ...] = ()
-    """Files of reference translations."""
     source: str | None = None
-    """File of the source sentences."""
     test_set: str | None = None
     """Name of one of sacreBLEU's test sets, which has source and references."""
     language_pair: str | None = None
-    """Its language pair, such as "en-de"."""
 
     def __post_init__(self) -> None:
         if not self.systems:
@@ -72,32 +65,24 @@ class TestSetFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareSettings:
-    """How systems are compared.
-
-    Raises:
-        UsageError: if there is no such metric.
-    """
+    """How systems are compared."""
 
     metrics: Sequence[str] = DEFAULT_METRICS
     """Names of the metrics; by the first one lengths and sentences are compared."""
     test: TestSettings = field(default_factory=TestSettings)
-    """The test of significance."""
     baseline: str | None = None
     """Name of the system that the others are tested against; None: the first."""
     tokenize: str = "13a"
     """sacreBLEU's tokenizer, for BLEU and for words."""
     lowercase: bool = False
-    """True to compare in lower case."""
     train_text: Path | None = None
     """Text to count word frequencies in; None: the first reference."""
     n_examples: int = 3
     """Sentences to list of each system that differ most, in each direction."""
     comet_model: str = COMET_MODEL
-    """Model for COMET."""
     device: str = "auto"
     """Device for COMET, and for systems that are model directories."""
     threads: int = 0
-    """CPU threads of such systems."""
 
     def __post_init__(self) -> None:
         unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
@@ -107,11 +92,7 @@ class CompareSettings:
 
 
 def read_manifest(path: Path) -> dict[str, TestSetFiles]:
-    """Reads a TOML file with a table for each test set.
-
-    Raises:
-        DataError: if it is no such file.
-    """
+    """Reads a TOML file with a table for each test set."""
     try:
         tables = tomllib.loads("\n".join(read_lines(path)))
     except tomllib.TOMLDecodeError as error:
@@ -149,19 +130,7 @@ def compare(
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
     before_torch: Callable[[], None] | None = None,
 ) -> list[Comparison]:
-    """Compares systems on test sets: scores with tests, and where the systems differ.
-
-    Args:
-        test_sets: files by the test set's name, which is empty if there is only one.
-        settings: how.
-        counts: counts every line that is read.
-        tell: is told what takes long.
-        before_torch: of `open_translator`.
-
-    Raises:
-        DataError: if a file cannot be read, or two have different numbers of lines.
-        UsageError: if a setting does not fit, or something that it needs is not installed.
-    """
+    """Compares systems on test sets: scores with tests, and where the systems differ."""
     counts = counts if counts is not None else LineCounts()
     order = _ordered(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
@@ -180,19 +149,7 @@ def compare_classifiers(
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
     before_torch: Callable[[], None] | None = None,
 ) -> LabelComparison:
-    """Compares the labels of classifiers: accuracy and macro F1, with tests.
-
-    Args:
-        files: of labels, or the classifiers that give them; the reference has the right ones.
-        settings: how; those of translations do not count.
-        counts: counts every line that is read.
-        tell: is told what takes long.
-        before_torch: of `open_classifier`.
-
-    Raises:
-        DataError: if a file cannot be read, or two have different numbers of lines.
-        UsageError: if there is not one reference.
-    """
+    """Compares the labels of classifiers: accuracy and macro F1, with tests."""
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one right label; name one file")
     order = _ordered(files, settings.baseline)

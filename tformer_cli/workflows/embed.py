@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 
 from tformer_cli.artifacts.array_file import write_header
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.decoding.pooled import pooled
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.encoder import computed_by_buffer, fitting, source_ids
@@ -22,13 +22,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.model.config import ModelConfig, Pooling
     from tformer_cli.workflows.opening.encoder import Damaged, OpenedEncoder, TooLong
 
 VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
-ENCODERS: tuple[TaskKind, ...] = ("embed", "masked", "classify", "image")
-"""Tasks whose models turn texts or images into vectors."""
 TENSOR = "vectors"
 """Name of the array in a safetensors file."""
 

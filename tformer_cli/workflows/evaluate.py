@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
-from tformer_cli.data.given_lines import check_lines, given_lines
-from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.data.lines import LineCounts, check_lines, given_lines, read_lines
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 from tformer_cli.evaluation.comparison.paired_tests import (
+    MeasuredMetric,
     TestedMetric,
     TestSettings,
     paired_test,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
+    from tformer_cli.decoding.keywords import TranslatorOptions
 
 LARGEST_EXPONENT = 700.0
 
@@ -36,7 +35,6 @@ class Evaluation:
     scores: tuple[Score, ...]
     """BLEU, chrF2 and TER."""
     hypotheses: tuple[str, ...]
-    """Scored texts."""
     tested: tuple[TestedMetric, ...] = ()
     """The same metrics with intervals, and tested against a baseline; see `with_tests`."""
     loss: float | None = None
@@ -56,13 +54,8 @@ def with_tests(
     lowercase: bool = False,
     tokenize: str = "13a",
 ) -> Evaluation:
-    """Adds confidence intervals by bootstrap, and tests against other translations if there are.
-
-    It is the short form of `tformer_cli.workflows.compare`.
-
-    Raises:
-        DataError: if the texts differ in the number of lines.
-    """
+    """Adds confidence intervals by bootstrap, and tests against other translations if there are."""
+    # It is the short form of `tformer_cli.workflows.compare`.
     systems = [("hypothesis", evaluation.hypotheses)]
     if baseline is not None:
         _check_texts(references, baseline=baseline)
@@ -82,11 +75,7 @@ def score_hypotheses(
     lowercase: bool = False,
     tokenize: str = "13a",
 ) -> Evaluation:
-    """Scores translations against one or several references, raw and detokenized.
-
-    Raises:
-        DataError: if they differ in the number of lines.
-    """
+    """Scores translations against one or several references, raw and detokenized."""
     _check_texts(references, hypotheses=hypotheses)
     scores = (
         bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
@@ -139,11 +128,7 @@ def evaluate_model(
 
 
 def _check_texts(references: Sequence[Sequence[str]], **texts: Sequence[str]) -> None:
-    """Checks that texts are lists of strings, and references lists of such lists.
-
-    Raises:
-        TypeError: if they are not.
-    """
+    """Checks that texts are lists of strings, and references lists of such lists."""
     check_lines(references, "references")
     streams = {f"references[{number}]": stream for number, stream in enumerate(references)}
     for name, lines in (texts | streams).items():
@@ -152,11 +137,9 @@ def _check_texts(references: Sequence[Sequence[str]], **texts: Sequence[str]) ->
 
 
 def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[str]) -> float:
-    """Computes the mean -ln p of the references' tokens, each predicted from those before it.
-
-    Every token counts once, the end of each sentence included; nothing is smoothed. Texts longer
-    than the model takes are cut off.
-    """
+    """Computes the mean -ln p of the references' tokens, each predicted from those before it."""
+    # Every token counts once, the end of each sentence included; nothing is smoothed. Texts longer
+    # than the model takes are cut off.
     tokenizer = opened.directory.tokenizer
     longest = longest_source(opened.directory.config.max_positions)
     source_ids = [ids[:longest] for ids in tokenizer.source.encode_batch(sources)]
@@ -167,11 +150,7 @@ def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[
 
 
 def read_texts(paths: Sequence[Path], counts: LineCounts | None = None) -> list[list[str]]:
-    """Reads files that belong together line by line.
-
-    Raises:
-        DataError: if a file cannot be read, or naming two files with their numbers of lines.
-    """
+    """Reads files that belong together line by line."""
     texts = [list(read_lines(path, counts)) for path in paths]
     check_counts([(str(path), len(text)) for path, text in zip(paths, texts, strict=True)])
     return texts

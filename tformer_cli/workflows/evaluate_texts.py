@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
-from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.lines import given_lines
+from tformer_cli.data.loading.encoded import joined
+from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import scored_windows, text_scores
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.kinds.texts import text_ids
 from tformer_cli.workflows.quality.given import JSONL, TSV, ending_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.decoding.text_windows import TextScores
     from tformer_cli.evaluation.significance import PairedDifference
+    from tformer_cli.kinds.masked import MaskedScores
+    from tformer_cli.workflows.opening.encoder import OpenedEncoder
     from tformer_cli.workflows.opening.generator import OpenedGenerator
+
 
 TextKind = Literal["lines", "stream"]
 BLOCK = 128
@@ -34,17 +39,13 @@ class TextEvaluation:
     """Scores of a text, and how it was read."""
 
     scores: TextScores
-    """Loss, perplexity and bits per byte."""
     kind: TextKind
     """Texts that were scored: each line, or all of them as one."""
     window: int
-    """Positions that were read at once."""
     stride: int
-    """Tokens between the beginnings of two windows."""
     memory: int = 0
     """Tokens before a window that the model remembered."""
     token_ids: tuple[tuple[int, ...], ...] = ()
-    """Tokens of each text."""
     steps: tuple[tuple[float, ...], ...] = ()
     """ln p of those that were predicted, of each text."""
     sizes: tuple[int, ...] = ()
@@ -56,17 +57,31 @@ class TextEvaluation:
         remembered = f"|memory:{self.memory}" if self.memory else ""
         return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
 
+    def record(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "tokens": scores.n_tokens,
+            "bytes": scores.n_bytes,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "bits_per_byte": scores.bits_per_byte,
+            "signature": self.signature,
+        }
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the name of each score, its value, and of what it is."""
+        scores = self.scores
+        yield "loss", f"{scores.loss:.4f}", f"nats per token of {scores.n_tokens:,}"
+        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
+        yield "bits per byte", f"{scores.bits_per_byte:.4f}", f"of {scores.n_bytes:,} bytes"
+        yield "signature", "", self.signature
+
 
 def compare_evaluations(result: TextEvaluation, baseline: TextEvaluation) -> PairedDifference:
-    """Compares two language models on the same text by paired bootstrap.
-
-    Lines are drawn and compared by bits per byte, whatever the models' tokens are. A stream is
-    drawn in blocks of `BLOCK` tokens (Künsch 1989) and compared by loss; so both must have the same
-    tokens.
-
-    Raises:
-        UsageError: if the two cannot be compared.
-    """
+    """Compares two language models on the same text by paired bootstrap."""
+    # Lines are drawn and compared by bits per byte, whatever the models' tokens are. A stream is
+    # drawn in blocks of `BLOCK` tokens (Künsch 1989) and compared by loss; so both must have the
+    # same tokens.
     from tformer_cli.evaluation.significance import compare_losses
 
     has_ends = [len(one.steps[0]) - len(one.token_ids[0]) for one in (result, baseline)]
@@ -98,17 +113,7 @@ def compare_evaluations(result: TextEvaluation, baseline: TextEvaluation) -> Pai
 def texts_in_field(
     name: str, field: str, split: str = "train", counts: LineCounts | None = None
 ) -> list[str]:
-    """Reads the texts in a field of JSONL, of a dataset, or in a column of a TSV file.
-
-    Args:
-        name: the file, or the dataset's name.
-        field: of the texts; dots descend.
-        split: of a dataset.
-        counts: counts the lines that are read.
-
-    Raises:
-        DataError: if they cannot be read; it names the record.
-    """
+    """Reads the texts in a field of JSONL, of a dataset, or in a column of a TSV file."""
     ending = ending_of(name)
     if ending in JSONL:
         corpus = CorpusConfig(jsonl=name, text_field=field)
@@ -128,20 +133,7 @@ def evaluate_texts(
     stride: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> TextEvaluation:
-    """Scores lines of text, blank ones left out, or all of them as one text.
-
-    Args:
-        opened: from `open_generator`.
-        lines: the text.
-        kind: see `TextEvaluation`; None: as the model was trained.
-        window: positions that are read at once (0: as many as the model takes).
-        stride: tokens between the beginnings of two windows (0: `window`).
-        progress: called before each batch.
-
-    Raises:
-        UsageError: if window and stride do not fit the model or each other.
-        DataError: if there is nothing to score.
-    """
+    """Scores lines of text, blank ones left out, or all of them as one text."""
     directory = opened.directory
     config = directory.config
     longest = config.max_positions
@@ -185,15 +177,7 @@ def log_probabilities(
     stride: int,
     progress: Callable[[], None] | None = None,
 ) -> list[list[float]]:
-    """Computes log p of all tokens of texts, by the kernels if they can.
-
-    Args:
-        opened: from `open_generator`.
-        texts: token ids without special tokens.
-        window: see `evaluate_texts`.
-        stride: likewise.
-        progress: called before each batch.
-    """
+    """Computes log p of all tokens of texts, by the kernels if they can."""
     scorer = opened.generator.compiled_scorer()
     if scorer is not None:
         return scored_windows(
@@ -218,3 +202,64 @@ def log_probabilities(
             device=opened.device,
             before_batch=progress,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedEvaluation:
+    """Scores of hidden tokens, and how they were hidden."""
+
+    scores: MaskedScores
+    kind: TextKind
+    """Texts that were read: each line, or blocks of all of them as one."""
+    longest: int
+    """Tokens of a text that were read at most."""
+    share: float
+    """Share of the tokens that was chosen."""
+
+    @property
+    def signature(self) -> str:
+        """Says how the scores were computed."""
+        return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
+
+    def record(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "tokens": scores.n_tokens,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "accuracy": scores.accuracy,
+            "signature": self.signature,
+        }
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the name of each score, its value, and of what it is."""
+        scores = self.scores
+        yield "loss", f"{scores.loss:.4f}", f"nats per hidden token of {scores.n_tokens:,}"
+        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
+        yield "accuracy", f"{scores.accuracy:.2f}", "of hidden tokens"
+        yield "signature", "", self.signature
+
+
+def evaluate_masked(
+    opened: OpenedEncoder, lines: Iterable[str], kind: TextKind = "lines"
+) -> MaskedEvaluation:
+    """Scores how a model predicts hidden tokens."""
+    import torch
+
+    from tformer_cli.kinds.masked import masked_scores
+    from tformer_cli.runtime import autocast
+
+    directory = opened.directory
+    try:
+        masking = masking_of(directory.tokenizer)
+    except DataError as error:
+        raise ArtifactError(f"{directory.path}: {error}") from None
+    texts = text_ids(
+        list(given_lines(lines)), directory.tokenizer, opened.longest, is_stream=kind == "stream"
+    )
+    if not texts:
+        raise DataError("--text: has nothing to predict; give a text")
+    device = torch.device(opened.place)
+    with torch.inference_mode(), autocast(device, opened.precision):
+        scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)
+    return MaskedEvaluation(scores=scores, kind=kind, longest=opened.longest, share=masking.share)

@@ -37,24 +37,7 @@ def export(
     quantization: Quantization = "float32",
     adapter: Path | None = None,
 ) -> Path:
-    """Writes a model for CTranslate2, whole or not at all.
-
-    Args:
-        model: a model directory.
-        output: folder to write; None: `ctranslate2` in the model directory.
-        quantization: type of the stored weights. The engine converts while it loads, so
-            float32 loses nothing, and the others save space.
-        adapter: directory of an adapter that is added to the weights; the folder must then be
-            another than the model's own.
-
-    Returns:
-        The folder.
-
-    Raises:
-        UsageError: if the engine's package is not installed, or the folder is not empty and not
-            an earlier export.
-        ArtifactError: if the model cannot be read or the folder cannot be written.
-    """
+    """Writes a model for CTranslate2, whole or not at all."""
     source = resolve_model(model, weights="float32")
     own = source / EXPORT
     path = own if output is None else Path(output)
@@ -73,18 +56,6 @@ def export_int8(
 
     It translates and scores as `--precision int8` does with the model itself, to the last bit.
     Scores are omitted, for they are those of the float32 weights.
-
-    Args:
-        model: a model directory with float32 weights.
-        output: directory to write; it must not exist, or be empty.
-        adapter: directory of an adapter that is added to the weights.
-
-    Returns:
-        Bytes of the weights before and after.
-
-    Raises:
-        UsageError: if it has files.
-        ArtifactError: if the model cannot be read or the directory cannot be written.
     """
     path = Path(output)
     require_fast("--format int8")
@@ -112,16 +83,6 @@ def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
     """Writes a model directory with an adapter added to its weights, whole or not at all.
 
     Scores are omitted, for they are those of the model without the adapter.
-
-    Args:
-        model: a model directory with float32 weights.
-        output: directory to write; it must not exist, or be empty.
-        adapter: directory of the adapter.
-
-    Raises:
-        UsageError: if it has files.
-        ArtifactError: if the model or the adapter cannot be read or the directory cannot be
-            written.
     """
     path = Path(output)
     check_free(path)
@@ -138,20 +99,7 @@ def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
 
 
 def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
-    """Writes a directory that Hugging Face's library loads, whole or not at all.
-
-    Args:
-        model: a model directory with float32 weights.
-        output: directory to write; it must not exist, or be empty.
-        adapter: directory of an adapter that is added to the weights.
-
-    Returns:
-        The name of the class that loads it.
-
-    Raises:
-        UsageError: if it has files, or the library has no class for the model.
-        ArtifactError: if the model cannot be read or the directory cannot be written.
-    """
+    """Writes a directory that Hugging Face's library loads, whole or not at all."""
     from tformer_cli.converters.hugging_face import exporting as hugging_face_export
 
     path = Path(output)
@@ -163,17 +111,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
 
 
 def export_marian(model: Path | str, output: Path | str, adapter: Path | None = None) -> None:
-    """Writes a directory that Marian loads, whole or not at all.
-
-    Args:
-        model: a model directory; integers are written as the numbers that they stand for.
-        output: directory to write; it must not exist, or be empty.
-        adapter: directory of an adapter that is added to the weights.
-
-    Raises:
-        UsageError: if it has files, or the model has what Marian cannot hold.
-        ArtifactError: if the model cannot be read or the directory cannot be written.
-    """
+    """Writes a directory that Marian loads, whole or not at all."""
     from tformer_cli.converters.marian import exporting as marian
 
     path = Path(output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.data.given_lines import check_lines
+from tformer_cli.data.lines import check_lines
 from tformer_cli.decoding.translator import LINE_ENDS
 from tformer_cli.workflows.opening.generator import open_generator
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.decoding.generator import GeneratedText, Generation
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
+    from tformer_cli.decoding.keywords import TranslatorOptions
 
 GenerationFormat = Literal["text", "jsonl"]
 BUFFER_PROMPTS = 64

@@ -65,21 +65,7 @@ def import_model(
     *,
     weights: ImportedWeights | None = None,
 ) -> "ForeignModel":
-    """Converts a foreign model and writes it as a model directory, whole or not at all.
-
-    Args:
-        source: a directory, a file, or a name on the Hugging Face hub.
-        output: directory to write, which must not exist or be empty; None: only convert.
-        weights: type of the matrices; None: integers where the source has them, else float32.
-
-    Returns:
-        The converted model.
-
-    Raises:
-        UsageError: if the directory has files.
-        ArtifactError: if the source is damaged, incomplete, of an unknown kind, or has what
-            tformer has not.
-    """
+    """Converts a foreign model and writes it as a model directory, whole or not at all."""
     if output is not None:
         check_free(output)
     path = _local(source)
@@ -105,14 +91,6 @@ def resolve_model(
 
     A foreign model is imported into the cache when it is first used. What opens models calls this;
     so does the command line before it checks what an output would destroy.
-
-    Args:
-        model: a model directory, or the source of an import.
-        say: told what was imported from where.
-        weights: type of the matrices of a foreign model; see `import_model`.
-
-    Raises:
-        ArtifactError: if a foreign model cannot be imported.
     """
     model = Path(model)
     if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
@@ -133,16 +111,7 @@ def resolve_model(
 
 
 def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
-    """Finds a model in float32 for an import that holds it in int8: its source, imported again.
-
-    Args:
-        model: a model directory, or another path.
-        say: told what is used instead.
-
-    Returns:
-        The other model directory; `model` itself if it is not such an import, or its source is
-        gone or has other weights by now.
-    """
+    """Finds a model in float32 for an import that holds it in int8: its source, imported again."""
     origin = read_config(model).origin if _is_int8(model) else None
     if origin is None:
         return model
@@ -217,13 +186,7 @@ def _import_into_cache(
 
 
 def sources_of(name: str, model: Path, imported: Path) -> Iterator["NamedPath"]:
-    """Names what a foreign model was imported from: a directory, or a file with those beside it.
-
-    Args:
-        name: the argument or option.
-        model: as the user named it; one of the hub lies in its cache.
-        imported: the model directory that it became.
-    """
+    """Names what a foreign model was imported from: a directory, or a file with those beside it."""
     from tformer_cli.artifacts.overwriting import NamedPath
     from tformer_cli.converters import peft
 
@@ -261,35 +224,24 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
 
     Files of JSON, and pipes, are read as they are. Other names are as of models: a foreign one is
     imported into the cache when it is first used, in the same place as for translation.
-
-    Args:
-        tokenizer: a `tokenizer.json`, a model directory, or the source of an import.
-        say: told what was imported from where.
-
-    Raises:
-        ArtifactError: if a foreign model cannot be imported.
     """
     is_pipe = _exists(tokenizer) and not tokenizer.is_dir() and not tokenizer.is_file()
     return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
 
 
 def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
-    """Finds what converts a directory or file; None if it is of no known kind.
-
-    Raises:
-        ArtifactError: if a file that tells the kind is damaged.
-    """
-    from tformer_cli.converters import argos, checkpoints, eole, llama, peft
+    """Finds what converts a directory or file; None if it is of no known kind."""
+    from tformer_cli.converters import argos, checkpoints, eole, llama2c, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.marian import importing as marian
     from tformer_cli.converters.marian.source import find_source
 
     family = _family_of(path)
     if family is not None:
-        return lambda _: family(path)
-    shape = llama.find_file(path)
+        return lambda _: family()
+    shape = llama2c.find_file(path)
     if shape is not None:
-        return lambda _: llama.convert_file(path, shape)
+        return lambda _: llama2c.convert_file(path, shape)
     adapter = peft.find_adapter(path)
     if adapter is not None:
         return lambda _: peft.with_base(adapter, _base_of(adapter))
@@ -308,30 +260,15 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     return None if checkpoint is None else lambda _: checkpoint()
 
 
-def _family_of(path: Path) -> "Callable[[Path], ForeignModel] | None":
-    """Finds what converts a directory of Hugging Face, by its config.json."""
-    from tformer_cli.converters import bert, gpt2, llama, vit
-    from tformer_cli.converters.hugging_face import importing as hugging_face
-    from tformer_cli.converters.t5 import importing as t5
+def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
+    """Finds what reads a directory of Hugging Face, by its config.json."""
+    from tformer_cli.converters.hugging_face.importing import find_directory
 
-    families = (
-        (hugging_face.is_hugging_face, hugging_face.convert),
-        (bert.is_bert, bert.convert),
-        (vit.is_vit, vit.convert),
-        (gpt2.is_gpt2, gpt2.convert_directory),
-        (llama.is_llama, llama.convert_directory),
-        (t5.is_t5, t5.convert),
-    )
-    found = (convert for is_one, convert in families if is_one(path))
-    return next(found, None) if path.is_dir() else None
+    return find_directory(path) if path.is_dir() else None
 
 
 def _base_of(adapter: "StoredAdapter") -> "ForeignModel":
-    """Converts the model that an adapter of peft names.
-
-    Raises:
-        ArtifactError: if it is missing, or no importer knows its files.
-    """
+    """Converts the model that an adapter of peft names."""
     from tformer_cli.converters import peft
 
     base = adapter.settings.base

@@ -14,15 +14,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from weakref import WeakSet
 
-from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config, task_kind
-from tformer_cli.data.given_lines import check_lines, given_lines
-from tformer_cli.decoding.config import DecodingOverrides, type_problem
+from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config
+from tformer_cli.data.lines import check_lines, given_lines
+from tformer_cli.decoding.keywords import DecodingOverrides, TranslatorOptions
+from tformer_cli.decoding.opening import split_options
 from tformer_cli.decoding.translator import BUFFER_LINES
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.files.cache import as_named
+from tformer_cli.kinds import kind_named, kind_of, kinds_for
+from tformer_cli.kinds.kind import MACHINE
+from tformer_cli.settings import type_problem
 from tformer_cli.wording import did_you_mean, suggestions
 from tformer_cli.workflows.classify import OpenedClassifier, open_classifier
-from tformer_cli.workflows.embed import ENCODERS, checked_pooling, embed_texts
+from tformer_cli.workflows.embed import checked_pooling, embed_texts
 from tformer_cli.workflows.fill import TOP, GapFiller
 from tformer_cli.workflows.generate import BUFFER_PROMPTS
 from tformer_cli.workflows.opening.encoder import OpenedEncoder, open_encoder, usual_buffer
@@ -31,7 +35,6 @@ from tformer_cli.workflows.opening.generator import (
     generation_config,
     open_generator,
 )
-from tformer_cli.workflows.opening.settings import TranslatorOptions, split_options
 from tformer_cli.workflows.opening.translator import (
     Opened,
     open_translator,
@@ -47,13 +50,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.decoding.generator import Generation
     from tformer_cli.decoding.translator import Translation, Translator
     from tformer_cli.inspection.capture.heads import CaptureMode
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.inspection.weighting.weighting import WeightingName
+    from tformer_cli.kinds.kind import Kind
     from tformer_cli.model.config import Pooling
     from tformer_cli.workflows.classify import LabeledText
     from tformer_cli.workflows.embed import EmbeddedText
@@ -94,34 +97,22 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
             guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
             raise UsageError(f"{name}: is not a setting of a loaded model; {guess}")
     path = resolved(model, split_options(options)[0])
-    task = read_config(path).task if (path / CONFIG).is_file() else "translate"
-    if task == "language-model":
-        return LoadedModel(open_generator(path, **options), options)
-    if task == "translate":
-        return LoadedModel(open_translator(path, **options), options)
+    kind = kind_named(read_config(path).task if (path / CONFIG).is_file() else "translate")
+    if kind.searches:
+        opens = open_translator if "translate" in kind.verbs else open_generator
+        return LoadedModel(opens(path, **options), options)
     named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     for name in named:
-        if name not in OF_ENCODERS:
-            raise UsageError(f"{name}: is not a setting of {MODELS[task]}; omit it")
-    if task in ("classify", "image"):
+        if name not in MACHINE:
+            raise UsageError(f"{name}: is not a setting of {MODELS[kind.name]}; omit it")
+    if "classify" in kind.verbs:
         return LoadedModel(open_classifier(path, **named), options)
-    return LoadedModel(open_encoder(path, ENCODERS, **named), options)
+    return LoadedModel(open_encoder(path, kinds_for("embed"), **named), options)
 
 
 _OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
 ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops"})
 """Arguments that are not called as the options are."""
-METHODS: Mapping[TaskKind, str] = MappingProxyType(
-    {
-        "translate": "translate(), score() or heads()",
-        "classify": "classify(), embed() or heads()",
-        "language-model": "generate() or heads()",
-        "image": "classify(), embed() or heads()",
-        "masked": "fill(), embed() or heads()",
-        "embed": "embed() or heads()",
-    }
-)
-"""Methods that a model of each task has."""
 
 
 def _given(
@@ -188,8 +179,6 @@ if hasattr(os, "register_at_fork"):
         before=_forks.before, after_in_parent=_forks.after, after_in_child=_forks.after
     )
 
-OF_ENCODERS = ("device", "precision", "threads", "tell", "before_torch")
-"""Settings of models that search for nothing."""
 AnyOpened = Opened | OpenedClassifier | OpenedEncoder | OpenedGenerator
 Result = TypeVar("Result")
 
@@ -403,7 +392,7 @@ class LoadedModel:
             ArtifactError: if the model is no masked language model.
             DataError: while it is read, if a text is too long and `too_long` is "error".
         """
-        if not isinstance(self.opened, OpenedEncoder) or self._task != "masked":
+        if not isinstance(self.opened, OpenedEncoder) or "fill" not in self._kind.verbs:
             raise self._other_task()
         if self._filler is None:
             self._filler = GapFiller(self.opened)
@@ -511,31 +500,35 @@ class LoadedModel:
         return self.opened
 
     def _other_task(self) -> ArtifactError:
-        what = COMMANDS[self._task].partition(";")[0]
+        what = COMMANDS[self._kind.name].partition(";")[0]
         path = self.opened.directory.path
-        return ArtifactError(f"{as_named(str(path))}: {what}; call its {METHODS[self._task]}")
+        return ArtifactError(
+            f"{as_named(str(path))}: {what}; call its {self._kind.methods_in_words()}"
+        )
 
     @property
-    def _task(self) -> TaskKind:
-        return task_kind(self.opened.directory.config)
+    def _kind(self) -> Kind:
+        return kind_of(self.opened.directory.config)
 
     def _encoder(self) -> OpenedEncoder:
         """The model as an encoder, which a classifier of texts has in it."""
         if isinstance(self.opened, OpenedEncoder):
             return self.opened
-        if self._task not in ENCODERS:
+        if "embed" not in self._kind.verbs:
             raise self._other_task()
         if self._for_embedding is None:
             options: dict[str, Any] = {
                 name: one for name, one in self._options.items() if one is not None
             }
-            self._for_embedding = open_encoder(self.opened.directory.path, ENCODERS, **options)
+            self._for_embedding = open_encoder(
+                self.opened.directory.path, kinds_for("embed"), **options
+            )
         return self._for_embedding
 
     def _opened_for_inspection(self) -> Opened:
         from tformer_cli.inspection.views.heads import VIEW
 
-        if self._task not in VIEW.tasks:
+        if self._kind.name not in VIEW.tasks:
             raise self._other_task()
         if self._for_inspection is None:
             options: dict[str, Any] = {**self._options, "precision": "float32"}

@@ -21,7 +21,6 @@ class BuiltIn:
     n_train: int
     """Examples for training, if nothing else is asked for."""
     unit: str
-    """Word for its examples."""
 
 
 def _algorithmic(name: str) -> BuiltIn:
@@ -41,7 +40,6 @@ BUILT_IN: Mapping[str, BuiltIn] = MappingProxyType(
         "image": BuiltIn(write=write_shapes, n_train=6000, unit="pictures"),
     }
 )
-"""The built-in corpora by their tasks."""
 
 
 def make_corpus(
@@ -52,20 +50,6 @@ def make_corpus(
     *,
     task: str = "translate",
 ) -> dict[str, int]:
-    """Writes a built-in corpus to a directory.
-
-    Args:
-        directory: created if missing.
-        n_pairs: examples for training; None: as many as is usual.
-        seed: of the generator.
-        progress: called with the number of examples written, now and then and at the end.
-        task: name of the corpus.
-
-    Returns:
-        The examples of each split.
-
-    Raises:
-        DataError: if the directory cannot be written, or holds other files of these names.
-    """
+    """Writes a built-in corpus to a directory."""
     chosen = BUILT_IN[task]
     return chosen.write(directory, n_pairs or chosen.n_train, seed, progress)

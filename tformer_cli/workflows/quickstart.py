@@ -13,6 +13,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.views import all_views
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier, open_classifier
@@ -20,11 +21,10 @@ from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.evaluate_texts import TextEvaluation, evaluate_texts
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.measured_heads import store_measured_heads
+from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
-from tformer_cli.workflows.training.task import Progress
 
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",
@@ -36,7 +36,6 @@ PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
 N_TRANSLATIONS, N_LABELED = 5, 6
 """Examples of the test that are shown."""
 PAGE = "heads.html"
-"""Name of the page of heads in the run directory."""
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
 """Files that training writes before its recipe: a run that ended there is begun again."""
 _SEED = 1
@@ -47,11 +46,9 @@ class Tested(NamedTuple, Generic[AnyEvaluation]):
     """A trained model on what training never shows."""
 
     evaluation: AnyEvaluation
-    """Its scores."""
     samples: tuple[tuple[str, ...], ...]
     """Some examples: what was given, what the model made of it, and the right answer if one is."""
     page: str
-    """HTML of some of these examples' heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +56,10 @@ class QuickstartResult(Generic[AnyEvaluation]):
     """Result of a quickstart."""
 
     training: TrainingResult
-    """The run."""
     n_test: int
-    """Examples of the test set."""
     evaluation: AnyEvaluation
-    """Scores on it."""
     samples: tuple[tuple[str, ...], ...]
-    """Some of them; see `Tested`."""
     page: Path
-    """The page of heads."""
 
 
 def quickstart(
@@ -78,19 +70,7 @@ def quickstart(
     observers: Sequence[TrainingObserver] = (),
     progress: Progress | None = None,
 ) -> QuickstartResult[Any]:
-    """Trains on a built-in corpus, tests on its test set, scores and writes the heads page.
-
-    Args:
-        run: the run directory; a finished or interrupted run is taken up.
-        recipe: recipe of the run; its first corpus is a built-in one.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        observers: observers of training events.
-        progress: called with the progress of preparing the data.
-
-    Raises:
-        ArtifactError: if the directory holds other files than those of a run.
-        TformerError: as `train` does.
-    """
+    """Trains on a built-in corpus, tests on its test set, scores and writes the heads page."""
     _check_place(recipe, run)
     training = train(recipe, run, device=device, observers=observers, progress=progress)
     if training.was_finished:  # perhaps before heads were measured
@@ -183,4 +163,3 @@ TESTS: Mapping[str, Callable[[Path, Sequence[SentencePair], str], Tested[Any]]] 
         "image": _test_shapes,
     }
 )
-"""Tests of trained models by `task.kind`."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.pharaoh import GoldLinks, Link
     from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
     from tformer_cli.decoding.translator import Translator
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.align import Aligner
 
     LinkedTokens = tuple[Sequence[int], Sequence[int], Iterable[Link]]
     """Token ids of a source and of its target, and the links between their positions."""
@@ -40,16 +40,8 @@ N_FREQUENT = 100
 def linked_by_model(
     aligner: Aligner, pairs: Iterable[PairTexts], report: AlignmentReport
 ) -> Iterator[LinkedTokens]:
-    """Links each target token with the source token that it attends to most.
-
-    Words are not asked for: not every language separates them by spaces.
-
-    Args:
-        aligner: of the model.
-        pairs: the sentence pairs; those with a side that is blank, or longer than the model takes,
-            are skipped.
-        report: counts the pairs.
-    """
+    """Links each target token with the source token that it attends to most."""
+    # Words are not asked for: not every language separates them by spaces.
     tokenizer = aligner.tokenizer
     for buffer in in_buffers(pairs, BUFFER_LINES):
         written = [pair for pair in buffer if not pair.is_blank]
@@ -74,19 +66,7 @@ def linked_as_given(
     units: Units,
     report: AlignmentReport,
 ) -> Iterator[LinkedTokens]:
-    """Links tokens as given alignments do, possible links included.
-
-    Args:
-        directory: the model.
-        pairs: the sentence pairs; those with a side that is blank, or longer than the model takes,
-            are skipped.
-        links: an alignment of each.
-        units: whether it counts words, of which all tokens are linked, or pieces of the tokenizer.
-        report: counts the pairs.
-
-    Raises:
-        DataError: if lines do not correspond, or links name words that are not there.
-    """
+    """Links tokens as given alignments do, possible links included."""
     tokenizer, longest = directory.tokenizer, longest_source(directory.config.max_positions)
     for pair, given in with_links(pairs, links, "--alignments"):
         report.lines += 1

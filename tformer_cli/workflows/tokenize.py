@@ -6,8 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.data.lines import LineCounts, given_lines, read_lines
 from tformer_cli.data.tokenizer import UNK_ID, SideName, Tokenizer, TokenizerSide
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
@@ -35,12 +34,10 @@ class TokenizerStatistics:
     characters: int = 0
     pieces: int = 0
     unknown: int = 0
-    """Pieces that are `<unk>`."""
     not_restored: int = 0
     """Lines that `decode(encode(line))` does not give back."""
     vocab_size: int = 0
     used: set[int] = field(default_factory=set)
-    """Ids that occur."""
 
     def summary(self) -> dict[str, int | float]:
         """The numbers people compare, each under the name that tables and JSON show."""
@@ -103,20 +100,8 @@ def decode_lines(
     first_line: int = 1,
     side: SideName = "source",
 ) -> list[str]:
-    """Turns lines of pieces, or of ids, back into text.
-
-    A line end among the pieces becomes a space, so that lines still correspond.
-
-    Args:
-        tokenizer: the one they come from.
-        lines: lines from `encode_lines`.
-        ids: whether they are ids.
-        first_line: number of the first line, for messages.
-        side: the side that they come from.
-
-    Raises:
-        DataError: if a word is not in the vocabulary; it names the line.
-    """
+    """Turns lines of pieces, or of ids, back into text."""
+    # A line end among the pieces becomes a space, so that lines still correspond.
     read, decoder = _id_from_number if ids else _id_from_piece, tokenizer.side(side)
     encoded = []
     for number, line in enumerate(given_lines(lines), start=first_line):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.data.given_lines import check_lines
+from tformer_cli.data.lines import check_lines
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.formats import (
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.inspection.aligner import Aligner, WordAlignment
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
+    from tformer_cli.decoding.keywords import TranslatorOptions
+    from tformer_cli.workflows.inspection.align import Aligner, WordAlignment
 
 InputFormat = Literal["text", "jsonl"]
 AlignmentFormat = Literal["pharaoh", "soft"]

@@ -14,8 +14,8 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.labels import score_labels
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.workflows.classify import LabelEvaluation
 
 LABELS = ("fair", "good", "no\tgood")

@@ -19,7 +19,7 @@ from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import DataError
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import Classifier
 
 LABELS = ("ant", "bee", "cat", "dog", "eel")
 

@@ -25,14 +25,13 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     save_model_directory,
 )
-from tformer_cli.converters.hugging_face import images as exporter
+from tformer_cli.converters.hugging_face.families import VIT
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.workflows.export import EXPORTED, export_hugging_face
 from tformer_cli.workflows.import_model import import_model
 
@@ -172,4 +171,4 @@ def test_a_crop_that_is_rounded_as_timm_does_it_is_refused(tmp_path):
 
 def test_every_setting_is_known_or_refused():
     settings = replace(vit.config(), dropout=0.1)
-    assert set(exporter.KNOWN) == set(vars(settings)) == set(vars(ModelConfig()))
+    assert set(VIT.known) == set(vars(settings)) == set(vars(ModelConfig()))

@@ -19,7 +19,7 @@ from tformer_cli.data.images.named import is_row, name_of_image, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.figures.pixels import png_of
+from tformer_cli.show.png import png_of
 
 SIZE = (4, 3, 1)
 

@@ -12,8 +12,7 @@ from tests.data.sentencepiece.test_segmenter import NAMES
 from tests.data.sentencepiece.test_tokenizer import MARIAN, NLLB, SPECIAL, TAGS, vocabulary
 from tests.data.sentencepiece.texts import hard_text
 from tformer_cli.data.sentencepiece.languages import Languages
-from tformer_cli.data.sentencepiece.segmenter import Segmenter
-from tformer_cli.data.sentencepiece.spm_file import read_spm
+from tformer_cli.data.sentencepiece.spm_file import SpmFile
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
@@ -23,13 +22,12 @@ no_specials = hard_text.filter(lambda text: not any(piece in text for piece in S
 
 @pytest.fixture(scope="module")
 def models(spms):
-    """For each model the reader, the library, and a tokenizer that knows two languages."""
+    """For each model the library, and a tokenizer that knows two languages."""
     found = {}
     for name, data in spms.items():
         pieces = vocabulary(data, more=TAGS.values())
         made = SentencePieceTokenizer.build(data, None, list(dict.fromkeys(pieces)))
-        library = SentencePieceProcessor(model_proto=data)
-        found[name] = Segmenter(read_spm(data, name), name), library, made
+        found[name] = SentencePieceProcessor(model_proto=data), made
     return found
 
 
@@ -55,17 +53,9 @@ def marian(spms, tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 @quick
-@given(texts=st.lists(hard_text, max_size=3))
-def test_pieces_are_those_of_the_library(models, name, texts):
-    segmenter, library, _ = models[name]
-    assert segmenter.encode_batch(texts) == [library.encode(text) for text in texts]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@quick
 @given(text=hard_text)
 def test_decoded_text_is_that_of_the_library(models, name, text):
-    _, library, tokenizer = models[name]
+    library, tokenizer = models[name]
     known = [one for one in library.encode(text) if one != library.unk_id()]
     ids = tokenizer.target.encode(text)
     if UNK_ID not in ids or library.unk_id() in library.encode(text):
@@ -79,19 +69,19 @@ def test_decoded_text_is_that_of_the_library(models, name, text):
 @example(text="</s>")
 @example(text="<s> <pad>>>deu<<")
 def test_no_text_becomes_a_special_token(models, name, text):
-    tokenizer = models[name][2]
+    _, tokenizer = models[name]
     for side in (tokenizer.source, tokenizer.target):
         assert not {PAD_ID, BOS_ID, EOS_ID} & set(side.encode(text))
 
 
 def test_unknown_text_becomes_no_special_token_and_no_language(spms):
     """A model without Latin letters: what it does not know is sought in the vocabulary."""
-    model = Segmenter(read_spm(spms["unigram"], "x"), "x")
+    file = SpmFile(spms["unigram"], "x")
     unknown = [">>жж<<", "</ж>"]
     pieces = [piece for piece in vocabulary(spms["unigram"]) if piece not in "<>/"]
     languages = Languages(tokens={"ж": "жж"}, before_target=True)
     made = SentencePieceTokenizer.build(spms["unigram"], None, [*pieces, "жж"], languages=languages)
-    assert model.unknown in model.encode_batch(["жж"])[0]
+    assert file.unknown in file.encode_batch(["жж"])[0]
     assert made.source.id_of("жж") not in made.source.encode("жж")
     assert all(UNK_ID in made.source.encode(text) for text in unknown)
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 
 from tests.data.sentencepiece.test_spm_file import PARTS, SOUND, field, piece
 from tests.data.sentencepiece.test_tokenizer import MARIAN, SPECIAL, TAGS, vocabulary
-from tformer_cli.data.sentencepiece.normalizer import Normalizer
-from tformer_cli.data.sentencepiece.segmenter import Segmenter
-from tformer_cli.data.sentencepiece.spm_file import BYTE, read_spm
+from tformer_cli.data.sentencepiece.spm_file import BYTE, SpmFile, read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError
@@ -24,73 +22,65 @@ def charsmap(*units, texts=b"x\0"):
     return field(3, field(2, struct.pack("<I", len(trie)) + trie + texts))
 
 
-def test_a_model_of_bytes_needs_all_of_them():
-    data = SOUND + PARTS + piece("<0x00>", 0.0, BYTE) + field(2, field(35, 1))
-    with pytest.raises(DataError, match=r"source\.spm: has no piece '<0x01>' for a byte; restore"):
-        Segmenter(read_spm(data, "source.spm"), "source.spm")
+def unit(label, offset, has_value=False):
+    return offset << 10 | has_value << 8 | label
+
+
+def e_acute(value=1 << 31, texts=b"x\0yz\0", **units):
+    """A table that replaces `é`, the bytes C3 A9, by the text at a place.
+
+    The root's offset is 0, so C3 leads to unit C3, and A9 from there to A9.
+    """
+    trie = [0] * 0x100
+    trie[0xC3], trie[0xA9], trie[0xA8] = unit(0xC3, 0xC3), unit(0xA9, 1, has_value=True), value
+    for place, other in units.items():
+        trie[int(place[1:], 16)] = other
+    return charsmap(*trie, texts=texts)
 
 
 @pytest.mark.parametrize(
-    "settings_of_text",
+    "table",
     [
         field(3, field(2, b"abc")),
         field(3, field(2, struct.pack("<I", 1 << 31) + b"abcd")),
         field(3, field(2, struct.pack("<I", 6) + b"abcdefgh")),
         field(3, field(2, struct.pack("<I", 0))),
+        charsmap(*[0] * 0xFF),
+        e_acute(xC3=unit(0xC3, 0x3FFFF)),
+        e_acute(x00=unit(0, 0x100)),
+        e_acute(x10=unit(0x10, 0x100)),
+        e_acute(texts=b"\xff\0"),
+        e_acute(texts=b"x"),
+        e_acute(texts=b""),
+        e_acute(1 << 31 | 9),
+        e_acute(1 << 31 | 1, texts="é".encode() + b"\0"),
+        e_acute(texts=b"x" * 2000 + b"\0"),
     ],
-    ids=["cut off", "huge", "no whole units", "empty"],
-)
-def test_a_damaged_table_of_characters_is_refused_in_one_line(settings_of_text):
-    model = read_spm(SOUND + PARTS + settings_of_text, "source.spm")
+    ids=["cut off", "huge", "no whole units", "empty", "too short", "leads out", "root leads out",
+         "unused unit leads out", "no text", "no end", "no texts", "beyond the texts",
+         "inside a character", "too long"],
+)  # fmt: skip
+def test_a_damaged_table_of_characters_is_refused_before_the_library_sees_it(table):
     with pytest.raises(
-        DataError, match=r"source\.spm: its table of replaced characters is damaged"
+        DataError, match=r"^source\.spm: .*\(its table of replaced characters is damaged\); restore"
     ):
-        Normalizer(model, "source.spm")
-
-
-def unit(label, offset, has_value=False):
-    return offset << 10 | has_value << 8 | label
-
-
-def e_acute(value, texts):
-    """A table that replaces `é` by the text at a place."""
-    units = [0] * 0xC4
-    units[0xC3] = unit(0xC3, 0xC3)
-    units[0xA9] = unit(0xA9, 1, has_value=True)
-    units[0xA8] = value
-    return charsmap(*units, texts=texts)
+        read_spm(SOUND + PARTS + table, "source.spm")
 
 
 @pytest.mark.parametrize(
-    "table",
-    [  # `é` is the bytes C3 A9; the root's offset is 0, so C3 leads to unit C3
-        charsmap(*[0] * 0xC3, unit(0xC3, 0x3FFFF)),
-        charsmap(*[0] * 0xC3, unit(0xC3, 1, has_value=True)),
-        e_acute(value=0, texts=b"\xff\0"),
-        e_acute(value=0, texts=b"x"),
-        e_acute(value=9, texts=b"x\0"),
+    ("added", "reason"),
+    [
+        (piece("a\0"), "null character"),
+        (piece("<0x00>", 0.0, BYTE), "byte_fallback"),
+        (piece("<0x00>", 0.0, BYTE) + field(2, field(35, 1)), "byte pieces"),
     ],
-    ids=["leads out", "ends inside a character", "no text", "no end", "beyond the texts"],
+    ids=["zero", "bytes without their setting", "one byte of 256"],
 )
-def test_damage_that_only_a_text_finds_is_refused_in_one_line(table):
-    normalizer = Normalizer(read_spm(SOUND + PARTS + table, "source.spm"), "source.spm")
+def test_what_the_library_refuses_is_one_line(added, reason):
     with pytest.raises(
-        DataError, match=r"source\.spm: its table of replaced characters is damaged"
+        DataError, match=rf"^source\.spm: cannot be used as a Sent.*{reason}.*; restore the file$"
     ):
-        normalizer.normalize("é")
-
-
-def test_a_table_of_one_character_replaces_it():
-    model = read_spm(SOUND + PARTS + e_acute(value=2, texts=b"x\0yz\0"), "a model")
-    assert Normalizer(model, "a model").normalize("a éé") == "▁a▁yzyz"
-
-
-def test_a_table_that_leads_back_to_itself_ends():
-    """Every `a` leads to the same unit again, without end: keys are bounded."""
-    units = [0] * 0x100
-    units[0x61] = unit(0x61, 0x61)
-    normalizer = Normalizer(read_spm(SOUND + PARTS + charsmap(*units), "a model"), "a model")
-    assert normalizer.normalize("é" + "a" * 4_000) == "▁é" + "a" * 4_000
+        SpmFile(SOUND + added + PARTS, "source.spm").encode_batch(["a"])
 
 
 @quick
@@ -106,8 +96,9 @@ def test_no_damage_is_more_than_an_error_of_one_line(spms, data):
             whole[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=5))
     message = "source.spm: "
     try:
-        segmenter = Segmenter(read_spm(bytes(whole), "source.spm"), "source.spm")
-        segmenter.encode_batch(["The ﬁne dog  sees Straße ½ 😀", "각 e\u0301 ｶﾞ"])
+        file = SpmFile(bytes(whole), "source.spm")
+        file.encode_batch(["The ﬁne dog  sees Straße ½ 😀", "각 e\u0301 ｶﾞ"])
+        file.encode_with_places("각 e\u0301 ½ 😀")
     except DataError as error:
         message = str(error)
     assert message.startswith("source.spm: ")

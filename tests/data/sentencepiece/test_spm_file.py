@@ -2,7 +2,6 @@ import struct
 
 import pytest
 
-from tformer_cli.data.sentencepiece.normalizer import CharacterTable
 from tformer_cli.data.sentencepiece.spm_file import CONTROL, UNKNOWN, read_spm
 from tformer_cli.errors import DataError
 
@@ -104,17 +103,3 @@ def test_fewer_pieces_than_were_trained_are_refused_and_added_ones_are_not():
 def test_a_file_of_one_thing_repeated_is_refused_at_once(data):
     with pytest.raises(DataError, match="more than"):
         read_spm(data, "x.spm")
-
-
-def test_cyclic_and_outside_tables_end():
-    leading_back = struct.pack("<I", 1 << 10 | 0x61)
-    units = leading_back * 512
-    table = CharacterTable(struct.pack("<I", len(units)) + units + b"a\0", "x.spm")
-    for text in (b"a" * 10_000, b"b"):
-        table.longest(text, 0)
-    outside = struct.pack("<III", 8, 0x1FFFFF << 10, 0)
-    with pytest.raises(DataError, match="damaged"):
-        CharacterTable(outside + b"\0", "x.spm").longest(b"a", 0)
-    for damaged in (b"", b"\1", struct.pack("<I", 1 << 31)):
-        with pytest.raises(DataError, match="damaged"):
-            CharacterTable(damaged, "x.spm")

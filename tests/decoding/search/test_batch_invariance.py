@@ -7,8 +7,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.search.beam_search import beam_search
 from tformer_cli.decoding.search.greedy import greedy_search
 from tformer_cli.decoding.source_batches import plan_source_batches, source_batch
-from tformer_cli.fast.packed import can_pack
-from tformer_cli.fast.products import pack, quantized_matrices, use_integers
+from tformer_cli.fast.products import can_pack, pack, quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import StandardProducts
 from tformer_cli.model.transformer import Transformer

@@ -7,7 +7,7 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import DecodingModel
 from tformer_cli.decoding.search.beam_search import beam_search
-from tformer_cli.decoding.search.ensemble import Ensemble
+from tformer_cli.decoding.search.models import Ensemble
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 

@@ -13,8 +13,8 @@ from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 
 VOCABULARY = 60

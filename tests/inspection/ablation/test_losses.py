@@ -3,9 +3,12 @@ import torch
 
 from tests.model.conftest import small_model
 from tformer_cli.data.batching import collate
-from tformer_cli.inspection.ablation.gates import gated, heads_off, keep_only
-from tformer_cli.inspection.ablation.importance import importance_sums, layer_normalized
 from tformer_cli.inspection.ablation.losses import (
+    gated,
+    heads_off,
+    importance_sums,
+    keep_only,
+    layer_normalized,
     losses_along,
     losses_without_each,
     sentence_losses,

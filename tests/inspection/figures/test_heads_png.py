@@ -3,10 +3,10 @@ import struct
 import pytest
 
 from tformer_cli.errors import UsageError
-from tformer_cli.figures import png
-from tformer_cli.figures.png import render_png
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.heads_svg import render_svg
+from tformer_cli.show import png
+from tformer_cli.show.png import render_png
 
 
 def test_without_matplotlib_the_extra_is_named(record, monkeypatch):

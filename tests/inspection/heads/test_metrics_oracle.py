@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tests.oracles import plain_metrics
-from tformer_cli.inspection.heads.measures import METRICS
 from tformer_cli.inspection.heads.metrics import batch_metric_sums, head_metrics
+from tformer_cli.inspection.heads.roles import METRICS
 
 LENGTHS = [(1, 1), (2, 1), (1, 2), (7, 4), (3, 9), (12, 12), (5, 2)]
 """Source and target tokens of the sentences of a batch."""

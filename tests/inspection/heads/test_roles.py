@@ -1,7 +1,6 @@
 import pytest
 
-from tformer_cli.inspection.heads.measures import METRICS
-from tformer_cli.inspection.heads.roles import ROLES, role_of
+from tformer_cli.inspection.heads.roles import METRICS, ROLES, role_of
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import torch
 from tests.inspection.conftest import batch_of
 from tests.oracles import plain_metrics
 from tformer_cli.inspection.capture.batches import CapturedBatch
-from tformer_cli.inspection.capture.forced import AttentionMaps
+from tformer_cli.inspection.capture.forced import AttentionMaps, TappedAttention
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
-from tformer_cli.inspection.capture.taps import TappedAttention
 from tformer_cli.inspection.heads.metrics import head_metrics
 from tformer_cli.inspection.heads.roles import role_of
 from tformer_cli.inspection.heads.statistics import HeadStatistics

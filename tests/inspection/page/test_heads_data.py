@@ -12,7 +12,7 @@ from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
 from tformer_cli.inspection.capture.search_tree import SearchNode, SearchTree
-from tformer_cli.inspection.heads.measures import METRICS
+from tformer_cli.inspection.heads.roles import METRICS
 from tformer_cli.inspection.page import heads_data as render_html_module
 from tformer_cli.inspection.page.heads_data import LARGEST_MAPS, bits_of, render_html
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras

@@ -13,7 +13,7 @@ import pytest
 
 from tformer_cli.data.tokenizer import TokenizerSide
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.heads.measures import METRICS
+from tformer_cli.inspection.heads.roles import METRICS
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.page.report_page import render_report, render_view, sample_page

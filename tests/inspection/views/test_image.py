@@ -22,9 +22,8 @@ from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.inspection.figures.over_image import over_image
 from tformer_cli.inspection.views.image import attention_distance
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.inspection.views import inspect_view

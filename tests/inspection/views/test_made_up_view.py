@@ -13,7 +13,9 @@ from tformer_cli.cli.inspection.inspect_view import view_command
 from tformer_cli.inspection import views
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.view import Option, SentenceView
+from tformer_cli.inspection.view import SentenceView
+from tformer_cli.settings import Option
+from tformer_cli.show.document import text
 from tformer_cli.workflows.inspection.report import inspect_report
 
 LINE = "A man sleeps."
@@ -46,8 +48,8 @@ class LengthView(SentenceView[Lengths]):
     def json(self, record):
         return {"schema": "made.lengths/1", "letters": list(record.letters)}
 
-    def text(self, console, record, options):
-        console.print(f"letters: {' '.join(map(str, record.letters))}")
+    def blocks(self, record, options, room):
+        yield text(f"letters: {' '.join(map(str, record.letters))}")
 
 
 @pytest.fixture

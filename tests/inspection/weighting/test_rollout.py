@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tformer_cli.inspection.capture.forced import AttentionMaps, capture_maps
-from tformer_cli.inspection.weighting.rollout import attention_mixing, roll_out, roll_out_stack
+from tformer_cli.inspection.weighting.maps import attention_mixing, roll_out, roll_out_stack
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
 

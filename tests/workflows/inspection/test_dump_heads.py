@@ -11,7 +11,7 @@ from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageErro
 from tformer_cli.workflows.inspection import dump_heads
 from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, DumpSettings, HeadDumper
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
+from tformer_cli.workflows.inspection.reader import open_for_inspection
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "dog " * 80, "the street"] * 3
 TARGETS = ["dogs run", "x", "A woman", "y", " "] * 3

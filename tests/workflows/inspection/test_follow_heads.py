@@ -10,14 +10,17 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
-from tformer_cli.inspection.heads.steps import measure_heads
 from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
-from tformer_cli.workflows.inspection.diff import inspect_diff
-from tformer_cli.workflows.inspection.follow_heads import N_PAIRS, HeadFollower, probe_pairs
-from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
+from tformer_cli.workflows.inspection.diff import inspect_diff, open_model_or_checkpoint
+from tformer_cli.workflows.inspection.follow_heads import (
+    N_PAIRS,
+    HeadFollower,
+    measure_heads,
+    probe_pairs,
+)
 from tformer_cli.workflows.train import train
 
 CONFIG = ModelConfig(d_model=16, n_heads=2, n_encoder_layers=1, n_decoder_layers=1)

@@ -19,14 +19,13 @@ from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.fast.native.training import use_native_operations
 from tformer_cli.model.adapter_config import AdapterConfig, adaptable_parts, adapted_parts
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.low_rank import add_low_ranks
 from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import make_recipe
-from tformer_cli.training.adapters import MergedAdapters, merged_weights
+from tformer_cli.training.adapters import MergedAdapters, add_low_ranks, merged_weights
 from tformer_cli.training.processes.group import Processes
 from tformer_cli.workflows.evaluate import evaluate_model
-from tformer_cli.workflows.inspection.open_checkpoint import open_model_or_checkpoint
+from tformer_cli.workflows.inspection.diff import open_model_or_checkpoint
 from tformer_cli.workflows.train import prepare, train
 from tformer_cli.workflows.training.data import validation_pairs
 

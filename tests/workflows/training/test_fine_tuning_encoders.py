@@ -9,12 +9,11 @@ from tests.watched_training import at, digest, interrupt
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import Interrupted, RecipeError
+from tformer_cli.kinds import kinds_for, training_of
 from tformer_cli.recipe import make_recipe
-from tformer_cli.workflows.embed import ENCODERS
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.start import completion, initial_model
-from tformer_cli.workflows.training.tasks import task_of
 
 pytest.importorskip("transformers")
 
@@ -59,7 +58,7 @@ def make(tmp_path):
 
 def started(recipe):
     """The model that a run begins with."""
-    recipe = task_of(recipe).completed(recipe, None)
+    recipe = training_of(recipe).completed(recipe, None)
     return initial_model(recipe, recipe.tokenizer.vocab_size)
 
 
@@ -71,7 +70,9 @@ def test_a_head_of_its_own_is_put_on_an_encoder(make, tmp_path, head, kind):
     model = {"pooling": "mean", "pooler": "tanh"}
     recipe = make(tmp_path / "run", head, kind, own, model, **settings)
     begun = started(recipe).state_dict()
-    there = load_model_directory(tmp_path / f"{kind}{head}", tasks=ENCODERS).encoder.state_dict()
+    there = load_model_directory(
+        tmp_path / f"{kind}{head}", tasks=kinds_for("embed")
+    ).encoder.state_dict()
     for name, weight in begun.items():
         if name.startswith(("encoder", "source_embedding")):
             assert torch.equal(weight, there[name])

@@ -15,7 +15,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.data.masking import masking_of
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.errors import RecipeError
-from tformer_cli.model.masked import MaskedLanguageModel
+from tformer_cli.model.encoder_only import MaskedLanguageModel
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.gradients import batch_loss
 from tformer_cli.workflows.fill import GapFiller

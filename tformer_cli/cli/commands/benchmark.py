@@ -180,8 +180,7 @@ def _notes(speeds: "list[Speed]", rounds: int) -> "Iterator[str]":
 
 def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
     """Prints a line for each setting; where columns do not fit they are continued below."""
-    from tformer_cli.terminal.fitted_table import Column, table_lines
-    from tformer_cli.terminal.labels import is_ascii_only, shown
+    from tformer_cli.show.terminal import Column, is_ascii_only, shown, table_lines
 
     rows = [
         (

@@ -39,16 +39,12 @@ from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.choices import MetricName, TestName
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from tformer_cli.evaluation.comparison.compare import Comparison
-    from tformer_cli.evaluation.comparison.report import Section, Table
+    from tformer_cli.show.document import Document
     from tformer_cli.workflows.compare import CompareSettings, TestSetFiles
 
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
-"""Of the JSON."""
 SCORES, TEST_SETS = "Scores and tests", "Test sets"
-"""Panels of the help."""
 
 
 class CompareFormat(StrEnum):
@@ -115,12 +111,7 @@ class TextOptions:
     ] = None
 
     def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
-        """Makes the test sets of the arguments, or reads those of the manifest.
-
-        Raises:
-            UsageError: if both or none are given, or something is missing.
-            DataError: if the manifest cannot be used.
-        """
+        """Makes the test sets of the arguments, or reads those of the manifest."""
         from tformer_cli.workflows.compare import TestSetFiles, read_manifest
 
         own = {
@@ -232,11 +223,7 @@ class ScoreOptions:
     ] = "Unbabel/wmt22-comet-da"
 
     def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
-        """Refuses what is of translations alone where labels are compared.
-
-        Raises:
-            UsageError: naming the option.
-        """
+        """Refuses what is of translations alone where labels are compared."""
         usual = ScoreOptions()
         given = {
             "--manifest": texts.manifest,
@@ -332,18 +319,20 @@ def compare(
         (files_of_labels,) = test_sets.values()
         labels = workflow.compare_classifiers(files_of_labels, settings, **how)
         record = {"schema": SCHEMA_OF_LABELS, **labels.record()}
-        sections = [labels.section()]
+        document = labels.document()
     else:
-        from tformer_cli.evaluation.comparison.report import sections_of
+        from tformer_cli.evaluation.comparison.report import comparison_document
 
         found = workflow.compare(test_sets, settings, **how)
-        record, sections = _record(found, settings), sections_of(found)
+        record, document = _record(found, settings), comparison_document(found)
     warn_of_bytes(read)
     with results(output) as stream:
         if chosen == CompareFormat.text:
-            show_comparison(text_console(output, stream), sections)
+            from tformer_cli.show.terminal import show_document
+
+            show_document(text_console(output, stream), document)
         else:
-            stream.write(utf8_line(_rendered(record, sections, chosen)))
+            stream.write(utf8_line(_rendered(record, document, chosen)))
 
 
 def _check_files(test_sets: "dict[str, TestSetFiles]", texts: TextOptions, output: str) -> None:
@@ -370,61 +359,16 @@ def _record(found: "Sequence[Comparison]", settings: "CompareSettings") -> dict[
     }
 
 
-def _rendered(record: dict[str, Any], sections: "Sequence[Section]", chosen: CompareFormat) -> str:
+def _rendered(record: dict[str, Any], document: "Document", chosen: CompareFormat) -> str:
     """Renders a comparison as the text of a format, without its last line end."""
     if chosen == CompareFormat.json:
         return json.dumps(record, ensure_ascii=False)
-    from tformer_cli.evaluation.comparison.html import render_html
-    from tformer_cli.evaluation.comparison.latex import render_latex
-    from tformer_cli.evaluation.comparison.markdown import render_markdown
+    from tformer_cli.show.html import render_html
+    from tformer_cli.show.markup import render_latex, render_markdown
 
     render = {
         CompareFormat.html: render_html,
         CompareFormat.latex: render_latex,
         CompareFormat.markdown: render_markdown,
     }
-    return render[chosen](sections).removesuffix("\n")
-
-
-def show_comparison(console: "Console", sections: "Sequence[Section]") -> None:
-    """Prints tables that fit the terminal, and sentences."""
-    from rich.text import Text
-
-    from tformer_cli.terminal.labels import is_ascii_only, sentence_lines, shown
-
-    is_ascii = is_ascii_only(console)
-    for number, section in enumerate(sections):
-        if number:
-            console.print()
-        console.print(Text(shown(section.title, is_ascii=is_ascii), style="bold"))
-        for table in section.tables:
-            _show_table(console, table, is_ascii=is_ascii)
-        for heading, sentences in section.sentences:
-            console.print(Text(f"\n{shown(heading, is_ascii=is_ascii)}", style="bold"))
-            for sentence in sentences:
-                console.print(Text(f"\n{shown(sentence.heading, is_ascii=is_ascii)}"))
-                console.print(sentence_lines(console, sentence.texts))
-
-
-def _show_table(console: "Console", table: "Table", *, is_ascii: bool) -> None:
-    from rich.text import Text
-
-    from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-    from tformer_cli.terminal.labels import shown
-
-    columns = [
-        Column(
-            shown(head, is_ascii=is_ascii),
-            [Text(shown(one.text, is_ascii=is_ascii), "bold" * one.is_best) for one in cells]
-            if place
-            else [shown(one.text, is_ascii=is_ascii) for one in cells],
-            is_label=not place,
-        )
-        for place, (head, *cells) in enumerate(zip(table.head, *table.rows, strict=True))
-    ]
-    console.print(Text(f"\n{shown(table.title, is_ascii=is_ascii)}", style="bold"))
-    print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))
-    if table.note:
-        console.print(Text(table.note, style="dim"), soft_wrap=True)
-    if table.remark:
-        console.print(Text(shown(table.remark, is_ascii=is_ascii)))
+    return render[chosen](document).removesuffix("\n")

@@ -133,12 +133,8 @@ class FieldOptions:
         near: bool = False,
         quiet: bool,
     ) -> "GivenData":
-        """Returns the corpora that files or a recipe name; says which columns a table is read by.
-
-        Raises:
-            TformerError: as `given_data` does.
-        """
-        from tformer_cli.data.quality.kinds import PAIRS
+        """Returns the corpora that files or a recipe name; tells which columns are read."""
+        from tformer_cli.data.quality.facts import PAIRS
         from tformer_cli.workflows.quality.given import Fields, given_data
 
         fields = Fields(**vars(self))
@@ -209,11 +205,7 @@ class CheckOptions:
     ] = 4.0
 
     def chosen(self, default: frozenset[str]) -> frozenset[str]:
-        """The checks to make.
-
-        Raises:
-            UsageError: if there is none of a name, or none is left.
-        """
+        """The checks to make."""
         from tformer_cli.data.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
 
         chosen = known_checks(self.only, "--only") if self.only else default
@@ -231,11 +223,7 @@ class CheckOptions:
         return chosen
 
     def judging(self, given: "GivenData") -> "GivenData":
-        """Corpora with what judges their examples besides the rules.
-
-        Raises:
-            UsageError: if it is impossible for them.
-        """
+        """Corpora with what judges their examples besides the rules."""
         if not 0.0 < self.worst_share < 1.0:
             raise UsageError(
                 f"--worst-share: must be above 0 and below 1, but is {self.worst_share:g}"
@@ -263,11 +251,7 @@ class CheckOptions:
         return known_checks(self.only or (), "--only")
 
     def limits(self) -> "Limits":
-        """The limits, for the workflow.
-
-        Raises:
-            UsageError: if one is impossible.
-        """
+        """The limits, for the workflow."""
         from tformer_cli.data.quality.facts import Limits
 
         try:
@@ -328,9 +312,10 @@ def check(
             text = json.dumps(report.summary(), ensure_ascii=False, indent=2)
             stream.write(utf8_line(text))
         elif chosen is ReportFormat.html:
-            from tformer_cli.workflows.quality.report_page import render_html
+            from tformer_cli.show.html import render_html
+            from tformer_cli.workflows.quality.check_data import report_document
 
-            stream.write(render_html(report).encode("utf-8", "replace"))
+            stream.write(render_html(report_document(report)).encode("utf-8", "replace"))
         else:
             show_report(text_console(output, stream), report)
 
@@ -540,9 +525,8 @@ def show_report(console: "Console", report: "DataReport") -> None:
     from rich.text import Text
 
     from tformer_cli.data.quality.checks import CHECKS, DROPPING
-    from tformer_cli.data.quality.encoding import written_out
-    from tformer_cli.terminal.fitted_table import Column, print_lines, table_lines
-    from tformer_cli.terminal.labels import is_ascii_only, shown
+    from tformer_cli.data.quality.content import written_out
+    from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 
     is_ascii = is_ascii_only(console)
 

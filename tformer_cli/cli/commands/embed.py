@@ -97,8 +97,8 @@ def embed(
         )
     is_stdin = pictures.images is None and files.is_stdin(text)
     is_typed = is_stdin and stdin_is_terminal()
+    from tformer_cli.kinds import kinds_for
     from tformer_cli.workflows.embed import (
-        ENCODERS,
         array_writer,
         embed_lines,
         format_vector,
@@ -110,7 +110,7 @@ def embed(
     with results(files.output) as stream, ExitStack() as stack:
         opened = open_encoder(
             model,
-            ENCODERS,
+            kinds_for("embed"),
             device=device,
             precision=precision,
             threads=threads,

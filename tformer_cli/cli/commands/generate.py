@@ -41,8 +41,8 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tformer_cli.decoding.config import SearchOverrides
     from tformer_cli.decoding.generator import Generation, Generator
+    from tformer_cli.decoding.keywords import SearchOverrides
 
 PromptArgument = Annotated[
     list[str] | None,

@@ -10,7 +10,7 @@ from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help_screen import show_list
 from tformer_cli.cli.inspection.heads_dump import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
-from tformer_cli.data.labels import visible
+from tformer_cli.wording import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

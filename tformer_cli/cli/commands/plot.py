@@ -15,7 +15,7 @@ from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.png import check_png
+from tformer_cli.show.png import check_png
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,7 +89,7 @@ def _rendered(chart: "Chart", chosen: PlotFormat) -> list[bytes]:
 
         return [utf8_line(line) for line in render_tsv(chart)]
     from tformer_cli.curves.render_svg import render_svg
-    from tformer_cli.figures.png import render_png
+    from tformer_cli.show.png import render_png
 
     if chosen == PlotFormat.svg:
         return [render_svg(chart).encode("utf-8")]
@@ -101,7 +101,7 @@ def show_chart(console: "Console", chart: "Chart") -> None:
     from rich.text import Text
 
     from tformer_cli.curves.scales import x_scale
-    from tformer_cli.terminal.labels import is_ascii_only
+    from tformer_cli.show.terminal import is_ascii_only
 
     is_ascii = is_ascii_only(console)
     n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
@@ -123,8 +123,8 @@ def show_chart(console: "Console", chart: "Chart") -> None:
 def _legend(chart: "Chart", *, is_ascii: bool) -> "Text":
     from rich.text import Text
 
-    from tformer_cli.figures.palette import TERMINAL_LINES, style_of_line
-    from tformer_cli.terminal.labels import isolated, shown
+    from tformer_cli.show.palette import TERMINAL_LINES, style_of_line
+    from tformer_cli.show.terminal import isolated, shown
 
     names = [
         Text(
@@ -140,7 +140,7 @@ def _styled(panel: "Panel", scale: "Scale", width: int, *, is_ascii: bool) -> It
     from rich.text import Text
 
     from tformer_cli.curves.render_text import render_text
-    from tformer_cli.figures.palette import TERMINAL_LINES, style_of_line
+    from tformer_cli.show.palette import TERMINAL_LINES, style_of_line
 
     for number, line in enumerate(render_text(panel, scale, width, _HEIGHT, is_ascii=is_ascii)):
         text = Text()

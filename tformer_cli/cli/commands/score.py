@@ -39,6 +39,7 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.kinds import kinds_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +140,7 @@ def score(
         tformer score runs/shapes --images shapes/pictures --format tsv
     """
     pictures.check(has_texts=pairs.source is not None)
-    check_model(model, ("translate", "language-model", "masked", "classify", "image"))
+    check_model(model, kinds_for("score"))
     stored = read_config(model)
     pictures.check_model(reads_images=stored.model.reads_images)
     if stored.task != "translate":

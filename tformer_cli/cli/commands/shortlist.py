@@ -59,11 +59,7 @@ class LinkOptions:
     ] = None
 
     def check(self, pairs: PairOptions) -> None:
-        """Checks that the alignments have pairs, and what is said of them belongs to some.
-
-        Raises:
-            UsageError: if not.
-        """
+        """Checks that the alignments have pairs, and what is said of them belongs to some."""
         if self.alignments is not None and pairs.target_file is None:
             raise UsageError(
                 "--alignments: needs the target sentences; name their file with --target-file"
@@ -118,12 +114,7 @@ class ListOptions:
     ] = "safetensors"
 
     def path(self, model: Path) -> str:
-        """Returns the file to write.
-
-        Raises:
-            UsageError: if there is none or too many, it is there already, or its name or an option
-                belongs to the other format.
-        """
+        """Returns the file to write."""
         from tformer_cli.artifacts.shortlist_file import SHORTLIST
 
         if (self.output is None) != self.save:
@@ -230,8 +221,7 @@ def _linked(
 ) -> "Iterator[LinkedTokens]":
     """Links the tokens of a corpus as it is given, or by the model's attention."""
     from tformer_cli.workflows import shortlist as workflow
-    from tformer_cli.workflows.inspection.align import read_gold, read_pairs
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.align import Aligner, read_gold, read_pairs
 
     targets, source_words, target_words, alignments = others
     pairs: Iterable[PairTexts]

@@ -246,8 +246,7 @@ def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStati
 
 def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]") -> None:
     """Prints a line for each measure and a column for each file; columns may continue below."""
-    from tformer_cli.terminal.fitted_table import Column, table_lines
-    from tformer_cli.terminal.labels import cut, is_ascii_only, shown
+    from tformer_cli.show.terminal import Column, cut, is_ascii_only, shown, table_lines
 
     is_ascii = is_ascii_only(console)
     summaries = [statistics.summary() for statistics in found.values()]

@@ -36,7 +36,7 @@ from tformer_cli.runtime import without_garbage_collection
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
-    from tformer_cli.decoding.config import SearchOverrides
+    from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.workflows.translate import TranslationCounts
 
 

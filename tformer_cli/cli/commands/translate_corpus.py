@@ -24,7 +24,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.decoding.config import SearchOverrides
+    from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.workflows.bulk.engines import BulkEngine
     from tformer_cli.workflows.bulk.plan import GivenCorpus
     from tformer_cli.workflows.bulk.translate_corpus import BulkState, CorpusReport

@@ -263,7 +263,7 @@ class FormatOptions:
         }
         if self.alignments is None:
             return arguments
-        from tformer_cli.workflows.inspection.aligner import Aligner
+        from tformer_cli.workflows.inspection.align import Aligner
 
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)

@@ -57,7 +57,6 @@ class PairOptions:
 
     @property
     def of_pairs(self) -> list[str | None]:
-        """The files that go along with the source, line by line."""
         return [self.target_file, self.source_words, self.target_words]
 
 
@@ -159,12 +158,6 @@ class ScoringOptions:
     ] = None
 
     def chosen_format(self, pairs: PairOptions, links: LinkOptions, output: str) -> str:
-        """Returns the format of the scores.
-
-        Raises:
-            UsageError: if scores lack gold alignments, these lack sentence pairs, or the output's
-                ending is of another format.
-        """
         if pairs.target_file is None:
             if self.gold is not None:
                 raise UsageError(

@@ -76,21 +76,13 @@ class DumpOptions:
     ] = 4096
 
     def check(self) -> None:
-        """Makes sure that no option of a dump is given without one.
-
-        Raises:
-            UsageError: if one is.
-        """
+        """Makes sure that no option of a dump is given without one."""
         if self.top_k is not None and self.dump is None:
             raise UsageError("--top-k: applies to dumps; add --dump DIR")
 
 
 def parse_size(text: str, option: str) -> int:
-    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024.
-
-    Raises:
-        UsageError: if it is not that.
-    """
+    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
     match = _SIZE.fullmatch(text.strip())
     n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
     if n_bytes < 1:
@@ -111,14 +103,7 @@ def size_said(n_bytes: int) -> str:
 def dump_heads(
     request: SentenceRequest, chosen: "HeadsOptions", directory: Path, options: DumpOptions
 ) -> None:
-    """Describes how large a dump will be, and writes it if that is not too large.
-
-    Raises:
-        UsageError: if it is, or the options contradict each other.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if there are more or fewer targets than sentences.
-        TformerError: if maps are less exact than `--verify` asks.
-    """
+    """Describes how large a dump will be, and writes it if that is not too large."""
     from tformer_cli.inspection.views.heads import VIEW
     from tformer_cli.workflows.inspection.dump_heads import DumpSettings, HeadDumper
 
@@ -149,12 +134,7 @@ def dump_heads(
 
 
 def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
-    """Joins what is dumped: it has to be read twice, so it cannot come from stdin.
-
-    Raises:
-        UsageError: if it does.
-        DataError: if there is no such file.
-    """
+    """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
     from tformer_cli.files.hashes import hash_file
     from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus
 

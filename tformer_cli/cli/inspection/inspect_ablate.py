@@ -70,12 +70,6 @@ class ReferenceOptions:
         return [*source, *(self.reference or ())]
 
     def read(self, pictures: ImageOptions, counts: LineCounts) -> tuple[list[str], list[list[str]]]:
-        """Reads the sources and their references.
-
-        Raises:
-            UsageError: if there are none, or two kinds of them.
-            DataError: if they cannot be read.
-        """
         from tformer_cli.workflows.evaluate import read_texts
 
         pictures.check(has_texts=self.source is not None)
@@ -125,11 +119,7 @@ class PruningOptions:
     ] = None
 
     def check(self) -> None:
-        """Makes sure that a smaller model has a free place and heads to remove.
-
-        Raises:
-            UsageError: if not.
-        """
+        """Makes sure that a smaller model has a free place and heads to remove."""
         if self.write_pruned is None:
             if self.keep is not None or self.prune:
                 option = "--prune" if self.keep is None else "--keep"
@@ -200,7 +190,7 @@ def inspect_ablate(
     from tformer_cli.inspection.heads.selectors import select_heads
     from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove, translate_without
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
-    from tformer_cli.workflows.inspection.inspection_model import inspected_model
+    from tformer_cli.workflows.inspection.reader import inspected_model
     from tformer_cli.workflows.inspection.write_pruned import write_pruned
 
     counts = LineCounts()

@@ -38,8 +38,12 @@ from tformer_cli.inspection.views.alignment import VIEW, AlignmentScores
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks, Link
-    from tformer_cli.workflows.inspection.align import AlignmentReport, Bidirectional, PairTexts
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.align import (
+        Aligner,
+        AlignmentReport,
+        Bidirectional,
+        PairTexts,
+    )
     from tformer_cli.workflows.opening.translator import Opened
 
 
@@ -123,8 +127,7 @@ def _open_aligners(
 ) -> "tuple[Opened, Aligner, Bidirectional | None]":
     """Opens a model and, to align both ways, that of the reverse direction."""
     from tformer_cli.inspection.alignment.links import LinkRule
-    from tformer_cli.workflows.inspection.align import Bidirectional
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.workflows.inspection.align import Aligner, Bidirectional
 
     opened = open_model(model, opening, quiet=quiet)
     # Both before either aligns: a directory that cannot be used is the first error

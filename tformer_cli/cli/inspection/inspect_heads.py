@@ -43,6 +43,8 @@ from tformer_cli.inspection.views import corpus, heads, repeats, timeline
 from tformer_cli.inspection.views.heads import HeadsOptions, check_residual
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
     from tformer_cli.workflows.opening.translator import Opened
 
@@ -55,10 +57,15 @@ def _explain(is_asked: bool) -> None:
     """Prints the rules of the roles, and ends the command."""
     if not is_asked:
         return
-    from tformer_cli.inspection.figures.role_grid import show_role_rules
-
     show_role_rules(stdout_console())
     raise typer.Exit
+
+
+def show_role_rules(console: "Console") -> None:
+    from tformer_cli.inspection.figures.role_grid import role_rules
+    from tformer_cli.show.terminal import room_of, show_blocks
+
+    show_blocks(console, role_rules(room_of(console)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,12 +187,6 @@ def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
 def _show_over_time(
     run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
 ) -> None:
-    """Reads what a run has written of its heads, and writes it.
-
-    Raises:
-        UsageError: if there are options without a meaning here, or the format shows maps.
-        DataError: if the run has followed no heads.
-    """
     chosen = view_format(heads.VIEW, output_format, output)
     _refuse(given, OF_MODELS, "--over-time reads what the run has written; leave it out")
     if chosen not in timeline.VIEW.formats:
@@ -203,12 +204,6 @@ def _show_over_time(
 def _show_repeats(
     request: SentenceRequest, selections: Sequence[str], n_blocks: int, output_format: str | None
 ) -> None:
-    """Measures heads on random tokens that come twice, and writes their scores.
-
-    Raises:
-        UsageError: if the model is too small for it, or no head is selected.
-        ArtifactError: if the model is no language model.
-    """
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in repeats.VIEW.formats:
         raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
@@ -229,14 +224,7 @@ def _show_repeats(
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
-    """Measures the heads over a corpus and writes a table, or a line of JSON for each head.
-
-    Raises:
-        UsageError: if the options contradict each other.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if there is no sentence, or there are more or fewer targets.
-        TformerError: if the maps are less exact than `--verify` asks.
-    """
+    """Measures the heads over a corpus and writes a table, or a line of JSON for each head."""
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
         raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")

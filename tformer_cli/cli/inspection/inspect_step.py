@@ -61,11 +61,7 @@ class WorksheetOptions:
     ] = None
 
     def check(self, output: str) -> None:
-        """Makes sure that answers have a worksheet, and a file of their own.
-
-        Raises:
-            UsageError: if not.
-        """
+        """Makes sure that answers have a worksheet, and a file of their own."""
         if self.answers is not None and not self.quiz:
             raise UsageError("--answers: applies to a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:

@@ -22,8 +22,8 @@ from tformer_cli.cli.process import prepare_torch
 from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.figures.png import check_png
 from tformer_cli.inspection.view import ModelView, SentenceView, View
+from tformer_cli.show.png import check_png
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -92,16 +92,11 @@ def view_command(view: View[Any]) -> Callable[..., None]:
 
 
 def view_format_option(view: View[Any]) -> Any:  # noqa: ANN401 - Typer's options have no type
-    """Makes the option `--format` of a view."""
     return format_option(view.formats, view.formats[1])
 
 
 def view_format(view: View[Any], given: str | None, output: str) -> str:
-    """Chooses the format in which a view is written; see `chosen_format`.
-
-    Raises:
-        UsageError: if bytes that are not text would go to a terminal.
-    """
+    """Chooses the format in which a view is written; see `chosen_format`."""
     chosen = chosen_format(given, output, view.formats, view.formats[1])
     if chosen == "png" and view.draws_png:
         check_png()
@@ -116,14 +111,7 @@ def show_sentences(
     options: Any,  # noqa: ANN401 - the view's own
     chosen: str,
 ) -> None:
-    """Reads sentences and writes their records as they come, in the chosen format.
-
-    Raises:
-        UsageError: if the options contradict each other.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if a sentence is too long, or there are more or fewer targets.
-        TformerError: if what would be shown misses the model's own numbers.
-    """
+    """Reads sentences and writes their records as they come, in the chosen format."""
     check_model(request.model, view.tasks)
     request.sentences.check_searched(options)
     counts = LineCounts()
@@ -150,16 +138,7 @@ def emit_view(
     *,
     after_text: str = "",
 ) -> None:
-    """Writes records of a view in one of its formats; a file is there whole in the end or not.
-
-    Args:
-        view: the view.
-        records: what it has read.
-        chosen: the format.
-        output: what `--output` says.
-        options: the view's settings.
-        after_text: more text behind that for people, which is neither wrapped nor styled.
-    """
+    """Writes records of a view in one of its formats; a file is there whole in the end or not."""
     with results(output) as stream:
         if chosen == "text":
             _show(text_console(output, stream), view, records, options)

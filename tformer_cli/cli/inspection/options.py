@@ -86,12 +86,7 @@ class GivenSentences:
     target_file: TargetFileOption = None
 
     def check(self, texts: Sequence[str] | None) -> None:
-        """Checks the options before a model is opened; `read` does so, too.
-
-        Raises:
-            UsageError: if they contradict each other.
-            DataError: if there is no such file.
-        """
+        """Checks the options before a model is opened; `read` does so, too."""
         if self.target is not None and self.target_file is not None:
             raise UsageError(
                 "--target: --target-file gives the targets already; omit one of the two"
@@ -108,18 +103,7 @@ class GivenSentences:
         quiet: bool = False,
         takes_names: bool = False,
     ) -> tuple[Iterator[str], Iterator[str] | None]:
-        """Returns the sentences to look at, and their targets if any are given.
-
-        Args:
-            texts: sentences that are arguments.
-            counts: counts the lines that are read.
-            quiet: true to leave out the prompt at a terminal.
-            takes_names: true of a model of images, whose texts are names of files.
-
-        Raises:
-            UsageError: if the options contradict each other, or read stdin twice.
-            DataError: if there is no such file.
-        """
+        """Returns the sentences to look at, and their targets if any are given."""
         self.check(texts)
         source, target, target_file = self.source, self.target, self.target_file
         if not texts:
@@ -131,14 +115,7 @@ class GivenSentences:
         return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
 
     def check_searched(self, options: object) -> None:
-        """Makes sure that what a search found is not asked for of a target that was given.
-
-        Args:
-            options: settings of a view; see `inspection.view.CaptureOptions`.
-
-        Raises:
-            UsageError: if it is.
-        """
+        """Makes sure that what a search found is not asked for of a target that was given."""
         is_given = self.target is not None or self.target_file is not None
         is_live = getattr(options, "mode", "forced") == "live"
         for is_asked, option in (
@@ -203,7 +180,7 @@ def open_model(
     tasks: tuple["TaskKind", ...] = ("translate",),
 ) -> "Opened":
     """Opens a model to look into it, at one of its translations, and says where it computes."""
-    from tformer_cli.workflows.inspection.inspection_model import open_for_inspection
+    from tformer_cli.workflows.inspection.reader import open_for_inspection
 
     before_torch = torch_preparation(opening["threads"])
     opened = open_for_inspection(
@@ -222,17 +199,11 @@ class SentenceRequest:
     """What a command that reads sentences was given besides the settings of its view."""
 
     model: Path
-    """The model directory."""
     text: list[str] | None
-    """Sentences that are arguments."""
     sentences: GivenSentences
-    """Files of sentences and targets."""
     output: str
-    """The file that is written."""
     opening: OpeningArguments
-    """Settings for opening the model."""
     quiet: bool
-    """True if notes and progress are omitted."""
 
     def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
         """Returns the sentences, and their targets if any are given; see `GivenSentences`."""
@@ -240,7 +211,6 @@ class SentenceRequest:
         return self.sentences.read(self.text, counts, quiet=self.quiet, takes_names=names)
 
     def open(self, rank: int = 1, tasks: tuple["TaskKind", ...] = ("translate",)) -> "Opened":
-        """Opens the model; see `open_model`."""
         return open_model(self.model, self.opening, quiet=self.quiet, rank=rank, tasks=tasks)
 
 
@@ -259,15 +229,7 @@ def read_with_progress(
     quiet: bool,
     total: int | None = None,
 ) -> None:
-    """Does a job that says after each buffer how many lines are done, and warns of those skipped.
-
-    Args:
-        lines_done: the job.
-        report: its counts.
-        what: the work, such as "dumping heads".
-        quiet: true to leave out the progress.
-        total: number of lines, if known.
-    """
+    """Runs a job that yields how many lines are done, and warns of the lines it skipped."""
     with line_progress(total, what, quiet=quiet) as progress:
         for n_lines in lines_done:
             progress.update(n_lines)

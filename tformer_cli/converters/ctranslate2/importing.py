@@ -98,17 +98,7 @@ def convert(
     texts: Path | None = None,
     target_prefix: str = "",
 ) -> ForeignModel:
-    """Converts a directory.
-
-    Args:
-        file: its `model.bin`.
-        weights: type of the matrices; None: as they are.
-        texts: directory of the SentencePiece model; None: the same.
-        target_prefix: piece that every translation begins with; it is no part of the text.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a directory."""
     content = read_ctranslate2(file)
     _check_kind(file, content)
     reader = Reader(content.arrays, str(file))
@@ -176,11 +166,7 @@ class _Matrices:
     """Keep integers, of which each row has a scale."""
 
     def read(self, name: str) -> Weight:
-        """Reads a weight; biases that are not there are zeros.
-
-        Raises:
-            ArtifactError: if it is missing or damaged.
-        """
+        """Reads a weight; biases that are not there are zeros."""
         if name.endswith("/bias") and name not in self.reader:
             return np.zeros(self.reader.take(f"{name[:-4]}weight").shape[:1], np.float32)
         array = self.reader.take(name)
@@ -230,11 +216,7 @@ def _kinds_of_matrices(arrays: LazyArrays) -> set[str]:
 def _outer(
     reader: Reader, matrices: _Matrices, vocabularies: Vocabularies
 ) -> tuple[dict[str, Any], dict[str, Weight]]:
-    """Reads embeddings, projection and bias.
-
-    Returns:
-        What of the settings follows from them, and the weights by tformer's names.
-    """
+    """Reads embeddings, projection and bias."""
     first = "encoder/embeddings_0/weight"
     sides = {
         first if first in reader else "encoder/embeddings/weight": vocabularies.source,

@@ -68,11 +68,7 @@ class Scalars:
         self._reader = reader
 
     def value(self, names: Iterable[str], default: float) -> float:
-        """The first of some scalars that is there.
-
-        Raises:
-            ArtifactError: if it is no finite number.
-        """
+        """The first of some scalars that is there."""
         name = next((name for name in names if name in self._reader), None)
         if name is None:
             return float(default)
@@ -82,11 +78,7 @@ class Scalars:
         return float(array.ravel()[0])
 
     def of_both(self, name: str, default: int) -> int:
-        """A whole number of encoder and decoder, which old files have once.
-
-        Raises:
-            ArtifactError: if it is something else, or they differ.
-        """
+        """A whole number of encoder and decoder, which old files have once."""
         first, second = (self.value((f"{side}/{name}", name), default) for side in SIDES)
         if first != second or not first.is_integer():
             raise ArtifactError(
@@ -104,22 +96,14 @@ class Scalars:
         return value
 
     def check_zero(self, names: Iterable[str]) -> None:
-        """Refuses what is switched on.
-
-        Raises:
-            ArtifactError: naming it.
-        """
+        """Refuses what is switched on."""
         for name in names:
             value = self.value((name,), 0.0)
             if value:
                 raise ArtifactError(f"{self.where}: {name} = {value:g} is not supported; {ANOTHER}")
 
     def text(self, name: str, default: str) -> str:
-        """A piece that an old file names.
-
-        Raises:
-            ArtifactError: if it is damaged.
-        """
+        """A piece that an old file names."""
         if name not in self._reader:
             return default
         try:
@@ -139,11 +123,7 @@ class Settings:
 
     @property
     def epsilon(self) -> float:
-        """What norms add to the variance.
-
-        Raises:
-            ArtifactError: if it is not a number.
-        """
+        """What norms add to the variance."""
         value = self.values.get("layer_norm_epsilon")
         if value is None:
             return DEFAULT_EPSILON
@@ -153,11 +133,7 @@ class Settings:
 
 
 def read_settings(file: Path, version: int) -> Settings:
-    """Reads the config.json beside a `model.bin` of some version.
-
-    Raises:
-        ArtifactError: if it is missing or damaged, or has what is not known.
-    """
+    """Reads the config.json beside a `model.bin` of some version."""
     path = file.parent / "config.json"
     if version < CONFIG_VERSION and not path.is_file():
         return Settings({}, ())
@@ -175,11 +151,7 @@ def read_settings(file: Path, version: int) -> Settings:
 
 
 def special_tokens(content: CTranslate2File, scalars: Scalars, settings: Settings) -> SpecialTokens:
-    """Finds what a model calls its special tokens, and what it starts from.
-
-    Raises:
-        ArtifactError: if it leaves that to its caller.
-    """
+    """Finds what a model calls its special tokens, and what it starts from."""
     named = dict(settings.values)
     if content.version < CONFIG_VERSION:
         scalars.check_zero(("with_source_bos", "user_decoder_start_tokens"))
@@ -208,17 +180,7 @@ def special_tokens(content: CTranslate2File, scalars: Scalars, settings: Setting
 def read_config(
     reader: Reader, scalars: Scalars, settings: Settings, outer: Mapping[str, Any]
 ) -> ModelConfig:
-    """Makes the settings of a model out of scalars, and of which arrays there are.
-
-    Args:
-        reader: the arrays.
-        scalars: those of them that are settings.
-        settings: a config.json.
-        outer: settings that follow from embeddings and vocabularies.
-
-    Raises:
-        ArtifactError: naming what tformer has not.
-    """
+    """Makes the settings of a model out of scalars, and of which arrays there are."""
     scalars.check_zero(_UNSUPPORTED)
     widths = [reader.take(f"encoder/layer_0/ffn/linear_{n}/weight").shape for n in (0, 1)]
     if any(len(shape) != 2 for shape in widths) or widths[1][0] < LEAST_WIDTH:

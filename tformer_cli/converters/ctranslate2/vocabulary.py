@@ -79,17 +79,7 @@ class Vocabularies:
 def read_vocabularies(
     path: Path, special: SpecialTokens, texts: Path | None = None, target_prefix: str = ""
 ) -> Vocabularies:
-    """Reads the vocabularies of a directory and finds its tokenizer.
-
-    Args:
-        path: the directory.
-        special: pieces that its settings name.
-        texts: directory of the SentencePiece model; None: the same.
-        target_prefix: piece that every translation begins with.
-
-    Raises:
-        ArtifactError: if a file is missing or damaged, or it is unclear what belongs together.
-    """
+    """Reads the vocabularies of a directory and finds its tokenizer."""
     shared = _file(path, "shared")
     files = [shared] if shared else [_file(path, side) for side in _SIDES]
     missing = next((side for side, file in zip(_SIDES, files, strict=False) if not file), None)
@@ -181,11 +171,7 @@ def _languages(
 def _tokenizer(
     path: Path, source: Rows, target: Rows, languages: Languages
 ) -> tuple[Tokenizer, list[Path], tuple[str, ...]]:
-    """Finds what cuts text: tformer's own file, SentencePiece models, or nothing.
-
-    Returns:
-        The tokenizer, its files, and what the user should know.
-    """
+    """Finds what cuts text: tformer's own file, SentencePiece models, or nothing."""
     own = _exported(path, source, target)
     if own is not None:
         return own, [path / FILE_NAME], ()
@@ -214,11 +200,7 @@ def _tokenizer(
 
 
 def _exported(path: Path, source: Rows, target: Rows) -> Tokenizer | None:
-    """Reads the tokenizer of a directory that tformer has exported; None: it has another.
-
-    Raises:
-        ArtifactError: if it is of another vocabulary.
-    """
+    """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / FILE_NAME
     if not file.is_file():
         return None

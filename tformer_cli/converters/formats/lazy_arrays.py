@@ -41,12 +41,7 @@ class LazyArrays(Mapping[str, Array]):
 
 
 def widened(array: Array, *, is_bfloat16: bool = False) -> Array:
-    """Makes float32 of other floating-point numbers; leaves integers as they are.
-
-    Args:
-        array: numbers, or the bits of bfloat16 numbers as uint16.
-        is_bfloat16: whether they are such bits: the upper halves of float32 numbers.
-    """
+    """Makes float32 of other floating-point numbers; leaves integers as they are."""
     if is_bfloat16:
         return (array.astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array

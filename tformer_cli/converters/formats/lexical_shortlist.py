@@ -35,15 +35,7 @@ class LexicalShortlist:
 
 
 def read_binary_shortlist(path: Path, n_targets: int) -> LexicalShortlist:
-    """Reads a shortlist of Bergamot.
-
-    Args:
-        path: the file.
-        n_targets: entries of the target vocabulary.
-
-    Raises:
-        ArtifactError: in one line, if it is damaged or of another vocabulary.
-    """
+    """Reads a shortlist of Bergamot."""
     file = MappedFile(path, "a lexical shortlist")
     magic, _, n_frequent, _, n_offsets, n_listed = file.numbers("<u8", 6)
     if magic != MAGIC:
@@ -81,20 +73,7 @@ def read_text_shortlist(
     n_best: int = 100,
     threshold: float = 0.0,
 ) -> LexicalShortlist:
-    """Reads the lines ``target source probability`` of Marian's `--shortlist`.
-
-    Args:
-        path: the file, which may be compressed.
-        source_id: id of a source piece, that of the unknown piece included.
-        target_id: that of a target piece.
-        n_sources: entries of the source vocabulary.
-        n_frequent: first ids of the target vocabulary that always belong.
-        n_best: most targets that are kept for a source token, the most probable ones.
-        threshold: targets are left out up to this probability.
-
-    Raises:
-        DataError: naming the line that is not of that form.
-    """
+    """Reads the lines ``target source probability`` of Marian's `--shortlist`."""
     lists: defaultdict[int, dict[int, float]] = defaultdict(dict)
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split()

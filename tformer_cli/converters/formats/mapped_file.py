@@ -18,15 +18,7 @@ class MappedFile:
     """Bytes of a file, and a place in them from which numbers are taken one after another."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        """Maps a file.
-
-        Args:
-            path: the file.
-            kind: what it should be, for messages: "a Marian model file".
-
-        Raises:
-            ArtifactError: if it is missing, empty or not an ordinary file.
-        """
+        """Maps a file."""
         self.path, self.kind = path, kind
         self.position = 0
         try:
@@ -54,11 +46,7 @@ class MappedFile:
         )
 
     def take(self, count: int) -> bytes:
-        """Takes the next bytes.
-
-        Raises:
-            ArtifactError: if there are not so many.
-        """
+        """Takes the next bytes."""
         start = self._skip(count)
         return self.bytes[start : start + count]
 
@@ -72,19 +60,11 @@ class MappedFile:
         return found
 
     def array(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Takes an array, of which nothing is read yet.
-
-        Raises:
-            ArtifactError: if the file does not hold so many numbers.
-        """
+        """Takes an array, of which nothing is read yet."""
         return self.array_at(self._skip(_size(self, dtype, shape)), dtype, shape)
 
     def array_at(self, start: int, dtype: str, shape: Sequence[int]) -> Array:
-        """Returns an array that begins at a place; the file is not moved on.
-
-        Raises:
-            ArtifactError: if the file does not hold so many numbers there.
-        """
+        """Returns an array that begins at a place; the file is not moved on."""
         size = _size(self, dtype, shape)
         self.check_within(start, size)
         if not size:
@@ -93,11 +73,7 @@ class MappedFile:
         return np.frombuffer(self.bytes, dtype, count, start).reshape(tuple(shape))
 
     def check_within(self, start: int, size: int) -> None:
-        """Checks that some bytes are in the file.
-
-        Raises:
-            ArtifactError: if they are not.
-        """
+        """Checks that some bytes are in the file."""
         if start < 0 or size < 0 or start + size > len(self):
             raise self.damaged(
                 f"it ends at byte {len(self):,}, where {start + size:,} bytes were expected"
@@ -110,12 +86,7 @@ class MappedFile:
 
 
 def check_no_pointer(path: Path) -> None:
-    """Refuses the few lines that Git clones in place of a large file.
-
-    Raises:
-        ArtifactError: with what to do.
-        OSError: if the file cannot be read.
-    """
+    """Refuses the few lines that Git clones in place of a large file."""
     with open_regular(path) as file:
         is_pointer = file.read(len(_POINTER)) == _POINTER
     if is_pointer:

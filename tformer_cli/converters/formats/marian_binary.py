@@ -44,11 +44,7 @@ def is_marian_binary(path: Path) -> bool:
 
 
 def read_marian_binary(path: Path) -> MarianFile:
-    """Reads the content of a `.bin` file.
-
-    Raises:
-        ArtifactError: in one line, if it is damaged or has a type of numbers that is not known.
-    """
+    """Reads the content of a `.bin` file."""
     file = MappedFile(path, _KIND)
     version, n_items = file.numbers("<u8", 2)
     if version != _VERSION:

@@ -20,11 +20,7 @@ _ENDING = ".npy"
 
 
 def read_npz(path: Path) -> LazyArrays:
-    """Opens a `.npz` file; its arrays are read, and uncompressed, when they are asked for.
-
-    Raises:
-        ArtifactError: in one line, if it is damaged, or grows beyond measure when it is read.
-    """
+    """Opens a `.npz` file; its arrays are read, and uncompressed, when they are asked for."""
     try:
         with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
             entries = archive.infolist()
@@ -53,11 +49,7 @@ def _reader(path: Path, entry: zipfile.ZipInfo) -> Callable[[], Array]:
 
 
 def _array(content: bytes) -> Array:
-    """Reads an array of numbers in numpy's format.
-
-    Raises:
-        ValueError: if it is something else.
-    """
+    """Reads an array of numbers in numpy's format."""
     stream = io.BytesIO(content)
     version = numpy_format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):

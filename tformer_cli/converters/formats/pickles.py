@@ -61,13 +61,7 @@ class PickleReader:
         persistent: Callable[[Any], Any] | None = None,
         functions: dict[str, Callable[..., Any]] | None = None,
     ) -> None:
-        """Takes what the pickles refer to.
-
-        Args:
-            stream: bytes, whose size the caller has bounded.
-            persistent: returns the value of a persistent identifier; None: there are none.
-            functions: those that are called, by their path in the pickle: our own.
-        """
+        """Takes what the pickles refer to."""
         self._stream = stream
         self._persistent = persistent
         self._functions = functions or {}
@@ -81,11 +75,7 @@ class PickleReader:
         return self._stream.tell()
 
     def read(self) -> Any:  # noqa: ANN401
-        """Reads the next pickle.
-
-        Raises:
-            PickleError: if it is damaged.
-        """
+        """Reads the next pickle."""
         self._stack, self._memo = [], {}
         try:
             for operation, argument, _ in pickletools.genops(self._stream):

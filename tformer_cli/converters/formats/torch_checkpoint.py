@@ -65,9 +65,6 @@ def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
     """Reads what was saved: dictionaries, lists and values, with tensors as `StoredTensor`.
 
     Objects of other classes are `Inert`, with their attributes in its state.
-
-    Raises:
-        ArtifactError: in one line, if it is damaged or not a checkpoint.
     """
     file = MappedFile(path, _KIND)
     try:

@@ -27,11 +27,7 @@ _LARGEST_INDEX = 1 << 24
 
 
 def read_safetensors(path: Path) -> LazyArrays:
-    """Opens a safetensors file; floating-point arrays are float32 when they are read.
-
-    Raises:
-        ArtifactError: in one line, if it is missing, damaged or no safetensors file.
-    """
+    """Opens a safetensors file; floating-point arrays are float32 when they are read."""
     with open_tensors(path, "np"):  # the library checks what the header says
         header, start = read_header(path)
     file = MappedFile(path, "a safetensors file")
@@ -50,14 +46,7 @@ def read_safetensors(path: Path) -> LazyArrays:
 
 
 def read_weights_of(directory: Path) -> tuple[LazyArrays, list[Path]]:
-    """Opens the weights of a Hugging Face model: safetensors if there are, else a checkpoint.
-
-    Returns:
-        The arrays, and the files that hold them.
-
-    Raises:
-        ArtifactError: if there are none, or they are damaged.
-    """
+    """Opens the weights of a Hugging Face model: safetensors if there are, else a checkpoint."""
     readers = (
         ("model.safetensors", read_safetensors),
         ("pytorch_model.bin", lambda path: named_tensors(read_checkpoint(path))),

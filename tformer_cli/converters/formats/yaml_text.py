@@ -18,11 +18,7 @@ DEEPEST = 8
 
 
 def read_yaml(path: Path) -> Any:  # noqa: ANN401
-    """Reads a file; see `parse_yaml`.
-
-    Raises:
-        ArtifactError: if it cannot be read, or is not such YAML.
-    """
+    """Reads a file; see `parse_yaml`."""
     try:
         content = read_regular(path, MOST_BYTES)
     except OSError as error:
@@ -32,15 +28,7 @@ def read_yaml(path: Path) -> Any:  # noqa: ANN401
 
 
 def parse_yaml(content: bytes, where: str) -> Any:  # noqa: ANN401
-    """Turns YAML into dictionaries, lists and strings.
-
-    Args:
-        content: UTF-8.
-        where: its file, for messages.
-
-    Raises:
-        ArtifactError: if it is no YAML, or uses more of it than is known here.
-    """
+    """Turns YAML into dictionaries, lists and strings."""
     # Collections that are open, the outermost a list for the whole; keys that await their value
     waiting: list[Any] = [[]]
     keys: list[str | None] = [None]

@@ -113,18 +113,7 @@ class Generation:
         return {name: self.values[name] for name in ids if self.values.get(name) is not None}
 
     def check_forced(self, eos: int, languages: Mapping[str, int] | None = None) -> list[str]:
-        """Checks the tokens that translations are made to begin and end with.
-
-        Args:
-            eos: id of the end; that it is forced changes no text.
-            languages: ids of the tokens of languages, which users choose.
-
-        Returns:
-            A note if the files choose a language.
-
-        Raises:
-            ArtifactError: if another token is forced.
-        """
+        """Checks the tokens that translations are made to begin and end with."""
         first, last = (self.values.get(f"forced_{name}_token_id") for name in ("bos", "eos"))
         if last not in (None, eos, [eos]):
             raise self._unsupported("forced_eos_token_id")
@@ -136,11 +125,7 @@ class Generation:
         return [f"forced_bos_token_id = {first}: --target-language {chosen} chooses it"]
 
     def banned(self, rows: VocabularyRows) -> VocabularyRows:
-        """Adds to rows the tokens that are never written.
-
-        Raises:
-            ArtifactError: if sequences of several tokens are not.
-        """
+        """Adds to rows the tokens that are never written."""
         for name in ("bad_words_ids", "suppress_tokens"):
             if not isinstance(self.values.get(name) or [], list):
                 raise self._unsupported(name)
@@ -170,11 +155,7 @@ class Generation:
         return value
 
     def sampling(self, decoding: DecodingConfig) -> DecodingConfig:
-        """Returns a search with the settings of sampling, if the files ask for it.
-
-        Raises:
-            ArtifactError: if it cannot be had.
-        """
+        """Returns a search with the settings of sampling, if the files ask for it."""
         if self.values.get("do_sample") is not True:
             return decoding
         shared = {key: value for key, value in self.values.items() if key in SAMPLING.rows}
@@ -194,9 +175,6 @@ class Generation:
         """Returns the defaults of the search of a translation model, and notes.
 
         The library counts the start of a translation among its tokens.
-
-        Raises:
-            ArtifactError: if a setting cannot be had.
         """
         notes = []
         if not self.values.get("renormalize_logits", False):
@@ -238,14 +216,7 @@ class Generation:
         return self.sampling(decoding), notes
 
     def generator(self, max_positions: int) -> tuple[DecodingConfig, list[str]]:
-        """Returns the defaults of a language model, which samples, and notes.
-
-        Args:
-            max_positions: of the model; a largest length of as many is none.
-
-        Raises:
-            ArtifactError: if a setting cannot be had.
-        """
+        """Returns the defaults of a language model, which samples, and notes."""
         decoding = DecodingConfig(beam_size=1, sampling=self.values.get("do_sample") is not False)
         chosen = {
             "num_beams": (1, "beam-size"),
@@ -268,16 +239,7 @@ class Generation:
 def read_generation(
     path: Path, settings: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Generation:
-    """Reads what a directory says about searches.
-
-    Args:
-        path: the directory.
-        settings: its config.json, whose settings count where there is no other file.
-        defaults: settings where neither says it.
-
-    Raises:
-        ArtifactError: if a setting is unknown or not supported.
-    """
+    """Reads what a directory says about searches."""
     file = path / FILE
     files = (file,) if file.is_file() else ()
     if files:

@@ -132,12 +132,7 @@ POST_PROCESSOR = Parts(
 
 
 def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:
-    """The table of a tokenizer.json.
-
-    Args:
-        models: whose it is.
-        **sections: its normalizer, pre_tokenizer and model, and post_processor if it is another.
-    """
+    """The table of a tokenizer.json."""
     return Keys(
         TOKENIZER,
         models,
@@ -154,13 +149,7 @@ def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:
 
 
 def tokenizer_config(models: str, classes: Iterable[str], **rows: Any) -> Keys:  # noqa: ANN401
-    """The table of a tokenizer_config.json.
-
-    Args:
-        models: whose it is.
-        classes: names of tokenizers, without "Fast".
-        **rows: its own rows.
-    """
+    """The table of a tokenizer_config.json."""
     named = only(
         None,
         *(f"{name}{fast}" for name in classes for fast in ("", "Fast")),
@@ -173,18 +162,7 @@ TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
 
 
 def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[str], list[Path]]:
-    """Reads special_tokens_map.json and tokenizer_config.json.
-
-    Args:
-        path: the directory; both may be missing.
-        table: of tokenizer_config.json.
-
-    Returns:
-        Both together, with special tokens as texts; notes; and the files.
-
-    Raises:
-        ArtifactError: if a key is unknown, or they name different tokens.
-    """
+    """Reads special_tokens_map.json and tokenizer_config.json."""
     found: dict[str, Any] = {}
     notes: list[str] = []
     files = [path / name for name in (TOKENS_MAP, TOKENIZER_CONFIG) if (path / name).is_file()]
@@ -205,15 +183,7 @@ def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[
 
 
 def added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[str, int | None]:
-    """The tokens that the files of a tokenizer add to its vocabulary, with their ids if given.
-
-    Args:
-        path: the directory.
-        settings: what `read_tokenizer_files` returned.
-
-    Raises:
-        ArtifactError: if one of the files is damaged.
-    """
+    """The tokens that the files of a tokenizer add to its vocabulary, with their ids if given."""
     found: dict[str, int | None] = {}
     for name in _MORE_TOKENS:
         more = settings.get(name) or ()
@@ -236,11 +206,7 @@ def added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[str, int | Non
 
 
 def added_of(parts: Mapping[str, Any], file: Path) -> dict[str, int]:
-    """The added tokens of a tokenizer.json.
-
-    Raises:
-        ArtifactError: if they are damaged.
-    """
+    """The added tokens of a tokenizer.json."""
     found = parts.get("added_tokens") or ()
     try:
         return {str(token["content"]): int(token["id"]) for token in found}
@@ -251,17 +217,7 @@ def added_of(parts: Mapping[str, Any], file: Path) -> dict[str, int]:
 def check_added(
     path: Path, added: Mapping[str, int | None], ids: Mapping[str, int], known: Container[str]
 ) -> None:
-    """Refuses added tokens that texts would be cut at, or that have another id.
-
-    Args:
-        path: the directory.
-        added: what `added_tokens` returned.
-        ids: of the vocabulary.
-        known: tokens that the family has.
-
-    Raises:
-        ArtifactError: naming the first of them.
-    """
+    """Refuses added tokens that texts would be cut at, or that have another id."""
     for token, number in added.items():
         name = json.dumps(token)[:60]
         if token not in known:
@@ -277,11 +233,7 @@ def check_added(
 
 
 def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tokens that a post-processor puts before and behind a text.
-
-    Raises:
-        ArtifactError: if it is damaged.
-    """
+    """The tokens that a post-processor puts before and behind a text."""
     before, behind = [], []
     try:
         for one in _post_processors(part):
@@ -310,11 +262,7 @@ def _post_processors(part: Any) -> Sequence[Mapping[str, Any]]:  # noqa: ANN401
 def check_surrounding(
     file: Path, parts: Mapping[str, Any], before: Sequence[str], behind: Sequence[str]
 ) -> None:
-    """Refuses a tokenizer.json that puts other tokens around a text than are put here.
-
-    Raises:
-        ArtifactError: naming them.
-    """
+    """Refuses a tokenizer.json that puts other tokens around a text than are put here."""
     found = surrounding(file, parts.get("post_processor"))
     if found != (tuple(before), tuple(behind)):
         shown_tokens = " … ".join(" ".join(side) for side in found)[:80]

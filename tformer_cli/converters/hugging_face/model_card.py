@@ -25,18 +25,7 @@ _PIPELINES = {
 
 
 def model_card(directory: ModelDirectory, class_name: str) -> str:
-    """Describes a model with what its directory says: languages, size, scores, recipe.
-
-    Args:
-        directory: the model directory; of a run it has a recipe.
-        class_name: the class that loads the export.
-
-    Returns:
-        Markdown with a YAML header. The license is for the user to fill in.
-
-    Raises:
-        ArtifactError: if the recipe cannot be read.
-    """
+    """Describes a model with what its directory says: languages, size, scores, recipe."""
     return "\n".join([*_header(directory), *_body(directory, class_name), *_recipe(directory.path)])
 
 

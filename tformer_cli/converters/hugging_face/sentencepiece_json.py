@@ -11,9 +11,10 @@ from tformer_cli.converters.hugging_face.keys import (
     added_of,
     check_surrounding,
     rows_of,
+    tokenizer_config,
     whole_tokenizer,
 )
-from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, only
+from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, noted, only
 from tformer_cli.data.sentencepiece.spm_file import NORMAL, SPACE, SpmModel
 from tformer_cli.errors import ArtifactError
 
@@ -66,21 +67,7 @@ def check_whole(
     ids: Mapping[str, int],
     around: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> tuple[list[str], list[Path]]:
-    """Checks the tokenizer.json beside a SentencePiece model, if there is one.
-
-    Args:
-        path: the directory.
-        table: of the file.
-        spm: the model.
-        ids: of all pieces.
-        around: tokens before and behind a text; None: the library's class puts them there.
-
-    Returns:
-        Notes, and the file.
-
-    Raises:
-        ArtifactError: if it cuts text in another way, or has other pieces or ids.
-    """
+    """Checks the tokenizer.json beside a SentencePiece model, if there is one."""
     file = path / TOKENIZER
     if not file.is_file():
         return [], []
@@ -127,11 +114,7 @@ def check_whole(
 
 
 def check_space(file: Path, parts: Mapping[str, Any], *, has_space: bool = True) -> None:
-    """Refuses a tokenizer.json that does not put a space before texts where one is put here.
-
-    Raises:
-        ArtifactError: if it does so, or puts one where none is put.
-    """
+    """Refuses a tokenizer.json that does not put a space before texts where one is put here."""
     sections = [*_parts(parts.get("normalizer")), *_parts(parts.get("pre_tokenizer"))]
     if any(one.get("type") in ("Prepend", "Metaspace") for one in sections) != has_space:
         raise ArtifactError(
@@ -158,6 +141,15 @@ def charsmap_of(part: object) -> bytes:
     return b"".join(map(charsmap_of, inner)) if isinstance(inner, list) else b""
 
 
+LLAMA_TOKENIZER = tokenizer_config(
+    "LLaMA",
+    ("LlamaTokenizer",),
+    **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
+    add_eos_token=only(None, False),
+    sp_model_kwargs=only(None, {}),
+    unk_id=no_effect("the SentencePiece model has it"),
+    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
+)
 SPM_WHOLE = whole_tokenizer(
     "NLLB, mBART, Pegasus (beside a SentencePiece model)",
     normalizer=NORMALIZER,

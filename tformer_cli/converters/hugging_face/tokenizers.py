@@ -165,11 +165,7 @@ class JointVocabulary:
     """There are none."""
 
     def source_pieces(self, size: int) -> list[str]:
-        """The pieces by their ids.
-
-        Raises:
-            ArtifactError: if they are not as many as the model has rows.
-        """
+        """The pieces by their ids."""
         if size != self.joint.vocab_size:
             raise ArtifactError(
                 f"{self.files[0]}: has {self.joint.vocab_size:,} entries, but the model has "
@@ -180,11 +176,7 @@ class JointVocabulary:
     target_pieces = source_pieces
 
     def tokenizer(self, sides: tuple[Rows, Rows]) -> JointTokenizer:
-        """Returns the tokenizer, whose ids must be the rows' as they are.
-
-        Raises:
-            ArtifactError: if the special tokens have other ids.
-        """
+        """Returns the tokenizer, whose ids must be the rows' as they are."""
         if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):
             raise ArtifactError(
                 f"{self.files[0]}: the ids of special tokens are not 0 to 3; use this model's own "
@@ -196,11 +188,7 @@ class JointVocabulary:
 def read_vocabulary(
     path: Path, settings: Mapping[str, Any]
 ) -> HuggingFaceVocabulary | JointVocabulary:
-    """Reads the tokenizer's files of a directory.
-
-    Raises:
-        ArtifactError: if one is missing or damaged.
-    """
+    """Reads the tokenizer's files of a directory."""
     exported = _read_exported(path)
     if exported is not None:
         return exported
@@ -348,17 +336,7 @@ def _is_of(name: str, own: Mapping[str, Any]) -> bool:
 def _start_language(
     path: Path, settings: Mapping[str, Any], own: Mapping[str, Any], ids: Mapping[str, int]
 ) -> str | None:
-    """Returns the language that an mBART of 25 languages writes; None of other models.
-
-    Args:
-        path: the directory.
-        settings: of the model, with its special ids.
-        own: of the tokenizer.
-        ids: ids of the languages.
-
-    Raises:
-        ArtifactError: if the tokenizer is of one mBART and the start of translations of the other.
-    """
+    """Returns the language that an mBART of 25 languages writes; None of other models."""
     if settings["model_type"] != "mbart":
         return None
     start = settings.get("decoder_start_token_id")

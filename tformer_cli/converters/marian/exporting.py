@@ -104,18 +104,7 @@ class _Vocabulary(NamedTuple):
 
 
 def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path) -> None:
-    """Writes a directory for Marian, whole or not at all.
-
-    Args:
-        directory: the model.
-        weights: its weights; those in integers are written as the float32 numbers that they stand
-            for.
-        path: folder to write; it must not exist, or be empty.
-
-    Raises:
-        UsageError: if the model has a setting, weights or a tokenizer that Marian cannot hold.
-        ArtifactError: if the folder cannot be written.
-    """
+    """Writes a directory for Marian, whole or not at all."""
     tokenizer = directory.tokenizer
     if isinstance(tokenizer, SentencePieceTokenizer):
         if tokenizer.new_tokens:
@@ -167,11 +156,7 @@ def _reals(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _kind(directory: ModelDirectory, weights: Mapping[str, Array]) -> Kind:
-    """Chooses the kind that holds a model.
-
-    Raises:
-        UsageError: naming what neither has.
-    """
+    """Chooses the kind that holds a model."""
     config = directory.config
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise _refusal(directory, "pruned heads: it needs the same number in every layer")

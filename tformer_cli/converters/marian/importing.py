@@ -97,15 +97,7 @@ _STATIC = "_QuantMultA"
 def convert(
     source: MarianSource, weights: Literal["float32", "int8"] | None = None
 ) -> ForeignModel:
-    """Converts a model.
-
-    Args:
-        source: its files.
-        weights: type of the matrices; None: as they are.
-
-    Raises:
-        ArtifactError: if it is damaged, incomplete, or has what tformer has not.
-    """
+    """Converts a model."""
     arrays, multipliers, text = _read(source.model)
     where = str(source.model)
     settings = parse_yaml(text, where)
@@ -280,11 +272,7 @@ def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> Alignm
 
 
 def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:
-    """Turns the decoder's settings into defaults of the search.
-
-    Returns:
-        The defaults, and what is to be said of them.
-    """
+    """Turns the decoder's settings into defaults of the search."""
     beams = str(settings.get("beam-size", 4))
     exponent = _exponent(settings)
     decoding = DecodingConfig(

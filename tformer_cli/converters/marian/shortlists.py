@@ -24,9 +24,6 @@ def read_shortlist(
     """Reads the shortlist that the decoder's settings name, in tformer's ids.
 
     Where both sides have one vocabulary, Marian lets every source token be copied.
-
-    Returns:
-        Its file, and the shortlist; nothing and None if there is none beside the model.
     """
     named = names_of(source.settings, "shortlist")
     path = source.model.parent / (named[0] if named else "")
@@ -57,17 +54,7 @@ def read_shortlist(
 def _text_shortlist(
     path: Path, settings: Sequence[str], rows: tuple[Rows, Rows]
 ) -> LexicalShortlist:
-    """Reads a shortlist in text, in foreign ids.
-
-    Args:
-        path: its file.
-        settings: the number of frequent targets, that of the best ones for a source token, and the
-            probability that they must exceed, as far as they are given.
-        rows: the vocabularies.
-
-    Raises:
-        ArtifactError: if a setting is not a number.
-    """
+    """Reads a shortlist in text, in foreign ids."""
     given = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
     try:
         n_frequent, n_best = (int(given.get(name, 100)) for name in ("n_frequent", "n_best"))
@@ -93,13 +80,7 @@ def _text_shortlist(
 def renumbered(
     shortlist: Shortlist, sources: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> LexicalShortlist:
-    """Puts a shortlist of tformer's into Marian's ids.
-
-    Args:
-        shortlist: in our ids.
-        sources: our id of each of Marian's source pieces.
-        targets: the same of the target.
-    """
+    """Puts a shortlist of tformer's into Marian's ids."""
     theirs = np.full(max(int(targets.max()), int(shortlist.targets.max(initial=0))) + 1, -1)
     theirs[targets] = np.arange(len(targets))
     lists = []

@@ -25,14 +25,7 @@ class MarianSource:
 
 
 def find_source(path: Path) -> MarianSource | None:
-    """Finds the files of a Marian model in a directory, or beside a model's file.
-
-    Returns:
-        The files; None if there is no such model.
-
-    Raises:
-        ArtifactError: if it is unclear which files belong to the model.
-    """
+    """Finds the files of a Marian model in a directory, or beside a model's file."""
     directory = path if path.is_dir() else path.parent
     if path.is_file():
         models = [path] if path.suffix in (".npz", ".bin") else []

@@ -23,12 +23,7 @@ Read = tuple[tuple[Rows, Rows], Tokenizer, list[Path]]
 
 
 def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read:
-    """Reads the vocabularies, and orders their rows.
-
-    Raises:
-        ArtifactError: if they are damaged, or not of this model.
-        DataError: if a tokenizer's file is damaged.
-    """
+    """Reads the vocabularies, and orders their rows."""
     files = list(dict.fromkeys(source.vocabularies))
     tokenizer_file = files[0].with_name(TOKENIZER)
     if files[0].suffix == ".yml" and tokenizer_file.is_file():

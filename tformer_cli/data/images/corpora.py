@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.images.decoding import ENDINGS
-from tformer_cli.data.images.idx import is_idx, read_idx, read_images
-from tformer_cli.data.images.named import is_number, is_row
+from tformer_cli.data.images.named import is_idx, is_number, is_row, read_idx, read_images
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import DataError
 from tformer_cli.files.hashes import hash_file, hash_tree
@@ -32,19 +31,7 @@ def labeled_images(
     counts: LineCounts,
     names: tuple[str, str] = ("labels", "target_field"),
 ) -> Iterator[tuple[str, str]]:
-    """Yields the name of each image (see `named`) and its label.
-
-    Args:
-        path: a folder with a folder of pictures for each label, an idx file, or a table whose lines
-            are the values of pixels and a label.
-        labels: path of the labels of an idx file, idx or text; empty: by the name of the images'.
-        field: where the label of a line is: "first", "last", or a column from 1; empty: "last".
-        counts: counts lines of tables.
-        names: what `labels` and `field` are called in messages.
-
-    Raises:
-        DataError: if there are no images, or one has no label; it names the file.
-    """
+    """Yields the name of each image (see `named`) and its label."""
     if path.is_dir():
         if labels or field:
             what = names[0] if labels else names[1]
@@ -66,16 +53,7 @@ def labeled_images(
 
 
 def image_names(path: Path, size: tuple[int, ...], field: str = "") -> Iterator[str]:
-    """Yields the names of all images in a folder, an idx file or a table, without their labels.
-
-    Args:
-        path: the folder, in which all pictures are taken, also those in folders, or the file.
-        size: height, width and channels that tables have the pixels of.
-        field: where a table has labels, see `labeled_images`; a table may have none.
-
-    Raises:
-        DataError: if there are no images.
-    """
+    """Yields the names of all images in a folder, an idx file or a table, without their labels."""
     if path.is_dir():
         pictures = [file for file in sorted(path.rglob("*")) if _is_picture(file)]
         if not pictures:
@@ -115,11 +93,7 @@ def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_picture(file: Path) -> bool:
-    """Tells by its name whether a file is a picture.
-
-    Raises:
-        DataError: if the name is not UTF-8, which no line can hold.
-    """
+    """Tells by its name whether a file is a picture."""
     if file.suffix.lower() not in ENDINGS or file.name[0] == "." or not file.is_file():
         return False
     try:
@@ -130,11 +104,7 @@ def _is_picture(file: Path) -> bool:
 
 
 def _labels_file(path: Path, labels: str, name: str = "labels") -> Path:
-    """The file of the labels of an idx file; `name` is what `labels` is called in messages.
-
-    Raises:
-        DataError: if there is none.
-    """
+    """The file of the labels of an idx file; `name` is what `labels` is called in messages."""
     file = Path(labels)
     if not labels:
         file = path.with_name(_MNIST.sub(r"labels\1idx1", path.name))

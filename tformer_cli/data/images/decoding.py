@@ -70,16 +70,7 @@ class Scaling:
 
 
 def decoded(content: bytes, name: str) -> Pixels:
-    """Reads a picture; it is upright, and white shows through where it is transparent.
-
-    Args:
-        content: of its file.
-        name: of the picture in messages.
-
-    Raises:
-        DataError: if it is damaged, cut off, too large or of an unknown format.
-        UsageError: if Pillow is not installed.
-    """
+    """Reads a picture; it is upright, and white shows through where it is transparent."""
     image_module = _pillow()
     from PIL import ImageOps
 
@@ -156,9 +147,6 @@ def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
     """Gives an image (h, w, c) the size (H, W, C) that a model reads.
 
     Color becomes gray by Pillow's weights (ITU-R 601-2), gray three equal channels.
-
-    Raises:
-        DataError: if it has another size and there is no `resize`.
     """
     height, width, channels = scaling.size
     if pixels.shape[:2] != (height, width) and not scaling.resize:
@@ -182,14 +170,7 @@ def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
 def _resized(
     pixels: Pixels, size: tuple[int, int], window: tuple[int, int, int, int], resample: Resample
 ) -> Pixels:
-    """Scales an image (h, w, c) to a size, of which only a window is computed.
-
-    Args:
-        pixels: the image.
-        size: height and width of the whole.
-        window: top, left, height and width, in pixels of the result.
-        resample: see `Scaling`.
-    """
+    """Scales an image (h, w, c) to a size, of which only a window is computed."""
     cuts, box = [], []
     for n_found, n_whole, start, n_wanted in zip(
         pixels.shape, size, window[:2], window[2:], strict=False

@@ -48,13 +48,7 @@ class ImageTokenizer(OneSidedTokenizer):
     kind: ClassVar[str] = "images"
 
     def __init__(self, scaling: Scaling, patch_size: int, pixel_max: int = LARGEST_PIXEL) -> None:
-        """Takes what decides the ids.
-
-        Args:
-            scaling: how images get their size.
-            patch_size: P of the model: a token is P·P·C ids.
-            pixel_max: the largest of values in rows of numbers.
-        """
+        """Takes what decides the ids."""
         self.scaling, self.patch_size, self.pixel_max = scaling, patch_size, pixel_max
         n_bytes = int(np.prod(scaling.size))
         self.ids_per_token = patch_size * patch_size * scaling.size[2]
@@ -63,11 +57,7 @@ class ImageTokenizer(OneSidedTokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> ImageTokenizer:
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        Raises:
-            DataError: if it is damaged.
-        """
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             file = structure(_File, json.loads(text))
         except (StructureError, ValueError, RecursionError) as error:
@@ -100,11 +90,7 @@ class ImageTokenizer(OneSidedTokenizer):
         return json.dumps(record, indent=1) + "\n"
 
     def pixels(self, name: str) -> Pixels:
-        """Reads an image and gives it the model's size, (H, W, C).
-
-        Raises:
-            DataError: if there is no such image, it is damaged, or has a size that is refused.
-        """
+        """Reads an image and gives it the model's size, (H, W, C)."""
         read = read_image(name, self.scaling.size, self.pixel_max)
         return scaled(read, self.scaling, short_name(name))
 
@@ -112,11 +98,7 @@ class ImageTokenizer(OneSidedTokenizer):
         return self.pixels(name).tobytes()
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        """See `Tokenizer`.
-
-        Raises:
-            DataError: always.
-        """
+        """See `Tokenizer`."""
         raise DataError(f"new tokens: {len(words)} words are no part of images; omit them")
 
     @property
@@ -125,11 +107,7 @@ class ImageTokenizer(OneSidedTokenizer):
         return N_IDS
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each image, row by row, channels last; a blank name has none.
-
-        Raises:
-            DataError: see `pixels`.
-        """
+        """The ids of each image, row by row, channels last; a blank name has none."""
         ids = (
             np.frombuffer(self._bytes(name), np.uint8).astype(np.int32) + FIRST_PIXEL
             if name.strip()

@@ -27,14 +27,19 @@ from tformer_cli.data.quality.checks import (
     checks_for,
     findings_of,
 )
-from tformer_cli.data.quality.detector import Detector
-from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
-from tformer_cli.data.quality.held_out import HeldOut
-from tformer_cli.data.quality.keys import keys_of_pair
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
-from tformer_cli.data.quality.minhash import NearDuplicates, near_duplicates
+from tformer_cli.data.quality.facts import (
+    LABELED,
+    PAIRS,
+    CorpusFacts,
+    CorpusKind,
+    Detector,
+    Limits,
+    Sample,
+    estimate_facts,
+)
+from tformer_cli.data.quality.minhash import HeldOut, NearDuplicates, near_duplicates
 from tformer_cli.data.quality.model_scores import ModelScores
-from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
+from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files, keys_of_pair
 from tformer_cli.errors import DataError
 
 CHUNK = 4096
@@ -70,12 +75,7 @@ class Corpora:
     def chunks(
         self, progress: Progress | None = None, *, with_faults: bool = False
     ) -> Iterator[tuple[int, list[CorpusRecord]]]:
-        """Yields examples of all corpora, some thousands together, with the corpus's number.
-
-        Raises:
-            DataError: if a corpus cannot be read; `with_faults`, if it has no example in the first
-                thousands of lines.
-        """
+        """Yields examples of all corpora, some thousands together, with the corpus's number."""
         n_read = 0
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
@@ -124,12 +124,7 @@ class Earlier:
     """What an earlier run has found in the first pairs of a corpus."""
 
     def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
-        """Takes the findings.
-
-        Args:
-            n_pairs: pairs that were judged.
-            found: the lines of those in which something was found, in order, and the findings.
-        """
+        """Takes the findings."""
         self.n_pairs = n_pairs
         self._found = found
         self._next = next(found, None)
@@ -150,17 +145,7 @@ def survey(
     limits: Limits,
     progress: Progress | None = None,
 ) -> Iterator[Survey]:
-    """Reads corpora once, and holds what was learned until they have been judged.
-
-    Args:
-        corpora: what to read.
-        wanted: checks that will be made.
-        limits: set by the user.
-        progress: called with the number of pairs read.
-
-    Raises:
-        DataError: if a corpus cannot be read.
-    """
+    """Reads corpora once, and holds what was learned until they have been judged."""
     sample, n_pairs = Sample(), 0
     with ExitStack() as stack:
         files = stack.enter_context(key_files(len(REPEATS)))
@@ -200,18 +185,6 @@ def judge(
 
     Only examples that no other check would drop count as the first of equal ones: so one of them
     is kept.
-
-    Args:
-        corpora: those surveyed.
-        surveyed: what the survey has found.
-        wanted: checks to make.
-        dropping: those for which an example is dropped.
-        held_out: sentences that no example may have.
-        progress: called with the number of pairs judged.
-        earlier: what was found in the first of them, which is not looked for again.
-
-    Raises:
-        DataError: if a corpus cannot be read.
     """
     held_out = held_out or HeldOut()
     compared = {*REPEATS, OTHER_LABEL, NEAR_DUPLICATE}

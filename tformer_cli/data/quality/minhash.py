@@ -7,15 +7,15 @@ file: on the disk a pair takes 0.4 KB, in memory nothing besides what `repeats` 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.quality.keys import normalized
-from tformer_cli.data.quality.repeats import NEVER, KeyFiles, Keys, Repeated
+from tformer_cli.data.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalized
 from tformer_cli.files.aside import scratch_errors, scratch_file
 
 HASHES, ROWS, GRAM = 64, 4, 4
@@ -44,9 +44,6 @@ def signatures_of_texts(texts: Sequence[str]) -> Signatures:
     """Computes the least hashes of texts.
 
     Hash functions are a·x + b modulo 2^64, of which the upper half counts (Dietzfelbinger 1996).
-
-    Returns:
-        Of each text the least value of each function: (texts, HASHES).
     """
     return _signatures([*map(normalized, texts)])
 
@@ -91,11 +88,7 @@ class NearDuplicates:
         self._repeated = self._bands.repeated()
 
     def look_up(self, places: Sequence[int]) -> None:
-        """Finds the bands of the next pairs of the second pass.
-
-        Args:
-            places: where each of them is, for answers.
-        """
+        """Finds the bands of the next pairs of the second pass."""
         found = self._looked_up = self._read(self._n_looked_up, len(places))
         self._places.extend(places)
         self._n_looked_up += len(places)
@@ -103,14 +96,7 @@ class NearDuplicates:
         self._slots = np.stack(list(rows), axis=1)
 
     def before(self, number: int) -> tuple[int, float] | None:
-        """Finds the most similar earlier pair of those that a band was first seen in.
-
-        Args:
-            number: place of the pair among those looked up.
-
-        Returns:
-            Where that pair is, and the similarity; None if none is similar enough.
-        """
+        """Finds the most similar earlier pair of those that a band was first seen in."""
         similar = self.like(number)
         if not similar:
             return None
@@ -118,14 +104,7 @@ class NearDuplicates:
         return self._places.of(best), similar[best]
 
     def like(self, number: int) -> dict[int, float]:
-        """Finds the earlier pairs that are similar enough, of those that a band was first seen in.
-
-        Args:
-            number: place of the pair among those looked up.
-
-        Returns:
-            The number of each among all pairs, and the similarity.
-        """
+        """Finds similar earlier pairs among those that a band was first seen in."""
         slots = self._slots[number]
         candidates = {
             self._repeated[band].first(slots[band]) for band in np.flatnonzero(slots >= 0)
@@ -174,11 +153,7 @@ class SimilarTexts:
         self._keys = np.take_along_axis(keys, self._orders, axis=1)
 
     def similarities(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Estimates how similar texts are to the most similar of the index that shares a band.
-
-        Returns:
-            The similarity of each text; 0 if it is below `LEAST_SIMILARITY`: (texts,).
-        """
+        """Estimates how similar texts are to the most similar of the index that shares a band."""
         found, best = signatures_of_texts(texts), np.zeros(len(texts))
         for keys, order, ours in zip(self._keys, self._orders, bands(found), strict=True):
             starts, ends = np.searchsorted(keys, ours), np.searchsorted(keys, ours, side="right")
@@ -246,3 +221,30 @@ def _few(texts: Sequence[str]) -> Signatures:
         hashes = (grams * _MULTIPLIERS[number] + _SUMMANDS[number]) >> np.uint64(32)
         found[:, number] = np.minimum.reduceat(hashes, starts)
     return found
+
+
+READ_AT_ONCE = 4096
+"""Sentences whose signatures are computed together."""
+
+
+class HeldOut:
+    """Keys of sentences, and their signatures where what is nearly the same is looked for."""
+
+    def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
+        """Takes sentences, blank ones aside."""
+        keys, parts = set[int](), [signatures_of_texts([])]
+        filled = (sentence for sentence in sentences if sentence.strip())
+        while some := list(islice(filled, READ_AT_ONCE)):
+            new = {key_of(normalized(one)): one for one in some}
+            if near:
+                parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))
+            keys |= new.keys()
+        self.keys = frozenset(keys)
+        self._similar = SimilarTexts(np.concatenate(parts)) if near and keys else None
+
+    def nearly(self, texts: Sequence[str]) -> list[float]:
+        """Returns how similar each text is to a sentence; 0 if not nearly the same."""
+        if self._similar is None:
+            return [0.0] * len(texts)
+        found: list[float] = self._similar.similarities(texts).tolist()
+        return found

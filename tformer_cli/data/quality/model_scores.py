@@ -31,17 +31,7 @@ class ModelScores:
     """The score of each pair of a corpus, and the least that is good enough."""
 
     def __init__(self, files: Sequence[str], worst_share: float) -> None:
-        """Reads the log-probabilities of a corpus.
-
-        Args:
-            files: one for each model: the JSONL of `tformer score`, or a number a line: the mean
-                log-probability of the tokens.
-            worst_share: share of pairs whose score is not good enough.
-
-        Raises:
-            DataError: if a file cannot be read, or they have different numbers of lines.
-            UsageError: if there are more than two files.
-        """
+        """Reads the log-probabilities of a corpus."""
         if len(files) > 2:
             raise UsageError(
                 f"--scores: found {len(files)} files; name one, or one for each direction"
@@ -66,11 +56,7 @@ class ModelScores:
         self._sides = [(file, sides) for file, (_, sides) in zip(files, read, strict=True) if sides]
 
     def check_length(self, n_pairs: int) -> None:
-        """Checks that there is a score for each pair.
-
-        Raises:
-            DataError: if not.
-        """
+        """Checks that there is a score for each pair."""
         if len(self.values) != n_pairs:
             raise DataError(
                 f"{self._files}: has {count_of(len(self.values), 'score')} of "
@@ -78,11 +64,7 @@ class ModelScores:
             )
 
     def check_pairs(self, pairs: Sequence[SentencePair]) -> None:
-        """Checks that the scores are of a corpus that begins with these pairs.
-
-        Raises:
-            DataError: if they are of other pairs, or two files of the same direction.
-        """
+        """Checks that the scores are of a corpus that begins with these pairs."""
         directions = []
         for file, scored in self._sides:
             found = [_direction(*both) for both in zip(scored, pairs, strict=False)]

@@ -79,11 +79,7 @@ class Languages:
         return has_tokens or bool(self.prompts)
 
     def chosen(self, source: str | None, target: str | None) -> "Languages":
-        """The same with other languages; None keeps one.
-
-        Raises:
-            UsageError: if a language is unknown or cannot be chosen.
-        """
+        """The same with other languages; None keeps one."""
         for side, code, can in (
             ("source", source, self.has_source),
             ("target", target, self.has_target),
@@ -100,11 +96,7 @@ class Languages:
         return replace(self, source=source or self.source, target=target or self.target)
 
     def check(self) -> None:
-        """Makes sure that the languages that must be known are set.
-
-        Raises:
-            UsageError: naming the option.
-        """
+        """Makes sure that the languages that must be known are set."""
         for side, code, is_needed in (
             ("source", self.source, self.has_source),
             ("target", self.target, self.before_target),

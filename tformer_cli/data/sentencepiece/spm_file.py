@@ -1,20 +1,26 @@
-"""`.spm` files: a SentencePiece model in the wire format of protocol buffers, read and written.
+"""SentencePiece models (Kudo & Richardson 2018): their files, and text cut into their pieces.
 
-Field numbers are those of `sentencepiece_model.proto`. Fields that decide nothing about text are
-skipped; settings that would change it and are not supported are refused.
+A file is read and written in the wire format of protocol buffers; field numbers are those of
+`sentencepiece_model.proto`. Fields that decide nothing about text are skipped; settings that would
+change it and are not supported are refused. The library that cuts text trusts its files, so a file
+is read here before the library sees its bytes.
 """
 
-import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isfinite
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from tformer_cli.data.config import MOST_PIECES
+from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import DataError
+
+if TYPE_CHECKING:
+    from sentencepiece import SentencePieceProcessor
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of pieces."""
@@ -27,6 +33,8 @@ _PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
 _MOST_PARTS, _MOST_SETTINGS, _MOST_OF_A_PIECE = 16, 1 << 18, 8
 """Fields of a model besides its pieces, of such a part, and of a piece: a file of many that decide
 nothing would be read for minutes."""
+_LARGEST_TRIE, _LONGEST_REPLACEMENT = 1 << 24, 1024
+"""Bytes of the table of replaced characters; beyond any real one, they bound a hostile one."""
 _ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
 _Field = tuple[int, int, int, int]
@@ -48,7 +56,7 @@ class SpmModel:
     byte_fallback: bool = False
     """Unknown characters become one piece a byte."""
     charsmap: bytes = b""
-    """Replacements of characters, compiled; see `normalizer`."""
+    """Replacements of characters, compiled; see `_check_charsmap`."""
     add_dummy_prefix: bool = True
     """Text gets a space before it."""
     remove_extra_whitespaces: bool = True
@@ -64,21 +72,8 @@ class SpmModel:
         return {p: i for i, p in enumerate(self.pieces) if self.types[i] in types}
 
 
-def any_of(pieces: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that finds the longest of some pieces."""
-    return re.compile("|".join(map(re.escape, sorted(pieces, key=len, reverse=True))))
-
-
 def read_spm(data: bytes, where: str) -> SpmModel:
-    """Reads a SentencePiece model.
-
-    Args:
-        data: the file's bytes.
-        where: what messages call the file.
-
-    Raises:
-        DataError: if it is damaged, or has settings that are not supported.
-    """
+    """Reads a SentencePiece model."""
     try:
         return _read(data)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -162,9 +157,6 @@ def _read_plain_pieces(
     """Reads the pieces at the beginning if they are written as the library writes them.
 
     This is the reader below without its generality: a vocabulary is read at each start.
-
-    Returns:
-        Where reading stopped: at 0 if a piece is written otherwise.
     """
     starts: list[int] = []
     at = 0
@@ -279,7 +271,7 @@ def _model(
     if settings.get("denormalizer"):
         raise ValueError("its replacements after decoding are not supported")
     charsmap = settings.get("charsmap", b"")
-    return SpmModel(
+    model = SpmModel(
         pieces,
         scores,
         types,
@@ -289,6 +281,44 @@ def _model(
         bool(settings.get("add_dummy_prefix", 1)),
         bool(settings.get("remove_extra_whitespaces", 1)),
     )
+    if model.charsmap and not _is_sound(model.charsmap):
+        raise ValueError("its table of replaced characters is damaged")
+    return model
+
+
+def _is_sound(charsmap: bytes) -> bool:
+    """Returns whether no text leads the library outside a table of replaced characters.
+
+    The table is a trie in a double array (Aoe 1989) in the format of darts-clone, followed by the
+    replacements in UTF-8, each ended by a zero byte. The library follows it without bounds.
+    """
+    size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) >= 4 else 0
+    if size < 4 or size % 4 or size + 4 > len(charsmap) or size > _LARGEST_TRIE:
+        return False
+    units = np.frombuffer(charsmap, "<u4", size // 4, 4).astype(np.int64)
+    texts = np.frombuffer(charsmap, np.uint8)[4 + size :]
+    # A unit with the highest bit holds a value and is never entered; every other one, used or not,
+    # leads to the 256 units that differ from its base in the last byte: all must be inside.
+    nodes = np.flatnonzero(units >> 31 == 0)
+    bases = nodes ^ ((units[nodes] >> 10) << ((units[nodes] & 0x200) >> 6))
+    if not len(texts) or texts[-1] or (bases | 0xFF).max(initial=0) >= len(units):
+        return False
+    values = units[bases[units[nodes] & 0x100 != 0]] & 0x7FFFFFFF
+    ends = np.flatnonzero(texts == 0)
+    return bool(
+        values.max(initial=0) < len(texts)
+        and (texts[values] & 0xC0 != 0x80).all()
+        and np.diff(ends, prepend=-1).max() <= _LONGEST_REPLACEMENT
+        and _is_text(texts.tobytes())
+    )
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
@@ -320,3 +350,82 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at + place + 1
     raise IndexError
+
+
+Found = tuple[int, int, int]
+"""Number of a piece, and where the characters that it is from begin and end."""
+
+
+class SpmFile:
+    """A SentencePiece model that is read when it is first used: decoding does without."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        """Keeps a file's bytes; `where` is what messages call it."""
+        self.data = data
+        self._where = where
+
+    @cached_property
+    def model(self) -> SpmModel:
+        """The pieces and settings."""
+        return read_spm(self.data, self._where)
+
+    @cached_property
+    def unknown(self) -> int:
+        """Number of the unknown piece."""
+        return self.model.unknown
+
+    @cached_property
+    def _library(self) -> "SentencePieceProcessor":
+        _ = self.model  # checks what the library would trust
+        from sentencepiece import SentencePieceProcessor
+
+        try:
+            return SentencePieceProcessor(model_proto=self.data)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise self._unusable(error) from None
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of each text's pieces."""
+        sound = [without_surrogates(text) for text in texts]
+        found: list[list[int]] = self._library.encode(sound, num_threads=1)
+        return found
+
+    def encode_as_texts(self, text: str) -> list[str]:
+        """The pieces of a text; what is unknown is the normalized text itself."""
+        try:
+            found: list[str] = self._library.encode(without_surrogates(text), out_type=str)
+        except ValueError as error:
+            raise self._unusable(error) from None
+        return found
+
+    def encode_with_places(self, text: str) -> list[Found]:
+        """The pieces of a text, each with the place of the characters that it is from."""
+        text = without_surrogates(text)
+        try:
+            found = self._library.encode_as_offset_mapping(text)
+            normalized, starts = self._library.normalize(text, with_offsets=True)
+        except ValueError as error:
+            raise self._unusable(error) from None
+        # The library's own offsets give a character that became several ("½") to the last of its
+        # pieces only. Here each piece gets it: it lasts until the next one that is from elsewhere.
+        ends = list(starts[1:])
+        for place in range(len(ends) - 2, -1, -1):
+            if ends[place] <= starts[place]:
+                ends[place] = ends[place + 1]
+        if ends and self.model.add_dummy_prefix:
+            ends[0] = starts[0]  # the space before a text is from nothing
+        character_of = [place for place, one in enumerate(normalized) for _ in one.encode()]
+        rows, at = [], 0
+        for number, piece in zip(found["ids"], found["pieces"], strict=True):
+            size = 1 if self.model.types[number] == BYTE else len(piece.encode())
+            places = character_of[at : at + size]
+            own = [place for place in places if starts[place] < ends[place]]
+            rows.append((number, starts[own[0]], ends[own[-1]]) if own else (number, 0, 0))
+            at += size
+        return rows
+
+    def _unusable(self, error: Exception) -> DataError:
+        reason = " ".join(str(error).split())
+        return DataError(
+            f"{self._where}: cannot be used as a SentencePiece model ({reason}); restore the file"
+        )

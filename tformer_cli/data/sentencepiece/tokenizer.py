@@ -14,8 +14,7 @@ from typing import Any
 
 from tformer_cli.data.new_tokens import NewTokens
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
-from tformer_cli.data.sentencepiece.segmenter import Segmenter
-from tformer_cli.data.sentencepiece.spm_file import SPACE, read_spm
+from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmFile
 from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,
@@ -31,24 +30,6 @@ from tformer_cli.errors import DataError
 from tformer_cli.structure import structure
 
 
-class SpmFile:
-    """A SentencePiece model that is read when it is first used: decoding does without."""
-
-    def __init__(self, data: bytes, where: str) -> None:
-        """Keeps a file's bytes; `where` is what messages call it."""
-        self.data = data
-        self._where = where
-
-    @cached_property
-    def segmenter(self) -> Segmenter:
-        """Cuts text.
-
-        Raises:
-            DataError: if the file is damaged or not supported.
-        """
-        return Segmenter(read_spm(self.data, self._where), self._where)
-
-
 class SentencePieceSide(TokenizerSide):
     """The tokenizer of a foreign model's source or target."""
 
@@ -62,17 +43,7 @@ class SentencePieceSide(TokenizerSide):
         takes_tags: bool = False,
         prompts: Collection[str] = (),
     ) -> None:
-        """Joins a SentencePiece model and a vocabulary.
-
-        Args:
-            file: the model.
-            vocabulary: pieces by their ids.
-            start: ids that every sentence begins with.
-            end: ids that every sentence ends with.
-            takes_tags: True if `>>code<<` at the beginning of a sentence is one token, instead of
-                those.
-            prompts: texts that, at the beginning of a sentence, stand instead of those.
-        """
+        """Joins a SentencePiece model and a vocabulary."""
         self.file = file
         self.vocabulary = vocabulary
         self.start, self.end = start, end
@@ -81,22 +52,22 @@ class SentencePieceSide(TokenizerSide):
 
     @property
     def vocab_size(self) -> int:
-        """See `TokenizerSide`."""
         return len(self.vocabulary.pieces)
 
     @cached_property
     def _id_of_number(self) -> list[int]:
         """The id of each piece of the SentencePiece model."""
-        pieces, find = self.file.segmenter.pieces, self.vocabulary.ids_in_text.get
-        ids = [find(piece, UNK_ID) for piece in pieces]
-        ids[self.file.segmenter.unknown] = UNK_ID
+        find = self.vocabulary.ids_in_text.get
+        ids = [find(piece, UNK_ID) for piece in self.file.model.pieces]
+        ids[self.file.unknown] = UNK_ID
         return ids
 
     @cached_property
     def _new_tokens(self) -> NewTokens | None:
         words = self.vocabulary.new_tokens
-        keeps = self.file.segmenter.keeps_space
-        return NewTokens(words, keeps_space_behind=keeps) if words else None
+        if not words:
+            return None
+        return NewTokens(words, keeps_space_behind=not self.file.model.add_dummy_prefix)
 
     def _parts(self, text: str) -> list[tuple[int, str, bool]]:
         """Where each part of a text begins, the part, and whether it is a new token."""
@@ -104,7 +75,6 @@ class SentencePieceSide(TokenizerSide):
         return [(0, text, False)] if new is None or not new.are_in(text) else new.split(text)
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         if self._new_tokens is None or not any(map(self._new_tokens.are_in, texts)):
             return self._encode_parts(texts)
         rows = [self._parts(text) for text in texts]
@@ -121,24 +91,18 @@ class SentencePieceSide(TokenizerSide):
 
     def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of texts without new tokens."""
-        id_of = self._id_of_number
-        unknown = self.file.segmenter.unknown
+        id_of, unknown = self._id_of_number, self.file.unknown
         return [
             self._by_text(text) if unknown in row else [id_of[n] for n in row]
-            for text, row in zip(texts, self.file.segmenter.encode_batch(texts), strict=True)
+            for text, row in zip(texts, self.file.encode_batch(texts), strict=True)
         ]
 
     def _by_text(self, text: str) -> list[int]:
         """Ids of a text with pieces that this model lacks, but a shared vocabulary may have."""
-        find, id_of = self.vocabulary.ids_in_text.get, self._id_of_number
-        unknown = self.file.segmenter.unknown
-        return [
-            find(part, UNK_ID) if number == unknown else id_of[number]
-            for number, part in self.file.segmenter.encode_with_texts(text)
-        ]
+        find = self.vocabulary.ids_in_text.get
+        return [find(piece, UNK_ID) for piece in self.file.encode_as_texts(text)]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `TokenizerSide`."""
         tags = [self._tag(text) for text in texts] if self._takes_tags or self._prompts else []
         if not any(tags):
             return super().encode_batch(texts)
@@ -173,7 +137,7 @@ class SentencePieceSide(TokenizerSide):
             if is_new:
                 yield self.vocabulary.new_tokens[part], start, start + len(part)
                 continue
-            places = self.file.segmenter.encode_with_places(part)
+            places = self.file.encode_with_places(part)
             for token, (_, first, end) in zip(self._by_text(part), places, strict=True):
                 yield token, start + first, start + end
 
@@ -195,7 +159,6 @@ class SentencePieceSide(TokenizerSide):
         return (self.vocabulary.ids.get(tag, new),)
 
     def for_parts_of(self, line: str) -> "SentencePieceSide":
-        """See `TokenizerSide`."""
         tag = self._tag(line)
         if not tag:
             return self
@@ -214,7 +177,6 @@ class SentencePieceSide(TokenizerSide):
 
     @property
     def piece_bytes(self) -> list[bytes]:
-        """See `TokenizerSide`."""
         return self.vocabulary.bytes
 
     @property
@@ -223,12 +185,7 @@ class SentencePieceSide(TokenizerSide):
 
 
 def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
-    """The SentencePiece model and the vocabulary of a side in a file; None: the source's.
-
-    Raises:
-        ValueError: if the model is damaged.
-        TypeError: if they are something else.
-    """
+    """The SentencePiece model and the vocabulary of a side in a file; None: the source's."""
     spm, pieces = side["spm"], side["pieces"]
     if not isinstance(spm, str | None) or not isinstance(pieces, list | None):
         raise TypeError
@@ -244,11 +201,7 @@ class SentencePieceTokenizer(Tokenizer):
         vocabularies: tuple[Vocabulary, Vocabulary],
         languages: Languages,
     ) -> None:
-        """Joins source and target, the same twice if they share; use `build`.
-
-        Raises:
-            DataError: if a vocabulary lacks the token of a language.
-        """
+        """Joins source and target, the same twice if they share; use `build`."""
         self.languages = languages
         self._files, self._vocabularies = files, vocabularies
         starts = [
@@ -281,19 +234,7 @@ class SentencePieceTokenizer(Tokenizer):
         languages: Languages = NO_LANGUAGES,
         where: str = FILE_NAME,
     ) -> "SentencePieceTokenizer":
-        """Makes a tokenizer.
-
-        Args:
-            source_spm: bytes of the SentencePiece model of the source.
-            target_spm: of the target; None: the same.
-            pieces: the vocabulary in the order of ids; the first are `<pad> <unk> <s> </s>`.
-            target_pieces: the target's vocabulary if it is another.
-            languages: tokens that name languages; their pieces are in the vocabulary.
-            where: what messages call the file.
-
-        Raises:
-            DataError: if a model or a vocabulary is damaged or not supported.
-        """
+        """Makes a tokenizer."""
         made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
         for side in (made.source, made.target):
             side.encode("")  # reads what is otherwise read when it is first used
@@ -327,7 +268,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def new_tokens(self) -> tuple[str, ...]:
-        """See `Tokenizer`."""
         return tuple(self._vocabularies[0].new_tokens)
 
     @classmethod
@@ -335,9 +275,6 @@ class SentencePieceTokenizer(Tokenizer):
         """Reads the text of a `tokenizer.json`; `where` names it in messages.
 
         A SentencePiece model in it is read when it is first used.
-
-        Raises:
-            DataError: if it is damaged.
         """
         try:
             data = json.loads(text)
@@ -383,26 +320,21 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def source(self) -> SentencePieceSide:
-        """See `Tokenizer`."""
         return self._source
 
     @property
     def target(self) -> SentencePieceSide:
-        """See `Tokenizer`."""
         return self._target
 
     @property
     def language_codes(self) -> tuple[str, ...]:
-        """See `Tokenizer`."""
         return tuple(sorted(self.languages.codes))
 
     def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
-        """See `Tokenizer`."""
         chosen = self.languages.chosen(source, target)
         if chosen == self.languages:
             return self
         return type(self)(self._files, self._vocabularies, chosen)
 
     def check_languages(self) -> None:
-        """See `Tokenizer`."""
         self.languages.check()

@@ -8,8 +8,8 @@ from functools import cached_property
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.labels import label_of
 from tformer_cli.data.new_tokens import check_new_token
-from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.spm_file import SPACE
+from tformer_cli.data.tokenizer import SPECIAL_PIECES
 from tformer_cli.errors import DataError
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -26,18 +26,7 @@ class Vocabulary:
         new_tokens: Sequence[str] = (),
         mark: str = "",
     ) -> None:
-        """Takes a list of pieces.
-
-        Args:
-            pieces: the list.
-            named: those of them that name languages; decoding leaves them out.
-            where: what messages call the file.
-            new_tokens: words that were added, each a piece of its own; these are the last.
-            mark: what the pieces of such words begin with.
-
-        Raises:
-            DataError: if it is damaged.
-        """
+        """Takes a list of pieces."""
         self.pieces = list(pieces)
         self.new_tokens = {
             word: number for number, word in enumerate(new_tokens, len(pieces) - len(new_tokens))
@@ -56,11 +45,7 @@ class Vocabulary:
             raise DataError(f"{where}: its vocabulary is damaged or too large; restore the file")
 
     def extended(self, words: Sequence[str]) -> "Vocabulary":
-        """The vocabulary with more words that are one piece each, behind the others.
-
-        Raises:
-            DataError: if one of them is not a word, or is there.
-        """
+        """The vocabulary with more words that are one piece each, behind the others."""
         added = list(self.new_tokens)
         for word in words:
             is_there = self._mark + word in self.ids or word in self._named or word in added
@@ -71,11 +56,7 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> Mapping[str, int]:
-        """The id of each piece.
-
-        Raises:
-            DataError: if a piece stands twice.
-        """
+        """The id of each piece."""
         ids = {piece: number for number, piece in enumerate(self.pieces)}
         if len(ids) < len(self.pieces):
             twice = next(p for number, p in enumerate(self.pieces) if ids[p] != number)
@@ -91,11 +72,7 @@ class Vocabulary:
         return ids
 
     def id_of_token(self, piece: str) -> int:
-        """The id of a token that names a language.
-
-        Raises:
-            DataError: if the vocabulary lacks it.
-        """
+        """The id of a token that names a language."""
         if piece not in self.ids:
             raise DataError(
                 f"{self._where}: its vocabulary lacks the language token {piece}; restore the file"

@@ -107,17 +107,8 @@ def beam_search(
     """Translates a batch.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: beam size, length penalty, limits and how many hypotheses are wanted.
-        processors: rules about the next token; hypotheses are ranked by what they make of its
-            log-probability.
-        stops_early: end a sentence once its first ones are certain; False only spends time.
-
-    Returns:
-        For every sentence its hypotheses, best first: `config.n_searched`, or fewer where the
-        vocabulary and the length limit allow no more.
     """
     search = BeamSearch(model, config, processors, stops_early=stops_early)
     search.start(source, source_mask)
@@ -141,7 +132,7 @@ class BeamSearch:
         self._config = config
         self._processors = processors
         self._stops_early = stops_early
-        # Enough continuations of each row to fill every slot from one hypothesis alone
+        # Enough continuations of each row to fill every slot from a single hypothesis
         self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
 
     def start(self, source: Tensor, source_mask: Tensor) -> None:
@@ -290,7 +281,7 @@ class BeamSearch:
             [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
             strict=True,
         )
-        # all are of one length: `_length` tokens and the end of sentence
+        # all have one length: `_length` tokens and the end of sentence
         divisor = length_divisor(self._length + 1, self._config)
         for row, tokens, steps, last_step, total, is_finished in rows:
             sentence = self._sentences[self._active[row]]
@@ -372,7 +363,6 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Args:
         scores: (R, V).
-        k: how many.
 
     Returns:
         Values and token ids, (R, k) each, largest first.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WIDER = 8
 """Times the beam of a second try, where constraints left the first one no way."""
 SPARE_CANDIDATES = 16
-"""Tokens looked at beside the beam's, for those that are banned."""
+"""Tokens examined beyond the beam's, to replace those that are banned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,6 @@ class Steps(Protocol):
     ) -> tuple[Scores, Scores]:
         """Decodes one more position of every hypothesis.
 
-        Args:
-            parents: R rows of the step before that the hypotheses continue; at first the only one.
-            histories: R tuples of the tokens that each has so far.
-
         Returns:
             (R, V) scores of the next token, -inf where a rule forbids it, and (R, V)
             log-probabilities of the model.
@@ -88,18 +84,7 @@ def satisfying_search(
     constraints: Constraints,
     n_forced: int = 0,
 ) -> list[Hypothesis]:
-    """Searches under constraints, and once more with a wider beam if there was no way.
-
-    Args:
-        start: begins with the sentence, given the most hypotheses of a step and the most steps.
-        limit: most tokens of a translation, the end of sentence not counted.
-        config: beam size and length penalty.
-        constraints: what the translation must and must not hold.
-        n_forced: first tokens that the scores decide alone, those of a prefix.
-
-    Returns:
-        At most `config.n_searched` hypotheses, best first; none where there still is no way.
-    """
+    """Searches under constraints, and once more with a wider beam if there was no way."""
     for beam_size in (config.beam_size, WIDER * config.beam_size):
         steps = start(beam_size, limit + 1)
         wider = replace(config, beam_size=beam_size)

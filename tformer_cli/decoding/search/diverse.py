@@ -3,9 +3,9 @@
 Source: Vijayakumar et al. 2018, "Diverse beam search for improved description of complex scenes",
 with Hamming diversity. The beam is divided into G groups that choose one after the other at every
 step. A token loses λ for each hypothesis of an earlier group that continues with it. That decides
-what a group chooses; what its hypotheses are worth in the end is the model's word alone.
+what a group chooses; the final scores of its hypotheses are the model's own.
 
-A group is searched like a sentence of its own: pseudo-sentence = sentence · G + group.
+A group is searched like a separate sentence: pseudo-sentence = sentence · G + group.
 """
 
 from __future__ import annotations
@@ -40,14 +40,8 @@ def diverse_beam_search(
     """Translates a batch with `config.diversity_groups` groups of hypotheses.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: groups, λ, beam size, which the groups share, and the rest.
-        processors: rules about the next token, made for B·G pseudo-sentences.
-
-    Returns:
-        For every sentence its different hypotheses, best first.
     """
     n_groups = config.diversity_groups
     search = _GroupSearch(model, config, processors)

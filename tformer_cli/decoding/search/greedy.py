@@ -28,13 +28,8 @@ def greedy_search(
     """Translates a batch, one hypothesis a sentence.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: limits and length penalty; `beam_size` and `n_best` do not matter.
-
-    Returns:
-        For every sentence a list of one hypothesis, as `beam_search` returns it.
     """
     limits = longest_translations(source, source_mask, config, model.max_positions)
     memory = model.encode(source, source_mask)

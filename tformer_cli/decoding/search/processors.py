@@ -127,15 +127,7 @@ def make_processors(
     *,
     prefixes: Sequence[Sequence[int]] = (),
 ) -> list[ScoreProcessor]:
-    """Makes the rules that a batch is searched by; none by default.
-
-    Args:
-        config: lengths, repetitions.
-        n_sources: source tokens of each sentence, end of sentence not counted.
-        max_positions: of the model.
-        device: where the search computes.
-        prefixes: for each sentence the tokens its translation begins with; empty: for none.
-    """
+    """Makes the rules that a batch is searched by; none by default."""
     processors: list[ScoreProcessor] = []
     if config.repetition_penalty != 1.0:
         processors.append(RepetitionPenalty(config.repetition_penalty))

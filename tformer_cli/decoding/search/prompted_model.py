@@ -51,13 +51,12 @@ class PromptedModel:
         """Takes a language model.
 
         Args:
-            model: in evaluation mode.
             on_token: called with the tokens (B·W) that a search has chosen before it reads them.
         """
         self.model = model
         """The language model."""
         self.on_token = on_token
-        """What is called with tokens; it may be another one for each search."""
+        """The listener, called with tokens; it may change for each search."""
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
 
     @property
@@ -68,11 +67,7 @@ class PromptedModel:
         return cast("DecodingModel", self.model)
 
     def within(self, config: DecodingConfig, n_prompt: int) -> DecodingConfig:
-        """Settings of the search for a prompt of this length, within the positions left.
-
-        Raises:
-            ValueError: if there are none.
-        """
+        """Settings of the search for a prompt of this length, within the positions left."""
         left = self.max_positions - n_prompt
         if left < 1:
             raise ValueError(
@@ -82,11 +77,7 @@ class PromptedModel:
         return replace(config, max_length=most, min_length=min(config.min_length, most))
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        """Returns the tokens of the prompts, (B, P).
-
-        Raises:
-            ValueError: if they are not equally long.
-        """
+        """Returns the tokens of the prompts, (B, P)."""
         lengths = source_mask.sum(dim=1)
         longest = int(lengths.max())
         if not bool((lengths == longest).all()):

@@ -1,8 +1,8 @@
 """Drawing translations at random: temperature, top-k and nucleus sampling.
 
-Every hypothesis has a stream of numbers of its own, made from the seed, its line and its place
-among the line's candidates, and it is computed as a sentence of its own. So what is drawn for a
-line does not depend on what is drawn beside it, nor the first candidate on how many follow.
+Every hypothesis has its own stream of numbers, made from the seed, its line and its place
+among the line's candidates, and it is computed as a separate sentence. So what is drawn for a
+line does not depend on the other lines, nor the first candidate on how many follow.
 """
 
 from __future__ import annotations
@@ -43,20 +43,12 @@ def sample(
     """Draws `config.n_candidates` translations of each sentence.
 
     Args:
-        model: in evaluation mode.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: temperature, top-k, top-p and limits.
-        keys: for each sentence the number that decides what is drawn; see `line_key`.
-        processors: rules about the next token; they come before temperature.
-
-    Returns:
-        For every sentence its hypotheses, in the order drawn; their log-probabilities are the
-        model's own.
     """
     n_drawn = config.n_candidates
     limits = longest_translations(source, source_mask, config, model.max_positions)
-    # (B, …) -> (B·N, …): a candidate is a sentence of its own
+    # (B, …) -> (B·N, …): a candidate is a separate sentence
     memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
     mask = source_mask.repeat_interleave(n_drawn, dim=0)
     cache = model.start_cache(memory, mask, 1, max(limits) + 1)
@@ -96,8 +88,6 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
 
     Args:
         scores: (R, V) log-probabilities, -inf where nothing may be drawn.
-        config: temperature, `top_k` (Fan et al. 2018) and `top_p` (Holtzman et al. 2020): the
-            tokens with the largest probability whose sum first reaches it.
         uniform: (R) numbers from 0 to below 1.
 
     Returns:

@@ -1,7 +1,7 @@
 """Forced decoding: what a model thinks of translations that are given.
 
 All positions of a target are computed at once. Batches hold one padded source length and one padded
-target length, so a pair's result does not depend, in float32, on the pairs beside it.
+target length, so a pair's result does not depend, in float32, on the other pairs.
 """
 
 from __future__ import annotations
@@ -53,18 +53,7 @@ def score_pairs(
     *,
     device: torch.device | str,
 ) -> list[Hypothesis]:
-    """Scores given translations as the search scores its own.
-
-    Args:
-        model: in evaluation mode, on `device`.
-        sources: N source sentences in token ids, without special tokens.
-        targets: N translations in token ids, without special tokens.
-        config: the length and coverage penalties and `batch_tokens`.
-        device: where to compute.
-
-    Returns:
-        N hypotheses.
-    """
+    """Scores given translations as the search scores its own."""
     max_positions = model.max_positions
     found: dict[int, Hypothesis] = {}
     for batch in _plan(sources, targets, config.torch_batch_tokens, model.vocab_size):
@@ -89,7 +78,6 @@ def coverage_penalty(
         weights: (B, H, T, S) cross-attention; its mean over heads is p.
         source_mask: (B, S) True at source tokens, the last of which is the end of sentence.
         target_mask: (B, T) True at target positions.
-        eos: False if it is not, but a token like the others.
 
     Returns:
         (B) penalties, at most 0.

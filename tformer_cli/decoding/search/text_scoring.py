@@ -1,4 +1,4 @@
-"""What a language model in torch thinks of texts that are given, longer than it takes or not.
+"""Log-probabilities of given texts by a language model in torch, in windows if they are long.
 
 A text is read in windows; see `decoding.text_windows`. A model with a memory reads every token
 once, in segments of W tokens, with what it remembers of those before.
@@ -60,20 +60,7 @@ def score_texts(
     device: torch.device | str,
     before_batch: Callable[[], None] | None = None,
 ) -> list[list[float]]:
-    """Computes log p of every token of each text that has something before it, its end included.
-
-    Args:
-        model: in evaluation mode, on `device`.
-        texts: token ids without special tokens.
-        window: W, positions that are read at once; at most what the model takes.
-        stride: tokens between the beginnings of two windows, 1 to W; W with a memory.
-        batch_tokens: padded positions of a batch.
-        device: where to compute.
-        before_batch: called before each batch; what it raises ends the work.
-
-    Returns:
-        For each text log p of its tokens in turn. Without `<s>` its first token has none.
-    """
+    """Computes log p of every token of each text that has something before it, its end included."""
     config = model.config
     scored: list[list[float]] = [[] for _ in texts]
     windows: list[TextWindow] = []

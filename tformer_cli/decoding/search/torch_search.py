@@ -17,11 +17,11 @@ from tformer_cli.decoding.search.beam_search import beam_search
 from tformer_cli.decoding.search.constraints import satisfying_search
 from tformer_cli.decoding.search.diverse import diverse_beam_search
 from tformer_cli.decoding.search.greedy import greedy_search
+from tformer_cli.decoding.search.models import ShortlistedModel
 from tformer_cli.decoding.search.processors import StepRows, make_processors, process
 from tformer_cli.decoding.search.prompted_model import PromptedModel
 from tformer_cli.decoding.search.sampling import sample
 from tformer_cli.decoding.search.scoring import score_pairs, takes_targets
-from tformer_cli.decoding.search.shortlisted_model import ShortlistedModel
 from tformer_cli.decoding.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 from tformer_cli.runtime import autocast, check_threads
@@ -57,11 +57,7 @@ class TorchSearch:
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """See `PreparedSearch`.
-
-        Raises:
-            ValueError: if this process was forked from one that had computed with several threads.
-        """
+        """See `PreparedSearch`."""
         check_threads()
         found: dict[int, list[Hypothesis]] = {}
         by_length: dict[int, list[int]] = {}
@@ -131,7 +127,7 @@ class TorchSearch:
     def _computing(self) -> Iterator[None]:
         """Computes in the precision, and every row of a float32 product by itself.
 
-        A model that has products of its own leaves torch's to attention: the small ones need the
+        A model with its own products leaves torch's to attention: the small ones need the
         standard setting, and changing it takes longer than one of them.
         """
         has_products = getattr(self._model, "output_product", None) is not None
@@ -164,11 +160,8 @@ class TorchSteps:
         """Encodes a sentence.
 
         Args:
-            model: in evaluation mode.
             source: (1, S) source token ids, ended by the end of sentence.
             source_mask: (1, S) boolean, True at tokens.
-            most_steps: positions that are decoded at most.
-            processors: rules about the next token.
         """
         self._model = model
         self._processors = processors
@@ -204,18 +197,8 @@ def search(
     """Translates a batch as its settings say.
 
     Args:
-        model: in evaluation mode.
-        sentences: the B sentences and what is asked of each.
         source: (B, S) source token ids, each sentence ended by its end of sentence.
         source_mask: (B, S) boolean, True at tokens.
-        config: how to search.
-
-    Returns:
-        For every sentence at most `config.n_searched` hypotheses, best first; samples in the
-        order drawn.
-
-    Raises:
-        ValueError: if the search does not know a setting.
     """
     unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:

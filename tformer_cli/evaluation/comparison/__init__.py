@@ -2,5 +2,5 @@
 
 In reading order: `measured` (sentences' statistics, extracted once), `paired_tests` (sacreBLEU's),
 `buckets` and `words` (by length and by word frequency), `compare` (all of it for one test set),
-`report` (the tables and sentences to show), then the formats `markdown`, `latex` and `html`.
+`report` (the document to show).
 """

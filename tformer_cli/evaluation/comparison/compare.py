@@ -5,21 +5,19 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics.base import Metric
 
-from tformer_cli.evaluation.comparison.buckets import (
-    FREQUENCIES,
-    LENGTHS,
-    bucket_labels,
-    bucket_of,
-)
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 from tformer_cli.evaluation.comparison.paired_tests import (
+    MeasuredMetric,
     TestedMetric,
     TestedScore,
     TestSettings,
     paired_test,
 )
 from tformer_cli.evaluation.comparison.words import (
+    FREQUENCIES,
+    LENGTHS,
     Tokenizer,
+    bucket_labels,
+    bucket_of,
     frequencies,
     word_f1,
     words_of,
@@ -31,9 +29,7 @@ class SystemTexts:
     """A system's translations of a test set."""
 
     name: str
-    """The system."""
     lines: tuple[str, ...]
-    """One translation a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +43,7 @@ class TestSet:
     references: tuple[tuple[str, ...], ...]
     """One or several streams, each one reference a sentence."""
     systems: tuple[SystemTexts, ...]
-    """The systems, the baseline first."""
     source: tuple[str, ...] | None = None
-    """The source sentences, to be shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +51,8 @@ class Wins:
     """Sentences on which a system is better or worse than the baseline."""
 
     better: int
-    """Sentences with a better score."""
     worse: int
-    """Sentences with a worse one."""
     equal: int
-    """The others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +68,6 @@ class ComparedMetric:
     """A metric's scores of all systems."""
 
     name: str
-    """Name of the metric."""
     signature: str
     """sacreBLEU's signature, with the test's seed and samples."""
     less_is_better: bool
@@ -91,7 +81,6 @@ class Bucket:
     """Sentences or words of a kind, and a score of every system on them."""
 
     label: str
-    """Lengths or frequencies in it."""
     size: int
     """Sentences, or words of the reference."""
     values: tuple[float, ...]
@@ -105,7 +94,6 @@ class Difference:
     line: int
     """Number of its line, from 1."""
     system: str
-    """The system."""
     value: float
     """Its score by the first metric …"""
     baseline_value: float
@@ -113,11 +101,8 @@ class Difference:
     source: str | None
     """The source sentence, if it is known."""
     references: tuple[str, ...]
-    """Its references."""
     baseline_text: str
-    """The baseline's translation."""
     text: str
-    """The system's translation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,11 +110,8 @@ class Comparison:
     """All that is found of a test set."""
 
     test_set: str
-    """Its name."""
     n_sentences: int
-    """Its sentences."""
     systems: tuple[str, ...]
-    """Names of the systems, the baseline first."""
     metrics: tuple[ComparedMetric, ...]
     """Scores by each metric. By the first one the lengths and the sentences are compared."""
     lengths: tuple[Bucket, ...]
@@ -150,17 +132,6 @@ def compare_systems(
     train_lines: Callable[[], Iterable[str]] | None = None,
     n_examples: int = 3,
 ) -> Comparison:
-    """Compares systems on a test set.
-
-    Args:
-        test_set: the texts; all have the same number of lines.
-        metrics: sacreBLEU's, made for this test set: they are changed.
-        settings: the test of significance.
-        tokenize: splits sentences into words.
-        lowercase: count words in lower case.
-        train_lines: reads the text that word frequencies are counted in; None: the first reference.
-        n_examples: sentences to list of every system in each direction.
-    """
     measured = [MeasuredMetric(one, test_set.references) for one in metrics]
     tested = paired_test([(one.name, one.lines) for one in test_set.systems], measured, settings)
     by_sentence = [

@@ -7,8 +7,9 @@ from typing import Any
 from tformer_cli.errors import DataError
 from tformer_cli.evaluation.comparison.compare import Wins, wins_of
 from tformer_cli.evaluation.comparison.paired_tests import SIGNIFICANT
-from tformer_cli.evaluation.comparison.report import Cell, Section, Table
+from tformer_cli.evaluation.comparison.report import TITLE
 from tformer_cli.evaluation.significance import RESAMPLES, PairedDifference, compare_labels
+from tformer_cli.show.document import Cell, Document, Section, Table
 
 LEGEND = (
     "Change: from the baseline, with the interval that holds 95 % of the changes of resampled "
@@ -36,9 +37,7 @@ class LabelComparison:
     systems: tuple[LabeledSystem, ...]
     """The systems, the baseline first: its changes are 0."""
     samples: int
-    """Resamples of the test."""
     seed: int
-    """Their seed."""
 
     def record(self) -> dict[str, Any]:
         """Returns everything as a JSON object; see formats.md."""
@@ -66,7 +65,7 @@ class LabelComparison:
             ],
         }
 
-    def section(self) -> Section:
+    def document(self) -> Document:
         """Returns a table of each measure, for people."""
         tables = [
             Table(
@@ -77,7 +76,9 @@ class LabelComparison:
             )
             for number, measure in enumerate(self.systems[0].measures)
         ]
-        return Section(title=f"{self.n_examples:,} examples", tables=tuple(tables), legend=LEGEND)
+        title = f"{self.n_examples:,} examples"
+        section = Section(title=title, tables=tuple(tables), legend=LEGEND)
+        return Document(title=TITLE, sections=[section])
 
     def _rows(self, number: int) -> Iterator[tuple[Cell, ...]]:
         """Yields a row for each system, of the measure with a number."""
@@ -105,17 +106,7 @@ def compare_labelings(
     samples: int = 0,
     seed: int = 1,
 ) -> LabelComparison:
-    """Compares classifiers by paired bootstrap over the examples.
-
-    Args:
-        systems: names, each with a label for each example; the baseline first.
-        right: the right labels.
-        samples: resamples; 0: as many as usual.
-        seed: of the resamples.
-
-    Raises:
-        DataError: if there is no example, or one has no right label.
-    """
+    """Compares classifiers by paired bootstrap over the examples."""
     right = [label.strip() for label in right]
     blank = next((number for number, label in enumerate(right, 1) if not label), None)
     if blank is not None or not right:

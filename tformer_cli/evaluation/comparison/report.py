@@ -1,7 +1,6 @@
-"""Tables and sentences of comparisons, as every format for people shows them."""
+"""Comparisons as documents: tables of scores and tests, and the sentences that differ most."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from tformer_cli.evaluation.comparison.compare import (
@@ -11,6 +10,7 @@ from tformer_cli.evaluation.comparison.compare import (
     Comparison,
     Difference,
 )
+from tformer_cli.show.document import Cell, Document, Section, Sentence, Sentences, Table
 
 TITLE = "Comparison of systems"
 LEGEND_OF_ONE = "Mean ± 95 %: mean and confidence interval of the scores of resampled texts."
@@ -21,54 +21,8 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table."""
-
-    text: str
-    """Its text."""
-    is_best: bool = False
-    """True for the best value of its kind."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table, the first column of which names the rows."""
-
-    title: str
-    """Contents of the table."""
-    head: tuple[str, ...]
-    """Headings of the columns."""
-    rows: tuple[tuple[Cell, ...], ...]
-    """The cells."""
-    note: str = ""
-    """A line below it, such as the signature."""
-    remark: str = ""
-    """A sentence below that."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sentence:
-    """A sentence with its translations."""
-
-    heading: str
-    """Line and scores."""
-    texts: tuple[tuple[str, str], ...]
-    """Names and texts: source, references, systems."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """What is said of a test set, or of all together."""
-
-    title: str
-    """Name of the test set, and its size."""
-    tables: tuple[Table, ...]
-    """The tables."""
-    sentences: tuple[tuple[str, tuple[Sentence, ...]], ...] = ()
-    """Headings, each with the sentences below it."""
-    legend: str = LEGEND
-    """Meaning of the columns; that of the first section stands above all."""
+def comparison_document(comparisons: Sequence[Comparison]) -> Document:
+    return Document(title=TITLE, sections=sections_of(comparisons))
 
 
 def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
@@ -170,14 +124,14 @@ def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket], *, le
     return Table(title=title, head=head, rows=rows)
 
 
-def _sentences(one: Comparison, metric: str) -> Iterator[tuple[str, tuple[Sentence, ...]]]:
+def _sentences(one: Comparison, metric: str) -> Iterator[Sentences]:
     """Groups sentences by system, and by which of it and the baseline is better."""
     baseline = one.systems[0]
     # of each system the sentences that it wins stand first
     for system, found in groupby(one.differences, key=lambda item: item.system):
-        yield (
-            f"{system} and {baseline}: sentences that differ most by {metric}",
-            tuple(_sentence(item, baseline) for item in found),
+        yield Sentences(
+            heading=f"{system} and {baseline}: sentences that differ most by {metric}",
+            sentences=tuple(_sentence(item, baseline) for item in found),
         )
 
 

@@ -6,6 +6,6 @@ of the `levels` of processors, into `libraries/`. `library` loads the one that f
 and none whose sources or `structs` are other than those at hand. `weights` lays a model's weights
 out for the kernels and says which models they do not know; `search` calls them, for a whole batch
 to search or to score, or step by step. Neither needs torch, whose models `torch_weights` hands
-over. `training` gives a model in training `dropout`, `attention` and `loss`, which compute beside
-torch's products, by its `threads`, and the optimizer Muon `orthogonal`.
+over. `training` gives a model in training and Muon `attention`, `linear` and the other
+`operations`, which compute between torch's products, by its `threads`.
 """

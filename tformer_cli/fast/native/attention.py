@@ -9,13 +9,13 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tformer_cli.fast.native.numbers import kind_of, succeed
+from tformer_cli.fast.native.operations import kind_of, succeed
 from tformer_cli.fast.native.structs import AttentionPass, HeadRows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tformer_cli.model.attention import Spans
+    from tformer_cli.model.operations import Spans
 
 
 class NativeAttention:
@@ -35,13 +35,7 @@ class NativeAttention:
         """Rows of weights are a multiple of this many floats apart."""
 
     def __call__(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
-        """See `Operations.attention`.
-
-        Raises:
-            TypeError: if the tensors are not all float32 or all bfloat16, on the CPU.
-            ValueError: if a sentence has no token.
-            MemoryError: if there is not enough.
-        """
+        """See `Operations.attention`."""
         if memory is not None and kind_of(memory) != kind_of(query):
             raise TypeError(f"queries are {query.dtype}, but keys and values {memory.dtype}")
         context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
@@ -60,16 +54,7 @@ class _Layout:
     """Addresses of sentences and their weights."""
 
     def __init__(self, spans: Spans, n_heads: int, lanes: int) -> None:
-        """Computes it.
-
-        Args:
-            spans: of the sentences.
-            n_heads: H.
-            lanes: what rows of weights are rounded up to.
-
-        Raises:
-            ValueError: if there is no sentence, or no token in one.
-        """
+        """Computes it."""
         self._n_heads, self._is_causal = n_heads, spans.is_causal
         self._queries, self._keys = spans.queries.contiguous(), spans.keys.contiguous()
         n_queries, n_keys = self._queries.diff(), self._keys.diff()

@@ -1,6 +1,6 @@
 """Compiles the kernels: `python -m tformer_cli.fast.native.build`, and the build of the package.
 
-Needs the standard library alone: it runs where tformer is being installed. The environment decides:
+Needs only the standard library: it runs where tformer is being installed. The environment decides:
 
     CC                      the C compiler (else cc, gcc or clang)
     TFORMER_BUILD_COMPILER  zig: that of the Python package `ziglang`, for Linux with glibc 2.28
@@ -79,15 +79,7 @@ class Compiler:
     """True if what it makes may be for another machine than this one."""
 
     def run(self, arguments: Iterable[str | Path], aside: Path) -> None:
-        """Compiles or links.
-
-        Args:
-            arguments: of the compiler.
-            aside: a directory for its temporary files, which a killed one leaves behind.
-
-        Raises:
-            BuildError: if it fails.
-        """
+        """Compiles or links."""
         try:
             done = subprocess.run(  # noqa: S603 - the user's own compiler
                 [*self.command, *map(str, arguments)],
@@ -104,11 +96,7 @@ class Compiler:
 
 
 def find_compiler() -> Compiler | None:
-    """Finds the compiler that the environment asks for, or else the first usual one on the path.
-
-    Raises:
-        BuildError: if the environment asks for what cannot be had.
-    """
+    """Finds the compiler that the environment asks for, or else the first usual one on the path."""
     asked = os.environ.get("TFORMER_BUILD_COMPILER", "")
     machine = os.environ.get("TFORMER_BUILD_MACHINE", "")
     if asked == "zig":
@@ -143,16 +131,7 @@ def require_compiler() -> Compiler:
 
 
 def levels_asked_for(compiler: Compiler, asked: str = "") -> list[Level]:
-    """Returns the levels to build.
-
-    Args:
-        compiler: decides which there are.
-        asked: as TFORMER_BUILD_LEVELS; "" stands for the highest level of this processor, or of
-            another architecture for all.
-
-    Raises:
-        BuildError: if a name is unknown.
-    """
+    """Returns the levels to build."""
     every = {level.name: level for level in levels_of(compiler.machine)}
     if asked == "none":
         return []
@@ -180,21 +159,7 @@ def build(
     sources: Path = KERNELS,
     extra: Sequence[str] = (),
 ) -> list[Path]:
-    """Compiles a library for each level, all their files side by side on all cores.
-
-    Args:
-        levels: from `levels_asked_for`.
-        folder: where the libraries are put, each at once and whole; it is made if it is missing.
-        compiler: what compiles and links.
-        sources: folder of the C files.
-        extra: flags that come after the others.
-
-    Returns:
-        The libraries' paths, in the order of the levels.
-
-    Raises:
-        BuildError: at the first error; what was in the folder stays as it was.
-    """
+    """Compiles a library for each level, all their files side by side on all cores."""
     files = sorted(sources.glob("*.c"))
     if not files:
         raise BuildError(f"the sources are not here ({sources})")
@@ -213,7 +178,7 @@ def build(
         def link(level: Level) -> Path:
             objects = sorted((aside / level.name).iterdir())
             made = library_path(level.name, aside)
-            # A library's calls of its own functions stay inside, whatever else the process loaded
+            # A library's calls to its own functions stay inside, whatever else the process loaded
             inside = ("-Wl,-Bsymbolic",) if sys.platform != "darwin" or compiler.is_cross else ()
             strip = () if extra else ("-s",)
             compiler.run(("-shared", *extra, *strip, *objects, *inside, "-o", made, "-lm"), aside)

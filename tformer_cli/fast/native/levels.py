@@ -1,6 +1,6 @@
 """Levels of processors: for each the kernels are compiled once, and one is chosen when they load.
 
-The levels of x86 are those of the x86-64 psABI, two of them with VNNI's products of bytes beside.
+The levels of x86 are those of the x86-64 psABI, two of them with VNNI's products of bytes as well.
 None asks for bfloat16 instructions: compilers make none of the kernels' code, so that requiring
 them would only take VNNI from processors that have no bfloat16 (Cascade Lake, Ice Lake).
 """
@@ -20,9 +20,9 @@ FLAGS = ("-O3", "-std=c11", "-ffp-contract=fast", "-fno-math-errno", "-fPIC", "-
 """Compiler flags of all levels: products may be fused with the addition that follows, and
 nothing that lets sums change their order (-ffast-math)."""
 NATIVE = "native"
-"""Level of a library for all that the building machine has (-march=native), used on it alone."""
+"""Level of a library for all that the building machine has (-march=native), used only on it."""
 SANITIZED = "sanitized"
-"""Level of a library with checks of addresses and undefined behavior, used by its name alone."""
+"""Level of a library with checks of addresses and undefined behavior, used only by name."""
 _CPUINFO = Path("/proc/cpuinfo")
 _CPUINFO_NAMES = {
     "sse3": "pni",
@@ -52,7 +52,7 @@ class Level(NamedTuple):
 
     name: str
     features: tuple[str, ...]
-    """Instructions that it has beside the architecture's first ones, as compilers name them."""
+    """Instructions beyond the architecture's first ones, as compilers name them."""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -61,11 +61,7 @@ class Level(NamedTuple):
 
 
 def levels_of(machine: str) -> tuple[Level, ...]:
-    """Returns the levels of an architecture, the lowest first; others than x86 have one.
-
-    Args:
-        machine: as `platform.machine` names it.
-    """
+    """Returns the levels of an architecture, the lowest first; others than x86 have one."""
     if machine.lower() in ("x86_64", "amd64"):
         return tuple(Level(name, features) for name, features in _X86.items())
     return (Level(machine.lower(), ()),)

@@ -41,19 +41,11 @@ _found: ctypes.CDLL | KernelsUnavailable | None = None
 
 
 class KernelsUnavailable(Exception):  # noqa: N818 - a state of affairs, not an error
-    """There is no library that may be used, and why."""
+    """No library may be used, and why."""
 
 
 def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
-    """Returns the library; a process chooses it once.
-
-    Args:
-        tell: is told, in a line and once, that there is none.
-
-    Raises:
-        KernelsUnavailable: if there is none; in this process, there will be none later, either.
-        UsageError: if the level that the environment names cannot be had.
-    """
+    """Returns the library; a process chooses it once."""
     global _found
     if os.environ.get(SWITCH) == "0":
         raise KernelsUnavailable(f"{SWITCH}=0 disables them")
@@ -71,17 +63,7 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
 
 
 def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CDLL:
-    """Loads the library of the highest level that was built and that this processor has.
-
-    Args:
-        folder: of the libraries.
-        sources: folder of the C files that they must have been made from, where there is one.
-
-    Raises:
-        KernelsUnavailable: if there is none.
-        UsageError: if the environment names a level that is unknown, not this processor's or not
-            built.
-    """
+    """Loads the library of the highest level that was built and that this processor has."""
     named = os.environ.get(LEVEL, "")
     if named:
         return load_from(_path_of_named(named, folder), sources)
@@ -128,11 +110,7 @@ def _path_of_named(name: str, folder: Path) -> Path:
 
 
 def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
-    """Loads a library, provided that it fits these sources and this Python.
-
-    Raises:
-        KernelsUnavailable: if it does not.
-    """
+    """Loads a library, provided that it fits these sources and this Python."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as error:

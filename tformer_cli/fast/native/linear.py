@@ -17,7 +17,7 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from tformer_cli.fast.native.numbers import kind_of, succeed
+from tformer_cli.fast.native.operations import kind_of, succeed
 from tformer_cli.fast.native.structs import BiasGradient
 
 if TYPE_CHECKING:
@@ -59,14 +59,9 @@ class NativeLinear:
         Args:
             gradient: (n, N), float32 or bfloat16; changed in place if there is a result.
             result: (n, N) of max(0, ·), of the same type; None: it was not taken.
-            has_bias: whether the sums are wanted.
 
         Returns:
             (N) float32; empty if not wanted.
-
-        Raises:
-            TypeError: if they are neither float32 nor bfloat16 in rows, or differ.
-            MemoryError: if there is not enough.
         """
         if not gradient.is_contiguous() or gradient.dim() != 2:
             raise TypeError("a gradient must be contiguous rows")

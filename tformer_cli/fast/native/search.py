@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What translations must and must not hold; see `tformer_cli.decoding.search.processors`."""
+    """Required and banned phrases of translations; see `tformer_cli.decoding.search.processors`."""
 
     prefixes: Sequence[Sequence[int]] = ()
     """For each sentence the tokens that its translation begins with; empty: for none."""
@@ -62,7 +62,7 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """What tokens are drawn by; see `tformer_cli.decoding.search.sampling`."""
+    """Sampling settings; see `tformer_cli.decoding.search.sampling`."""
 
     keys: Sequence[int]
     """For each sentence the number that decides, of 64 bits with a sign."""
@@ -93,11 +93,7 @@ class NativeModel:
         weights: Mapping[str, Array],
         release: Callable[[Array], None] | None = None,
     ) -> None:
-        """Packs the model's weights, which must stay as they are from then on; see `PackedModel`.
-
-        Raises:
-            MemoryError: if there is not enough.
-        """
+        """Packs the model's weights, which must not change from then on; see `PackedModel`."""
         self._library = library
         self._model = PackedModel(library, config, vocab_size, weights, release)
         self._search, self._score = library.tformer_search, library.tformer_score
@@ -123,34 +119,7 @@ class NativeModel:
         drawing: Drawing | None = None,
         tell: Callable[[int], None] | None = None,
     ) -> list[list[Found]]:
-        """Translates or continues sentences; what is found for one depends on it alone, to the bit.
-
-        Args:
-            sources: token ids of each sentence, without special tokens.
-            limits: most tokens of each translation, the end of sentence not counted.
-            beam_size: W, slots of each sentence; 1 is greedy search.
-            n_searched: hypotheses wanted of each, at most `beam_size`.
-            divisors: what a log-probability is divided by to give its score, by the number of
-                tokens, the end of sentence counted; it never falls.
-            stops_early: end a sentence once its first ones are certain; False only spends time.
-            stop: where another thread sets a number other than 0 to end the search.
-            most_rows: hypotheses decoded at a time; as sentences end, others take their place.
-            candidates: for each sentence the tokens that its translation may consist of, in
-                ascending order, 0 to the end of sentence among them; empty, or None: any.
-            rules: what else is asked of the translations.
-            drawing: what `beam_size` hypotheses of each sentence are drawn by, all of which are
-                wanted, of all tokens; None: the best are looked for.
-            tell: is told each token of a single hypothesis of a single sentence; what it raises
-                ends the search.
-
-        Returns:
-            For every sentence `n_searched` hypotheses, best first or in the order drawn, or fewer
-            where there are no more.
-
-        Raises:
-            Stopped: if `stop` was set.
-            MemoryError: if there is not enough.
-        """
+        """Translates or continues sentences; no result depends on the other sentences."""
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
@@ -196,23 +165,7 @@ class NativeModel:
         *,
         stop: ctypes.c_int | None = None,
     ) -> list[list[float]]:
-        """Scores translations that are given; what is computed for a pair depends on it alone.
-
-        Args:
-            sources: token ids of each sentence, without special tokens; of a language model what
-                comes before the target in a text, of at least one token.
-            targets: those of a translation of each; of a language model at least one token, and no
-                end of sentence is added.
-            stop: where another thread sets a number other than 0 to end the work.
-
-        Returns:
-            For every pair log p of each target token and of the end of sentence that was added:
-            the bits of `Found.token_log_probabilities` for what `search` has found.
-
-        Raises:
-            Stopped: if `stop` was set.
-            MemoryError: if there is not enough.
-        """
+        """Scores given translations; each pair's numbers are independent of the others."""
         if len(targets) != len(sources):
             raise ValueError(f"there are {len(sources)} sources, but {len(targets)} targets")
         tokens, starts = self._joined_sources(sources)
@@ -236,19 +189,11 @@ class NativeModel:
     def encode(
         self, texts: Sequence[Sequence[int]], *, stop: ctypes.c_int | None = None
     ) -> list[NDArray[np.float32]]:
-        """Computes the encoder's output; what is computed for a text depends on it alone.
-
-        Args:
-            texts: token ids of each text, without special tokens.
-            stop: where another thread sets a number other than 0 to end the work.
+        """Computes the encoder's output; each text's numbers are independent of the others.
 
         Returns:
             For every text the (S, D) hidden states of its tokens, the end of sentence that was
             added among them.
-
-        Raises:
-            Stopped: if `stop` was set.
-            MemoryError: if there is not enough.
         """
         if self._model.is_decoder_only:
             raise ValueError("a language model has no encoder")
@@ -265,16 +210,7 @@ class NativeModel:
         return [hidden[start:end] for start, end in pairwise(starts.tolist())]
 
     def start(self, source: Sequence[int], *, most_rows: int, most_steps: int) -> NativeSession:
-        """Encodes a sentence, to be decoded step by step; not by a model without either stack.
-
-        Args:
-            source: its token ids, without special tokens.
-            most_rows: hypotheses of a step, at most.
-            most_steps: positions that are decoded at most.
-
-        Raises:
-            MemoryError: if there is not enough.
-        """
+        """Encodes a sentence, to be decoded step by step; not by a model without either stack."""
         if not (1 <= most_rows <= MOST_SLOTS and 1 <= most_steps <= self._model.max_positions):
             raise ValueError(f"{most_rows} hypotheses of {most_steps} tokens are out of range")
         if self._model.is_decoder_only or self._model.is_encoder_only:
@@ -290,11 +226,7 @@ class NativeModel:
         n_searched: int,
         divisors: NDArray[np.float64],
     ) -> None:
-        """Refuses what would let the kernels leave their arrays.
-
-        Raises:
-            ValueError: if anything is outside its range.
-        """
+        """Refuses what would let the kernels leave their arrays."""
         if not 1 <= n_searched <= beam_size <= MOST_SLOTS:
             raise ValueError(
                 f"1 ≤ n_searched ≤ beam_size ≤ {MOST_SLOTS} must hold, "
@@ -315,11 +247,7 @@ class NativeModel:
     def _listed(
         self, candidates: Sequence[Sequence[int]] | None, n_sentences: int
     ) -> tuple[NDArray[np.int32] | None, NDArray[np.int64]]:
-        """Joins the candidates of all sentences; returns also where those of each begin.
-
-        Raises:
-            ValueError: if they would let the kernels leave their arrays.
-        """
+        """Joins the candidates of all sentences; returns also where those of each begin."""
         starts = np.zeros(n_sentences + 1, np.int64)
         if candidates is None or not any(map(len, candidates)):
             return None, starts
@@ -340,11 +268,7 @@ class NativeModel:
     def _joined_sources(
         self, sources: Sequence[Sequence[int]]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Joins sources, or prompts as they are; returns also where each begins.
-
-        Raises:
-            ValueError: if they would let the kernels leave their arrays.
-        """
+        """Joins sources, or prompts as they are; returns also where each begins."""
         if not self._model.is_decoder_only:
             self._check_tokens(sources, self._model.source_vocab_size)
             return _joined(sources, eos=self._model.source_eos)
@@ -403,19 +327,7 @@ class NativeSession:
         weakref.finalize(self, end, self._pointer)
 
     def step(self, parents: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Reads one more token of each hypothesis.
-
-        Args:
-            parents: which of the hypotheses of the step before each continues; the first step has
-                none before it, and any number will do.
-            tokens: the token that each reads, in the first step the beginning of sentence.
-
-        Returns:
-            (rows, V) log-probabilities of the next token.
-
-        Raises:
-            MemoryError: if there is not enough.
-        """
+        """Reads one more token of each hypothesis."""
         if not 1 <= len(tokens) == len(parents) <= self._most_rows or self._n_left == 0:
             raise ValueError(f"there are {len(parents)} and {len(tokens)} rows, or too many steps")
         if self._n_before and not 0 <= min(parents) <= max(parents) < self._n_before:
@@ -470,11 +382,7 @@ class _PackedRules:
     """Rules in the arrays of search.h, which live as long as this."""
 
     def __init__(self, rules: Rules, n_sentences: int, vocab_size: int) -> None:
-        """Refuses what would let the kernels leave their arrays.
-
-        Raises:
-            ValueError: if anything is outside its range.
-        """
+        """Refuses what would let the kernels leave their arrays."""
         for some in (rules.prefixes, rules.least_lengths):
             if some and len(some) != n_sentences:
                 raise ValueError(f"there are {n_sentences} sources, but rules for {len(some)}")
@@ -490,20 +398,16 @@ class _PackedRules:
             None if self._least is None else self._least.ctypes.data,
             rules.no_repeat_ngram,
         )
-        """What they are in `Request`."""
+        """The same as in `Request`."""
 
 
 class _PackedDrawing:
-    """What is drawn by in the arrays of search.h, which live as long as this."""
+    """The sampling settings as arrays of search.h, which live as long as this."""
 
     def __init__(self, drawing: Drawing | None, n_sentences: int) -> None:
-        """Takes what is drawn by.
-
-        Raises:
-            ValueError: if anything is outside its range.
-        """
+        """Takes what is drawn by."""
         self.fields: tuple[int | float | None, ...] = (None, 1.0, 0, 1.0)
-        """What it is in `Request`."""
+        """The same as in `Request`."""
         if drawing is None:
             return
         if len(drawing.keys) != n_sentences:
@@ -535,7 +439,7 @@ class _Told:
                 stop.value = 1
 
         self.function = TellToken() if tell is None else TellToken(call)
-        """What it is in `Request`."""
+        """The same as in `Request`."""
 
     def raise_what_was_raised(self) -> None:
         """Raises what ended the search."""

@@ -1,6 +1,6 @@
 """The structs that Python and the kernels share, and the check that both lay them out alike.
 
-A struct that grew on one side alone would let the kernels write where nothing of theirs is. So the
+A struct that grew on only one side would let the kernels write into foreign memory. So the
 library states the size of each (handshake.c), and one that states another is not used.
 """
 
@@ -256,12 +256,7 @@ SHARED = (
 def find_mismatch(
     library: ctypes.CDLL, structs: tuple[type[ctypes.Structure], ...] = SHARED
 ) -> str | None:
-    """Describes the first struct that a library lays out otherwise; None if there is none.
-
-    Args:
-        library: the kernels.
-        structs: classes by the names that they have in C.
-    """
+    """Describes the first struct that a library lays out otherwise; None if there is none."""
     try:
         size_of = library.tformer_struct_size
     except AttributeError:

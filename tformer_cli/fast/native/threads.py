@@ -1,4 +1,4 @@
-"""The threads that torch computes with: for the kernels, too, and polite beside other programs."""
+"""The threads that torch computes with: for the kernels, too, and polite to other programs."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ class SleepingThreads:
 
 
 class Neighbors:
-    """Decides by the waiting time of this process's threads whether other programs run beside it.
+    """Decides by the waiting time of this process's threads whether other programs run, too.
 
-    Beside others a spinning thread keeps the thread that it waits for from running, which made
-    training twenty times slower; alone, spinning saves waking a thread up at every operator.
+    On a busy machine a spinning thread keeps the thread that it waits for from running, which made
+    training twenty times slower; on an idle one, spinning saves a wake-up at every operator.
     """
 
     def __init__(self) -> None:
-        """Begins beside others, as far as is known."""
+        """Assumes that other programs run, until measured."""
         self._quiet_since = 0.0
         self._needed = QUIET_SECONDS
         self.are_there = True

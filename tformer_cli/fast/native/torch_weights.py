@@ -9,11 +9,11 @@ from torch import nn
 
 from tformer_cli.fast.native.search import NativeModel
 from tformer_cli.fast.native.weights import OUTPUT, SCALE, unsupported_shape
-from tformer_cli.fast.packed import PackedProduct
+from tformer_cli.fast.products import PackedProduct
 from tformer_cli.fast.quantized import QuantizedProduct
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.base import Model
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import Linear
 from tformer_cli.model.transformer import Transformer
 
@@ -56,9 +56,6 @@ def interference(modules: Sequence[nn.Module]) -> str | None:
     """Describes what is set on a model that the kernels would ignore; None: nothing is.
 
     A fraction of the work of `unsupported`, for models it has found nothing against before.
-
-    Args:
-        modules: all modules of the model, itself included.
     """
     if torch.is_autocast_enabled("cpu"):
         return "another precision is set for torch"
@@ -90,11 +87,7 @@ def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
 
 
 def native_model(library: ctypes.CDLL, model: Model) -> NativeModel:
-    """Packs a model that is not `unsupported`; its weights must stay as they are from then on.
-
-    Raises:
-        MemoryError: if there is not enough.
-    """
+    """Packs a model that is not `unsupported`; its weights must stay as they are from then on."""
     return NativeModel(library, model.config, model.vocab_size, named_arrays(model))
 
 

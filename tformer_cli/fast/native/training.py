@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tformer_cli.fast.native.attention import NativeAttention
-from tformer_cli.fast.native.dropout import NativeDropout
 from tformer_cli.fast.native.linear import NativeLinear
-from tformer_cli.fast.native.loss import NativeLoss
-from tformer_cli.fast.native.orthogonal import NativeOrthogonal
-from tformer_cli.fast.native.residual_norm import NativeResidualNorm
+from tformer_cli.fast.native.operations import (
+    NativeDropout,
+    NativeLoss,
+    NativeOrthogonal,
+    NativeResidualNorm,
+)
 from tformer_cli.fast.native.threads import threads_of_torch
 from tformer_cli.fast.unpadded import (
     attend_within,
@@ -27,7 +29,7 @@ from tformer_cli.fast.unpadded import (
     unpadded,
 )
 from tformer_cli.model.attention import MultiHeadAttention
-from tformer_cli.model.classifier import Classifier
+from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.feed_forward import FeedForward
 from tformer_cli.model.operations import Dropout, Linear
 from tformer_cli.model.transformer import Transformer
@@ -35,8 +37,8 @@ from tformer_cli.model.transformer import Transformer
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tformer_cli.model.attention import Spans
     from tformer_cli.model.base import Model
+    from tformer_cli.model.operations import Spans
 
 
 class NativeOperations:
@@ -95,12 +97,7 @@ class NativeOperations:
 
 
 def use_native_operations(model: Model, library: ctypes.CDLL) -> bool:
-    """Lets a model on the CPU train by the kernels.
-
-    Returns:
-        Whether it does: not if its weights are not float32 on the CPU, or if one thread would have
-        to do what torch divides among several.
-    """
+    """Lets a model on the CPU train by the kernels."""
     for weight in model.parameters():
         if not (weight.dtype == torch.float32 and weight.device.type == "cpu"):
             return False

@@ -1,7 +1,7 @@
 """A model's weights, packed once in the order in which the kernels read them. Free of torch.
 
 Weights are arrays by the names they have in a model directory. A matrix in integers is int8, and
-its scales (N) stand beside it under its name and `SCALE`.
+its scales (N) are stored under its name and `SCALE`.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
              "rotary_base", "encoder_heads", "decoder_heads", "cross_heads"),
             ANY,
         ),
-        # of a language model or an encoder alone, which are not searched as translators are
+        # language models and encoder-only models, which are not searched as translators are
         "n_encoder_layers": ANY,
         "n_decoder_layers": ANY,
         **dict.fromkeys(("target_bos", "target_eos"), (False, True)),
         "n_labels": ANY,
         "pooling": ("mean", "first"),
-        # what stands on an encoder alone, which `decoding.pooled` computes
+        # heads of encoder-only models, which `decoding.pooled` computes
         "head": ("labels", "tokens", "none"),
         "pooler": ("none", "tanh", "relu"),
         "unit_length": (False, True),
         "n_key_heads": ANY,
         "norm_kind": ("layer", "rms"),
         "gated": (False, True),
-        # of training alone
+        # only for training
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ACTIVATIONS,
@@ -88,13 +88,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
 
 
 def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool) -> str | None:
-    """Gives the reason why the kernels cannot compute any model of a shape; None if they can.
-
-    Args:
-        config: the model's settings.
-        vocab_size: V.
-        in_integers: whether matrices of its layers are int8.
-    """
+    """Gives the reason why the kernels cannot compute any model of a shape; None if they can."""
     unknown = unknown_setting(config, KNOWN_MODELS)
     if unknown is not None:
         return f"they do not know {unknown}"
@@ -108,15 +102,7 @@ def unsupported_shape(config: ModelConfig, vocab_size: int, *, in_integers: bool
 
 
 def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) -> dict[str, Array]:
-    """Quantizes float32 matrices, bit for bit as `tformer_cli.fast.quantized.quantize_matrix`.
-
-    Args:
-        weights: float32 arrays.
-        release: is called with each matrix once it has been quantized.
-
-    Returns:
-        The int8 matrices with their scales, and all other weights as they are.
-    """
+    """Quantizes float32 matrices, bit for bit as `tformer_cli.fast.quantized.quantize_matrix`."""
     result = dict(weights)
     for name, matrix in weights.items():
         if name.endswith(".weight") and matrix.ndim == 2 and matrix.size:
@@ -159,19 +145,7 @@ class PackedModel:
         weights: Mapping[str, Array],
         release: Callable[[Array], None] | None = None,
     ) -> None:
-        """Packs a model; embeddings and norms must stay as they are from then on.
-
-        Args:
-            library: the compiled kernels.
-            config: settings that are not `unsupported_shape`.
-            vocab_size: V, of the target.
-            weights: float32 arrays, and int8 ones with their scales; see the head of this file.
-            release: is called with each matrix that is multiplied by once it has been copied, so
-                that not all of a file and of the copies have to be in memory at a time.
-
-        Raises:
-            MemoryError: if there is not enough.
-        """
+        """Packs a model; embeddings and norms must stay as they are from then on."""
         self.vocab_size = vocab_size
         self.source_vocab_size = config.source_vocab_size or vocab_size
         self.max_positions = config.max_positions
@@ -249,7 +223,7 @@ def _shape(config: ModelConfig, vocab_size: int) -> Shape:
 
 
 def _ordered(config: ModelConfig, weights: Mapping[str, Array]) -> Iterator[Array | None]:
-    """All weights in the order that model.h names; None where there is no bias or norm."""
+    """All weights in the order of model.h; None where a bias or norm is missing."""
     source = "source_embedding.weight"
     target = "target_embedding.weight"
     target = target if target in weights else source

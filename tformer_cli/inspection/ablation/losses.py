@@ -1,16 +1,30 @@
-"""Ablation, the loss without a head: ξ_h = 0, the rest of the model as it is.
+"""Worth of heads: the loss without each of them, and its gradient.
 
-One at a time this is a forward pass for each head (`sentence_losses` under `gates.heads_off`). All
+A head is switched off by its factor, ξ_h = 0 (`MultiHeadAttention.gate`); no weight is touched.
+
+One at a time this is a forward pass for each head (`sentence_losses` under `heads_off`). All
 heads of a batch together are `losses_without_each`: the rows of a batch are repeated once for each
 head, each copy with its own gate, and what lies below the head's layer is computed once for all:
 the whole encoder, where the head is in the decoder. The target of a language model is its text,
 that of a classifier is the label, and those of a masked language model are hidden tokens.
+
+Gradient importance: I_h = E |∂L/∂ξ_h| (Michel et al. 2019, equation 2).
+
+ξ_h is the factor on head h's weighted values, so that ∂L/∂ξ_h is Att_h(x)ᵀ · ∂L/∂Att_h(x).
+One backward pass gives all heads. The absolute value is taken
+
+- of each sentence's derivative (`"sentence"`, the paper's formula), or
+- of each query position's part of it (`"token"`, as the paper's own program does),
+
+and the sum is divided by the number of target tokens, for every kind: I_h is in nats a target
+token, to be compared with Δ loss, of which it is the first-order estimate.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from itertools import groupby
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,11 +32,74 @@ from torch.nn import functional
 
 from tformer_cli.data.batching import Batch, collate
 from tformer_cli.data.tokenizer import PAD_ID
-from tformer_cli.inspection.ablation.gates import gated, gates_of_each, heads_off
-from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions
+from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions, head_layout
 from tformer_cli.inspection.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
 from tformer_cli.model.encoder_only import EncoderOnly
+
+Place = tuple[Kind, int]
+"""An attention of a model: its kind and its layer."""
+
+
+@contextmanager
+def gated(model: Inspected, gates: Mapping[Place, Tensor]) -> Iterator[None]:
+    """Sets the gates of some attentions; whatever happens, those from before come back.
+
+    Args:
+        model: the model.
+        gates: for each place factors broadcastable to (B, H, Q, E).
+    """
+    places = [
+        (a, gates[kind, layer]) for kind, layer, a in attentions(model) if (kind, layer) in gates
+    ]
+    before: list[Tensor | None] = [attention.gate for attention, _ in places]
+    try:
+        for attention, gate in places:
+            attention.gate = gate
+        yield
+    finally:
+        for (attention, _), earlier in zip(places, before, strict=True):
+            attention.gate = earlier
+
+
+@contextmanager
+def heads_off(model: Inspected, heads: Iterable[HeadId]) -> Iterator[None]:
+    """Switches heads off: ξ = 0 for them, 1 for the others of their layers."""
+    with gated(model, closed_gates(model, heads)):
+        yield
+
+
+def keep_only(model: Inspected, heads: Iterable[HeadId]) -> None:
+    """Switches every other head off, for as long as the model lives."""
+    others = set(head_layout(model)) - set(heads)
+    gates = closed_gates(model, others)
+    for kind, layer, attention in attentions(model):
+        attention.gate = gates.get((kind, layer))
+
+
+def closed_gates(model: Inspected, heads: Iterable[HeadId]) -> dict[Place, Tensor]:
+    """Makes the gates (H, 1, 1) of the layers that have a head to switch off."""
+    device = next(model.parameters()).device
+    n_heads = {(kind, layer): attention.n_heads for kind, layer, attention in attentions(model)}
+    gates: dict[Place, Tensor] = {}
+    for head in heads:
+        place = (head.kind, head.layer)
+        if place not in gates:
+            gates[place] = torch.ones(n_heads[place], 1, 1, device=device)
+        gates[place][head.head] = 0.0
+    return gates
+
+
+def gates_of_each(n_heads: int, heads: Iterable[int], n_sentences: int) -> Tensor:
+    """Makes gates that switch one head off in every row.
+
+    Returns:
+        (R·B, H, 1, 1) factors: rows of the first head first.
+    """
+    gates = 1.0 - torch.eye(n_heads)[list(heads)]
+    # (R, H) -> (R·B, H) -> (R·B, H, 1, 1)
+    return gates.repeat_interleave(n_sentences, dim=0)[:, :, None, None]
+
 
 LARGEST_POSITIONS = 1 << 13
 """Most positions, rows times the longer side, of one pass over repeated rows: bounds memory."""
@@ -41,11 +118,6 @@ def batch_of(
     """Pads pairs of ids without specials as a model reads them; see `capture.batches.IdPair`.
 
     The target of a classifier is the id of its label.
-
-    Args:
-        model: the model.
-        pairs: the pairs.
-        ends: whether the end of sentence is to be predicted behind targets, where a model does.
     """
     config = model.config
     return collate(
@@ -73,16 +145,11 @@ def batch_of_gaps(source_ids: Sequence[int], fills: Mapping[int, int]) -> Batch:
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Moves a batch."""
     return Batch(*(getattr(batch, one.name).to(device) for one in fields(batch)))
 
 
 def sentence_losses(model: Inspected, batch: Batch) -> Tensor:
     """Computes -Σ ln p of each sentence's target tokens, the end of sentence included.
-
-    Args:
-        model: the model, in evaluation mode.
-        batch: B pairs, on its device.
 
     Returns:
         (B) float64 losses in nats. They have a gradient if it is enabled.
@@ -152,18 +219,7 @@ def losses_without_each(
     largest_positions: int = LARGEST_POSITIONS,
     measure: Measure = losses_of,
 ) -> tuple[Tensor, Tensor]:
-    """Computes each sentence's loss without each head, the rest of the model as it is.
-
-    Args:
-        model: the model, in evaluation mode, no gates set.
-        batch: B pairs, on its device.
-        heads: R heads.
-        largest_positions: bounds the rows that are computed together.
-        measure: what is measured.
-
-    Returns:
-        (B, …) measures with all heads, and (R, B, …) without each head; float64, on the CPU.
-    """
+    """Computes each sentence's loss without each head, the rest of the model as it is."""
     shared = _Shared.of(model, batch)
     whole = measure(model, shared.last, batch.target_output)
     n_heads = {(kind, layer): a.n_heads for kind, layer, a in attentions(model)}
@@ -240,18 +296,6 @@ class _Shared:
 def losses_along(
     model: Inspected, batch: Batch, order: Sequence[HeadId], measure: Measure = losses_of
 ) -> Tensor:
-    """Computes each sentence's loss with more and more heads switched off.
-
-    Args:
-        model: the model, in evaluation mode.
-        batch: B pairs, on its device.
-        order: heads in the order in which they are switched off.
-        measure: what is measured.
-
-    Returns:
-        (R + 1, B, …) float64 measures on the CPU: without none, the first, the first two, … all
-        of them.
-    """
     found = []
     memory = None
     for n_off in range(len(order) + 1):
@@ -271,3 +315,48 @@ def losses_along(
 def _chunks(heads: list[HeadId], size: int) -> Iterator[list[HeadId]]:
     for start in range(0, len(heads), size):
         yield heads[start : start + size]
+
+
+Granularity = Literal["sentence", "token"]
+
+
+@torch.enable_grad()
+def importance_sums(
+    model: Inspected, batch: Batch, granularity: Granularity
+) -> dict[HeadId, float]:
+    """Computes Σ |∂L/∂ξ_h| of a batch, L a sentence's loss summed over its tokens."""
+    gates = _open_gates(model, batch)
+    with gated(model, gates):
+        loss = sentence_losses(model, batch).sum()
+    gradients = torch.autograd.grad(loss, list(gates.values()))
+    sums = {}
+    for place, gradient in zip(gates, gradients, strict=True):
+        # (B, H, Q, 1) -> (B, H, Q) or (B, H)
+        parts = gradient.squeeze(3) if granularity == "token" else gradient.sum(dim=(2, 3))
+        sums[place] = parts.double().abs().transpose(0, 1).flatten(1).sum(dim=1).tolist()
+    return {head: sums[head.kind, head.layer][head.head] for head in head_layout(model)}
+
+
+def layer_normalized(importance: dict[HeadId, float]) -> dict[HeadId, float]:
+    """Divides by the ℓ₂ norm of the layer, as Michel et al. do before they rank (section 4.2)."""
+    norms: dict[Place, float] = {}
+    for head, value in importance.items():
+        norms[head.kind, head.layer] = norms.get((head.kind, head.layer), 0.0) + value**2
+    return {
+        head: value / norms[head.kind, head.layer] ** 0.5 if value else 0.0
+        for head, value in importance.items()
+    }
+
+
+def _open_gates(model: Inspected, batch: Batch) -> dict[Place, Tensor]:
+    """Gates of 1 for each sentence, head and query position, (B, H, Q, 1), that have a gradient."""
+    like = next(model.parameters())
+    n_positions = {"enc": batch.source_mask.shape[1] + model.config.class_token}
+    n_targets = batch.target_input.shape[1]
+    return {
+        (kind, layer): like.new_ones(
+            batch.n_sentences, attention.n_heads, n_positions.get(kind, n_targets), 1
+        ).requires_grad_()
+        for kind, layer, attention in attentions(model)
+        if attention.n_heads
+    }

@@ -23,18 +23,6 @@ _NAMES: dict[Kind, str] = {
 
 
 def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
-    """Creates a model without some heads.
-
-    Args:
-        model: the model; it stays as it is.
-        heads: heads to take out.
-
-    Returns:
-        A model in evaluation mode whose outputs are those of `model` with the heads switched off.
-
-    Raises:
-        ValueError: if the model has no projections, which heads are taken out of.
-    """
     if not model.config.projections:
         raise ValueError("heads without projections cannot be taken out: they have no weights")
     kept = _kept_heads(model, set(heads))

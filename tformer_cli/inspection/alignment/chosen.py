@@ -40,13 +40,11 @@ class HeadChoice:
     """Heads that align, how they are read, and the reason for them."""
 
     heads: str
-    """The selection."""
     members: tuple[HeadId, ...]
     """Its heads; of several the mean aligns."""
     convention: Convention | None
     """Row that is a target token's; None: found for each sentence."""
     reason: Literal["given", "stored", "default"]
-    """Origin of the choice."""
 
     def __str__(self) -> str:
         return f"{self.heads} ({', '.join(filter(None, (self.convention, self.reason)))})"
@@ -69,18 +67,7 @@ def choose_heads(
     given: Sequence[str] = (),
     convention: Convention | None = None,
 ) -> HeadChoice:
-    """Chooses the heads to align by.
-
-    Args:
-        layout: the heads that a model has.
-        stored: the heads that its directory names, if it does.
-        given: a selection that goes first.
-        convention: the row that is a target token's; None: the stored one; else "naive" for given
-            heads, and what each sentence says for the default.
-
-    Raises:
-        UsageError: if a selection names no cross-attention heads of the model, or it has none.
-    """
+    """Chooses the heads to align by."""
     reason: Literal["given", "stored", "default"] = "default"
     selection = ""
     if given:
@@ -126,13 +113,10 @@ class AlignedWords:
     """The words of a sentence and its translation, and which go together."""
 
     choice: HeadChoice
-    """The heads whose weights were used."""
     convention: Convention
     """Convention: the row that was read as a target token's."""
     source: tuple[str, ...]
-    """Source words, between white space."""
     target: tuple[str, ...]
-    """Target words."""
     links: frozenset[Link]
     """Pairs of a source and a target word, from 0; words that look most at the end of sentence have
     none."""
@@ -150,16 +134,7 @@ class AlignedWords:
 def align_words(
     tokenizer: Tokenizer, maps: AttentionMaps, choice: HeadChoice | None
 ) -> AlignedWords | None:
-    """Aligns the words of a captured pair.
-
-    Args:
-        tokenizer: the model's.
-        maps: the pair's maps.
-        choice: the heads to read; None of a model without cross-attention.
-
-    Returns:
-        The alignment; None where a side has no word or the model no cross-attention head.
-    """
+    """Aligns the words of a captured pair."""
     source = words_of_ids(tokenizer.source, maps.source_tokens)
     target = words_of_ids(tokenizer.target, maps.target_ids[:-1])
     if choice is None or not (source.n_words and target.n_words):

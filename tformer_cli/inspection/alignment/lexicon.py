@@ -38,12 +38,6 @@ class Lexicon:
     """Counts of linked pairs of tokens; they grow with every sentence pair."""
 
     def __init__(self, n_sources: int, n_targets: int) -> None:
-        """Begins with no counts.
-
-        Args:
-            n_sources: entries of the source vocabulary.
-            n_targets: entries of the target vocabulary.
-        """
         self.n_sources, self.n_targets = n_sources, n_targets
         self._pending: list[int] = []
         # A pair of tokens is one number: a corpus has millions of them
@@ -52,13 +46,6 @@ class Lexicon:
         self._frequencies = np.zeros(n_targets, np.int64)
 
     def add(self, source: Sequence[int], target: Sequence[int], links: Iterable[Link]) -> None:
-        """Counts a sentence pair.
-
-        Args:
-            source: token ids.
-            target: token ids.
-            links: positions of tokens in both, source first.
-        """
         self._pending += [source[s] * self.n_targets + target[t] for s, t in links]
         np.add.at(self._frequencies, np.asarray(target, np.int64), 1)
         if len(self._pending) >= MOST_PENDING:
@@ -71,12 +58,7 @@ class Lexicon:
         return len(np.unique(self._pairs // self.n_targets))
 
     def entries(self, n_best: int | None = None) -> LexicalEntries:
-        """Returns the linked pairs of tokens.
-
-        Args:
-            n_best: most targets for a source token, the most probable ones and of these equal the
-                ones with the lower ids; None: all.
-        """
+        """Returns the linked pairs of tokens."""
         self._count()
         sources, targets = np.divmod(self._pairs, self.n_targets)
         order = np.lexsort((targets, -self._counts, sources))
@@ -89,13 +71,7 @@ class Lexicon:
         return LexicalEntries(sources[kept], targets[kept], probabilities[kept])
 
     def shortlist(self, n_frequent: int, n_best: int, *, is_joint: bool) -> Shortlist:
-        """Makes the shortlist of the counts.
-
-        Args:
-            n_frequent: most frequent target tokens, which belong to every sentence.
-            n_best: most targets for a source token.
-            is_joint: whether both sides have one vocabulary: a source token may then be copied.
-        """
+        """Makes the shortlist of the counts."""
         entries = self.entries(n_best)
         by_frequency = np.argsort(-self._frequencies, kind="stable")[:n_frequent]
         frequent = by_frequency[self._frequencies[by_frequency] > 0]
@@ -109,7 +85,6 @@ class Lexicon:
         return Shortlist(EOS_ID + 1, offsets.astype(np.int64), targets.astype(np.int32))
 
     def _count(self) -> None:
-        """Counts the pending links."""
         pairs, counts = np.unique(np.array(self._pending, np.int64), return_counts=True)
         self._pending = []
         joined = np.concatenate([self._pairs, pairs])

@@ -11,9 +11,22 @@ shift  row t      the row that has read it (attention with input, AWI; SHIFT-ATT
 Tokens become words by the sum over a source word's tokens and the mean over a target word's (Clark
 et al. 2019, section 4). A target word is then linked with its heaviest source word, or, with a
 threshold, with every word whose weight reaches it.
+
+Joining the alignments of two directions into one (Och & Ney 2003; Koehn et al. 2003).
+
+The links of both directions are given source first. The intersection is precise, the union is
+complete; grow-diag starts from the first and takes from the second what touches it and links two
+words that are both still free. (Moses is content with one free word, which takes in far more: 5,953
+links instead of 5,072 from GIZA++'s two directions of the WPT 2003 test set.)
+
+Published outputs of grow-diag differ in a line out of a hundred, because the result depends on the
+order in which links are looked at. Here the order is fixed: rounds over the links by source word,
+then target word, and round each link its neighbors in the order of `NEIGHBORS`; what is added
+counts at once. Rounds continue until one adds nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,11 +58,7 @@ class LinkRule:
 
 
 def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
-    """Selects heads that can align.
-
-    Raises:
-        UsageError: if the selection cannot be read, or names heads of self-attention.
-    """
+    """Selects heads that can align."""
     heads = select_heads(selections, layout)
     for head in heads:
         if head.kind not in ALIGNING:
@@ -66,9 +75,6 @@ def default_selection(layout: HeadLayout) -> str:
     Their mean has fewer errors than any head or layer of the models measured here, and includes the
     last layer but one, where Garg et al. 2019 begin. Layers whose heads are all pruned are not
     counted.
-
-    Raises:
-        UsageError: if the model has no cross-attention head.
     """
     layers = [layer for layer, n_heads in enumerate(layout.cross) if n_heads]
     if not layers:
@@ -98,10 +104,6 @@ def word_weights(
         source: the S source tokens.
         target: the T target tokens.
         convention: which row is a target token's.
-
-    Returns:
-        (…, target words, source words + 1); the last column is the end of sentence. Rows sum to 1
-        but for what lies on white space; words that have no token have zeros.
     """
     rows = weights[..., :-1, :] if convention == "naive" else weights[..., 1:, :]
     n_tokens = len(source.shares)
@@ -114,15 +116,7 @@ def word_weights(
 
 
 def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
-    """Decides which words are linked.
-
-    Args:
-        weights: (…, target words, source words + 1) from `word_weights`.
-        rule: what makes a link.
-
-    Returns:
-        (…, target words, source words), True where there is a link.
-    """
+    """Decides which words are linked."""
     on_words = weights[..., :-1]
     if on_words.shape[-1] == 0:
         return on_words > 0
@@ -140,3 +134,61 @@ def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
 def links_of(is_linked: NDArray[np.bool_]) -> set[Link]:
     """The links of a (target words, source words) matrix, source first."""
     return {(int(source), int(target)) for target, source in np.argwhere(is_linked)}
+
+
+NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+"""Steps (source, target) to the neighbors of a link: sides first, then corners."""
+
+Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final-and"]
+
+
+def symmetrize(
+    method: Symmetrization, forward: AbstractSet[Link], reverse: AbstractSet[Link]
+) -> set[Link]:
+    return METHODS[method](forward, reverse)
+
+
+def grow_diag(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Link]:
+    """Grows the intersection by neighbors from the union that link two free words."""
+    links, union = set(forward & reverse), forward | reverse
+    free = _FreeWords(links)
+    is_growing = True
+    while is_growing:
+        near = [(s + a, t + b) for s, t in sorted(links) for a, b in NEIGHBORS]
+        new = {link for link in near if link in union and free.take(link)}
+        links |= new
+        is_growing = bool(new)
+    return links
+
+
+def grow_diag_final_and(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Link]:
+    """Adds to grow-diag the links of two free words anywhere, those of `forward` first."""
+    links = grow_diag(forward, reverse)
+    free = _FreeWords(links)
+    return links | {link for link in (*sorted(forward), *sorted(reverse)) if free.take(link)}
+
+
+class _FreeWords:
+    """The words that no link has taken yet."""
+
+    def __init__(self, links: AbstractSet[Link]) -> None:
+        self._sources = {source for source, _ in links}
+        self._targets = {target for _, target in links}
+
+    def take(self, link: Link) -> bool:
+        """Takes both words of a link; says whether both were free."""
+        source, target = link
+        if source in self._sources or target in self._targets:
+            return False
+        self._sources.add(source)
+        self._targets.add(target)
+        return True
+
+
+METHODS: dict[Symmetrization, Callable[[AbstractSet[Link], AbstractSet[Link]], set[Link]]] = {
+    "intersection": lambda forward, reverse: set(forward & reverse),
+    "union": lambda forward, reverse: set(forward | reverse),
+    "grow-diag": grow_diag,
+    "grow-diag-final-and": grow_diag_final_and,
+}
+"""Every method by its name."""

@@ -36,7 +36,6 @@ class WordTokens:
 
     @property
     def n_words(self) -> int:
-        """Words of the sentence."""
         return int(self.shares.shape[1])
 
 
@@ -49,23 +48,7 @@ def words_of_text(
     longest: int | None = None,
     where: str = "the line",
 ) -> list[WordTokens]:
-    """Encodes a line, whole or in parts, and finds its words.
-
-    Args:
-        tokenizer: the side of the model's that the line is of.
-        line: the text.
-        words: its words; None: what white space separates.
-        parts: the parts it is cut into, between which only white space is missing; none: it is
-            whole.
-        longest: most tokens of a part; what is beyond is omitted.
-        where: what messages call the line.
-
-    Returns:
-        For each part its tokens, each with the words of the whole line.
-
-    Raises:
-        DataError: if the words do not spell the line.
-    """
+    """Encodes a line, whole or in parts, and finds its words."""
     parts = [without_surrogates(part) for part in parts or (line,)]
     if words is None:
         in_bytes = without_surrogates(line).encode().split()
@@ -93,7 +76,6 @@ class SpelledWords:
     """The words that tokens spell, in letters."""
 
     texts: tuple[str, ...]
-    """The words."""
     of_token: tuple[int | None, ...]
     """For each token the number of its word; None if it has no letter."""
 
@@ -149,7 +131,6 @@ def _spans_of(words: Iterable[bytes]) -> Spans:
 
 
 def _byte_spans(text: str, offsets: Sequence[tuple[int, int]]) -> Spans:
-    """Turns spans of characters into spans of bytes."""
     sizes = [len(c.encode()) for c in text]
     before = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     return before[np.array(offsets, dtype=np.int64).reshape(-1, 2)]

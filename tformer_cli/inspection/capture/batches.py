@@ -15,14 +15,16 @@ from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
 from tformer_cli.decoding.source_batches import padded_length, source_batch
 from tformer_cli.inspection.capture.forced import (
     AttentionMaps,
+    Place,
+    TappedAttention,
     check_lengths,
     ids_read,
     longest_read,
     maps_of,
     next_ids,
+    tapped_attentions,
 )
 from tformer_cli.inspection.capture.heads import KINDS, Inspected, Kind
-from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
 
 IdPair = tuple[Sequence[int], Sequence[int]]
 """Source and target tokens of a pair, without specials; a language model reads no source, and a
@@ -70,7 +72,6 @@ class CapturedBatch:
         return rows, keys
 
     def maps(self) -> list[AttentionMaps]:
-        """The maps of each pair, without padding."""
         return [
             maps_of(self.tapped, row, *ids)
             for row, ids in enumerate(zip(self.sources, self.targets, self.next_ids, strict=True))
@@ -80,11 +81,7 @@ class CapturedBatch:
 def capture_pairs(
     model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> Iterator[tuple[int, AttentionMaps]]:
-    """Captures the maps of any number of pairs, a batch at a time; see `capture_batches`.
-
-    Yields:
-        The number of a pair and its maps; each pair once, shortest first.
-    """
+    """Captures the maps of any number of pairs, a batch at a time; see `capture_batches`."""
     for indices, batch in capture_batches(model, pairs, kinds):
         maps = batch.maps()
         del batch  # not to be held beside the next one
@@ -99,17 +96,6 @@ def capture_batches(
 
     Pairs of one padded shape are captured together, so the shapes a pair is computed in follow
     from its own lengths and not from its neighbors.
-
-    Args:
-        model: the model, in evaluation mode.
-        pairs: what to look at.
-        kinds: the attentions to keep; of the others a pair's maps are empty.
-
-    Yields:
-        The numbers of some pairs and their batch; each pair once, shortest first.
-
-    Raises:
-        ValueError: if a side is longer than the model takes.
     """
     by_shape: dict[tuple[int, int], list[int]] = {}
     n_patches = model.config.n_positions if model.config.reads_images else 0
@@ -141,16 +127,7 @@ def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
 def capture_batch(
     model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> CapturedBatch:
-    """Captures the maps of pairs in one teacher-forced pass over all of them.
-
-    Args:
-        model: the model, in evaluation mode.
-        pairs: B pairs, at least one.
-        kinds: the attentions to keep; of the others a pair's maps are empty.
-
-    Raises:
-        ValueError: if a side is longer than the model takes.
-    """
+    """Captures the maps of pairs in one teacher-forced pass over all of them."""
     read = [ids_read(model, *pair) for pair in pairs]
     sources, targets = [source for source, _ in read], [target for _, target in read]
     limit = longest_read(model.config)

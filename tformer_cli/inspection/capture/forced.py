@@ -10,18 +10,72 @@ y₁ … y_T; its row i *predicts* target token i + 1, the last row the end of s
 cells that a position may not see are exactly 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind, attentions
-from tformer_cli.inspection.capture.taps import Place, TappedAttention, tapped_attentions
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Inspected, Kind, attentions
+from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
+
+T = TypeVar("T")
+Place = tuple[Kind, int]
+"""The kind and the layer of an attention."""
+
+
+class TappedAttention(NamedTuple):
+    """Values computed beside one call of one attention layer."""
+
+    weights: Tensor
+    """(B, H, Q, K) float32."""
+    errors: Tensor
+    """(B, H, Q) max |A·V − context| of each row."""
+
+
+def recomputed(tap: AttentionTap) -> TappedAttention:
+    """Computes the weights of a tapped call by the plain formula, and how far they are off."""
+    weights = tap.weights(torch.float32)
+    difference = torch.matmul(weights, tap.value.float()) - tap.context.float()
+    return TappedAttention(weights.cpu(), difference.abs().amax(dim=-1).cpu())
+
+
+@overload
+def tapped_attentions(
+    model: Inspected, kinds: Collection[Kind] = KINDS
+) -> AbstractContextManager[dict[Place, TappedAttention]]: ...
+@overload
+def tapped_attentions(
+    model: Inspected, kinds: Collection[Kind] = KINDS, *, recompute: Callable[[AttentionTap], T]
+) -> AbstractContextManager[dict[Place, T]]: ...
+@contextmanager
+def tapped_attentions(
+    model: Inspected,
+    kinds: Collection[Kind] = KINDS,
+    *,
+    recompute: Callable[[AttentionTap], Any] = recomputed,
+) -> Iterator[dict[Place, Any]]:
+    """Keeps what every attention of some kinds does last, until the end of the block."""
+    tapped: dict[Place, Any] = {}
+
+    def tap_of(place: Place) -> Callable[[AttentionTap], None]:
+        def keep(tap: AttentionTap) -> None:
+            tapped[place] = recompute(tap)
+
+        return keep
+
+    with ExitStack() as hooks:
+        for kind, layer, attention in attentions(model):
+            if kind in kinds:
+                hooks.callback(attention.tap(tap_of((kind, layer))).remove)
+        yield tapped
+
 
 LONGEST_MAP = 1024
 """Positions of a text that is read segment by segment, whose maps are kept."""
@@ -60,12 +114,10 @@ class AttentionMaps:
 
     @property
     def source_tokens(self) -> Sequence[int]:
-        """The source tokens without the end of sentence."""
         return without_eos(self.source_ids)
 
     @property
     def has_source_eos(self) -> bool:
-        """True if the last source position is the end of sentence."""
         return self.source_ids[-1:] == (EOS_ID,)
 
     @property
@@ -83,15 +135,12 @@ class AttentionMaps:
 
     @property
     def residual(self) -> float:
-        """The largest residual of all heads."""
         return max(self.residuals.values(), default=0.0)
 
     def layers(self, kind: Kind) -> tuple[Tensor, ...]:
-        """The maps of a kind, one tensor a layer."""
         return {"enc": self.enc, "dec": self.dec, "cross": self.cross}[kind]
 
     def weights(self, head: HeadId) -> Tensor:
-        """(Q, K) weights of one head."""
         return self.layers(head.kind)[head.layer][head.head]
 
 
@@ -121,16 +170,6 @@ class HeadVectors:
 def capture_maps(
     model: Inspected, source_ids: Sequence[int], target_ids: Sequence[int]
 ) -> AttentionMaps:
-    """Captures every attention map of one sentence pair.
-
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: source tokens without specials; none of a language model, which reads none.
-        target_ids: target tokens without specials; a classifier reads none.
-
-    Raises:
-        ValueError: if a side is longer than the model takes.
-    """
     source, target_input = ids_read(model, source_ids, target_ids)
     check_lengths(longest_read(model.config), [source], [target_input])
     with tapped_attentions(model) as tapped:
@@ -178,16 +217,7 @@ def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
 def check_lengths(
     limit: int, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> None:
-    """Refuses sentences that are longer than a model takes.
-
-    Args:
-        limit: positions of the model.
-        sources: source tokens as the model reads them.
-        targets: what its decoder reads.
-
-    Raises:
-        ValueError: naming the side, and numbers of tokens without specials.
-    """
+    """Refuses sentences that are longer than a model takes."""
     for side, rows in (("source", sources), ("target", targets)):
         longest = max(rows, key=len)
         if len(longest) > limit:
@@ -200,12 +230,7 @@ def check_lengths(
 
 @torch.inference_mode()
 def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
-    """Captures the queries and keys of a sentence pair in one forced pass.
-
-    Args:
-        model: the model, in evaluation mode.
-        maps: the pair, captured in any mode.
-    """
+    """Captures the queries and keys of a sentence pair in one forced pass."""
     with tapped_attentions(model, recompute=lambda tap: tap) as tapped:
         forced_pass(model, maps.source_ids, maps.target_input_ids)
     found = HeadVectors(queries={}, keys={})
@@ -239,10 +264,6 @@ def forced_pass(
         model: the model, in evaluation mode.
         source_ids: (S) source tokens, the end of sentence last.
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
-
-    Returns:
-        (1, T, D) the decoder's last hidden states, on the model's device; of an encoder alone
-        (1, 1, D) the pooled one.
     """
     device = next(model.parameters()).device
     source = torch.tensor([source_ids], dtype=torch.long, device=device)

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tformer_cli.model.attention import MultiHeadAttention
-    from tformer_cli.model.classifier import Classifier
-    from tformer_cli.model.masked import MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
 
 Inspected: TypeAlias = "Transformer | Classifier | MaskedLanguageModel"
@@ -31,11 +30,8 @@ class HeadId(NamedTuple):
     """One attention head of a model."""
 
     kind: Kind
-    """Kind: one of the three attentions."""
     layer: int
-    """Its layer, from 0."""
     head: int
-    """Its number in the layer, from 0."""
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.layer}.{self.head}"
@@ -68,11 +64,9 @@ class HeadLayout:
     """Heads of each decoder layer's cross-attention."""
 
     def of(self, kind: Kind) -> tuple[int, ...]:
-        """Heads of each layer of a kind."""
         return {"enc": self.enc, "dec": self.dec, "cross": self.cross}[kind]
 
     def __iter__(self) -> Iterator[HeadId]:
-        """Yields every head: by kind, then layer, then head."""
         for kind in KINDS:
             for layer, n_heads in enumerate(self.of(kind)):
                 yield from (HeadId(kind, layer, head) for head in range(n_heads))
@@ -90,7 +84,6 @@ class LayerLayout(HeadLayout):
     """The layers there are, each taken as one map; a layer without heads is one, too."""
 
     def __iter__(self) -> Iterator[HeadId]:
-        """Yields every layer: by kind, then layer."""
         return (LayerId(*head) for head in super().__iter__())
 
     def __str__(self) -> str:
@@ -116,7 +109,6 @@ def attentions(model: Inspected) -> Iterator[tuple[Kind, int, MultiHeadAttention
 
 
 def head_layout(model: Inspected) -> HeadLayout:
-    """Reads off a model which heads it has."""
     heads: dict[Kind, list[int]] = {kind: [] for kind in KINDS}
     for kind, _, attention in attentions(model):
         heads[kind].append(attention.n_heads)
@@ -124,6 +116,5 @@ def head_layout(model: Inspected) -> HeadLayout:
 
 
 def layer_layout(model: Inspected) -> LayerLayout:
-    """Reads off a model which layers it has."""
     layout = head_layout(model)
     return LayerLayout(*((1,) * len(layout.of(kind)) for kind in KINDS))

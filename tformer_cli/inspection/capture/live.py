@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, ended_source
-from tformer_cli.inspection.capture.forced import AttentionMaps, joined
-from tformer_cli.inspection.capture.search_tree import SearchStep, SearchTree, grow_tree
-from tformer_cli.inspection.capture.taps import (
+from tformer_cli.inspection.capture.forced import (
+    AttentionMaps,
     Place,
     TappedAttention,
+    joined,
     recomputed,
     tapped_attentions,
 )
+from tformer_cli.inspection.capture.search_tree import SearchStep, SearchTree, grow_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,11 +107,9 @@ class _RecordingCache:
 
     @property
     def beam_size(self) -> int:
-        """W, rows for each sentence."""
         return self.cache.beam_size
 
     def reorder(self, rows: Tensor, sentences: Tensor) -> None:
-        """Keeps and rearranges rows; see `DecoderCache.reorder`."""
         self.cache.reorder(rows, sentences)
         # a search may reorder more than once between two steps
         self.parents = [self.parents[row] for row in rows.tolist()]
@@ -125,12 +124,6 @@ class RecordingModel:
     """Hands everything on to a model and records the attention of searches that run on it."""
 
     def __init__(self, model: Transformer, n_candidates: int = 0) -> None:
-        """Records from now on.
-
-        Args:
-            model: in evaluation mode; nothing stays attached to it between two calls.
-            n_candidates: how many next tokens of each row are recorded, for `tree_of`.
-        """
         self._model = model
         self._n_candidates = n_candidates
         self._searches: list[_Search] = []
@@ -143,35 +136,28 @@ class RecordingModel:
 
     @property
     def vocab_size(self) -> int:
-        """V, tokens of the vocabulary."""
         return self._model.vocab_size
 
     @property
     def max_positions(self) -> int:
-        """Longest sentence in tokens, specials included."""
         return self._model.max_positions
 
     @property
     def source_eos(self) -> bool:
-        """True if source sentences end with `</s>`."""
         return self._model.source_eos
 
     @property
     def decoder(self) -> Stack[DecoderLayer]:
-        """The model's decoder layers."""
         return self._model.decoder
 
     @property
     def output_product(self) -> Product | None:
-        """The model's product with its output matrix."""
         return self._model.output_product
 
     def forget(self) -> None:
-        """Forgets the searches so far."""
         self._searches.clear()
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        """Encodes source sentences; see `Transformer.encode`."""
         with tapped_attentions(self._model, ENCODER) as tapped:
             memory = self._model.encode(source, source_mask)
         self._encoder = tapped
@@ -183,7 +169,6 @@ class RecordingModel:
     def start_cache(
         self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
     ) -> _RecordingCache:
-        """Prepares decoding step by step; see `Transformer.start_cache`."""
         cache = self._model.start_cache(memory, source_mask, beam_size, max_length)
         search = _Search(self._sources, self._encoder)
         self._searches.append(search)
@@ -192,7 +177,6 @@ class RecordingModel:
         return _RecordingCache(cache, search, [row * n_encoded // n_rows for row in range(n_rows)])
 
     def decode_step(self, tokens: Tensor, cache: _RecordingCache) -> Tensor:
-        """Decodes one more position for every row; see `Transformer.decode_step`."""
         with tapped_attentions(self._model, DECODER, recompute=_own_past) as tapped:
             logits = self._model.decode_step(tokens, cache.cache)
         values, candidates, ends = _candidates(logits, self._n_candidates)
@@ -211,34 +195,14 @@ class RecordingModel:
         return logits
 
     def maps_of(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> AttentionMaps:
-        """Gathers the maps of a hypothesis that a search went through to its end of sentence.
-
-        Args:
-            source_ids: source tokens without specials.
-            target_ids: the hypothesis without specials.
-
-        Raises:
-            NotSearchedError: if no search since the last `forget` has found it.
-        """
+        """Gathers the maps of a hypothesis that a search went through to its end of sentence."""
         source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         return _gathered(*self._search_of(source, target_input), source, target_input)
 
     def tree_of(
         self, source_ids: Sequence[int], target_ids: Sequence[int], config: DecodingConfig
     ) -> SearchTree | None:
-        """Draws up the tree of the search that found a hypothesis.
-
-        Args:
-            source_ids: source tokens without specials.
-            target_ids: the hypothesis without specials.
-            config: how the search was to search.
-
-        Returns:
-            The tree; None if the search is neither plain beam search nor greedy search.
-
-        Raises:
-            NotSearchedError: if no search since the last `forget` has found it.
-        """
+        """Draws up the tree of the search that found a hypothesis."""
         source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         search, rows = self._search_of(source, target_input)
         return grow_tree(

@@ -160,7 +160,6 @@ class ModuleRecord:
     """The last input and output of a module."""
 
     inputs: tuple[Tensor, ...] = ()
-    """Its positional arguments."""
     output: Tensor | None = None
     """Its result; None before the first call."""
 

@@ -37,11 +37,8 @@ class SearchNode:
     step: int
     """Tokens of the hypothesis, the begin of sentence not counted."""
     token: int
-    """Its last token."""
     log_probability: float
-    """Of the whole hypothesis."""
     state: NodeState
-    """State that it reached."""
     score: float | None
     """Its log-probability after the length penalty, if it is finished."""
 
@@ -140,19 +137,7 @@ def grow_tree(
     n_source_tokens: int,
     max_positions: int,
 ) -> SearchTree | None:
-    """Follows a search from the begin of sentence to where it stopped.
-
-    Args:
-        steps: what was recorded of it.
-        first_row: the sentence's row in the first step.
-        target_ids: the hypothesis that is looked at, without specials.
-        config: how the search was to search.
-        n_source_tokens: tokens of the source, its end of sentence not counted.
-        max_positions: the model's.
-
-    Returns:
-        The tree; None if the search followed other rules than plain beam search.
-    """
+    """Follows a search from the begin of sentence to where it stopped."""
     if not is_beam_search(config):
         return None
     limit = longest_translation(n_source_tokens, config, max_positions)

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, Kind
-from tformer_cli.inspection.comparison.distance import HeadDistances
-from tformer_cli.inspection.comparison.matching import HeadMatch, Matching, match_heads
+from tformer_cli.inspection.comparison.matching import (
+    HeadDistances,
+    HeadMatch,
+    Matching,
+    match_heads,
+)
 from tformer_cli.inspection.heads.roles import Role, role_of
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.wording import count_of
@@ -26,21 +30,17 @@ class HeadChange:
     """A pair of heads and their roles."""
 
     match: HeadMatch
-    """Pair of counterparts."""
     first_role: Role | None
     """Role of the first model's head; None where there is no head."""
     second_role: Role | None
-    """Role of the second model's head."""
 
     @property
     def has_changed_role(self) -> bool:
-        """True if both are there and have different roles."""
         roles = self.first_role, self.second_role
         return None not in roles and self.first_role != self.second_role
 
     @property
     def kind(self) -> Kind:
-        """The attention it is about."""
         head = self.match.first or self.match.second
         if head is None:
             raise ValueError("a match has at least one head")
@@ -52,13 +52,10 @@ class HeadDiff:
     """Changes of every head between two models."""
 
     first: ModelSummary
-    """The first model, A."""
     second: ModelSummary
-    """The second model, B."""
     matching: Matching
     """True if heads were paired within their layer or across layers."""
     n_sentences: int
-    """Sentences that were compared."""
     changes: tuple[HeadChange, ...]
     """The heads of A, then those that only B has; by kind."""
     rare_reason: str = ""
@@ -73,11 +70,7 @@ class HeadDiff:
         return max(paired, key=lambda change: change.match.divergence or 0.0, default=None)
 
     def difference(self, change: HeadChange) -> Tensor:
-        """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0.
-
-        Raises:
-            ValueError: if one of them has no counterpart.
-        """
+        """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0."""
         if change.match.first is None or change.match.second is None:
             raise ValueError("a head without a counterpart has no difference")
         before, after = self.shown

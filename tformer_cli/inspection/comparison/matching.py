@@ -5,16 +5,74 @@ and their columns of W_O) leaves what a model computes as it is. So heads are pa
 do, within each kind, such that the divergences of all pairs together are the smallest. Exchanging
 heads of *different* layers does change a model; so unless told otherwise they are paired within
 their layer where both models have as many, and across layers where they have not.
+
+Distance between the maps of two heads: the mean Jensen–Shannon divergence of their rows.
+
+JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = ½ (p + q), which is H(m) − ½ (H(p) + H(q)); in nats,
+0 for equal rows and ln 2 for rows without a common key (Lin 1991; of heads Clark et al. 2019,
+section 6). Computed in float64 over all rows of all sentences.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
-from tformer_cli.inspection.comparison.distance import HeadDistances, Numbers
+from tformer_cli.inspection.heads.metrics import entropies
+
+LARGEST = math.log(2)
+"""The divergence of rows that share no key."""
+Numbers = NDArray[np.float64]
+
+
+def divergence_sums(first: Tensor, second: Tensor) -> Tensor:
+    """Sums over rows the divergence of every head of one model from every head of another.
+
+    Args:
+        first: (G, Q, K) attention weights.
+        second: (H, Q, K) attention weights of the same queries and keys.
+
+    Returns:
+        (G, H) float64.
+    """
+    first, second = first.double(), second.double()
+    own, others = entropies(first), entropies(second)
+    rows = [
+        # One head at a time keeps memory at H maps instead of G·H.
+        (entropies((weights + second) / 2) - (entropy + others) / 2).clamp(min=0.0).sum(dim=-1)
+        for weights, entropy in zip(first, own, strict=True)
+    ]
+    return torch.stack(rows) if rows else second.new_zeros(0, len(second))
+
+
+class HeadDistances:
+    """Running sums of divergences between the heads of two models, over any number of sentences."""
+
+    def __init__(self, first: HeadLayout, second: HeadLayout, kinds: Sequence[Kind]) -> None:
+        self._sums: dict[Kind, Numbers] = {
+            kind: np.zeros((sum(first.of(kind)), sum(second.of(kind)))) for kind in kinds
+        }
+        self._n_rows: dict[Kind, int] = dict.fromkeys(kinds, 0)
+
+    def add(self, first: AttentionMaps, second: AttentionMaps) -> None:
+        for kind, sums in self._sums.items():
+            if not sums.size:
+                continue
+            weights = torch.cat(first.layers(kind)), torch.cat(second.layers(kind))
+            sums += divergence_sums(*weights).numpy()
+            self._n_rows[kind] += weights[0].shape[1]
+
+    def means(self, kind: Kind) -> Numbers:
+        """(G, H) mean divergence of the heads of a kind, in the order of their layouts."""
+        return self._sums[kind] / max(1, self._n_rows[kind])
+
 
 Matching = Literal["layer", "kind"]
 """True if heads are paired within their layer, or across the layers of their kind."""
@@ -30,9 +88,7 @@ class HeadMatch:
     """A head of the first model with its counterpart in the second; one of them may be missing."""
 
     first: HeadId | None
-    """The head of the first model."""
     second: HeadId | None
-    """The head of the second model."""
     divergence: float | None
     """Mean Jensen–Shannon divergence of their rows, in nats."""
     divergence_in_place: float | None
@@ -40,7 +96,6 @@ class HeadMatch:
 
     @property
     def has_moved(self) -> bool:
-        """True if the counterpart has another name."""
         return None not in (self.first, self.second) and self.first != self.second
 
 
@@ -53,12 +108,6 @@ def default_matching(first: HeadLayout, second: HeadLayout) -> Matching:
 def match_heads(
     first: HeadLayout, second: HeadLayout, distances: HeadDistances, kind: Kind, matching: Matching
 ) -> list[HeadMatch]:
-    """Pairs the heads of a kind.
-
-    Returns:
-        The first model's heads in order, each with its counterpart; then those of the second model
-        that have none.
-    """
     costs = distances.means(kind)
     rows = [head for head in first if head.kind == kind]
     columns = [head for head in second if head.kind == kind]
@@ -118,9 +167,6 @@ def minimal_assignment(costs: Numbers) -> list[tuple[int, int]]:
     Returns:
         min(N, M) pairs of a row and a column, each in one pair at most, by row. The same costs
         give the same pairs, also where several are as good.
-
-    Raises:
-        ValueError: if a cost is not finite.
     """
     if not np.isfinite(costs).all():
         raise ValueError("every cost must be finite")

@@ -6,8 +6,10 @@ from xml.etree.ElementTree import Element
 
 from torch import Tensor
 
-from tformer_cli.figures.palette import hex_color, signed_hex_color
-from tformer_cli.figures.svg import (
+from tformer_cli.inspection.capture.heads import KIND_NAMES
+from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, drawn
+from tformer_cli.show.palette import hex_color, signed_hex_color
+from tformer_cli.show.svg import (
     MARGIN,
     display_width,
     draw_labels,
@@ -16,8 +18,6 @@ from tformer_cli.figures.svg import (
     new_svg,
     svg_text,
 )
-from tformer_cli.inspection.capture.heads import KIND_NAMES
-from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, drawn
 
 _GAP = 26.0
 ColorOf = Callable[[float], str]

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from xml.etree.ElementTree import Element, SubElement
 
-from tformer_cli.figures.palette import hex_color
-from tformer_cli.figures.svg import (
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
+from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.show.palette import hex_color
+from tformer_cli.show.svg import (
     MARGIN,
     display_width,
     draw_labels,
@@ -15,8 +17,6 @@ from tformer_cli.figures.svg import (
     new_svg,
     svg_text,
 )
-from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind
-from tformer_cli.inspection.record import HeadsRecord
 
 LABELLED_PANELS = 16
 """Up to this many heads each get their tokens written beside them; more are drawn as thumbnails,

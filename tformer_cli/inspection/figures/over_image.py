@@ -1,15 +1,12 @@
-"""Shares of patches over the image that they are of: pictures, a sheet of them, and a page."""
+"""Shares of patches drawn over their image: pictures, and a sheet of them."""
 
 from __future__ import annotations
 
-import base64
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tformer_cli.figures.page_style import base_style, head_of_page
-from tformer_cli.figures.pixels import png_of
+from tformer_cli.show.png import png_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,15 +20,6 @@ GAP = 6
 _HOT = np.array([255.0, 96.0, 0.0])
 _DIMMED = 0.65
 """Share of its brightness that an image keeps below a map."""
-_STYLE = """
-body { padding: 20px; max-width: 1200px; margin: 0 auto; }
-.row { display: flex; flex-wrap: wrap; gap: 14px; margin: 10px 0 22px; }
-figure { margin: 0; background: var(--panel); border: 1px solid var(--line); padding: 8px;
-  border-radius: 8px; }
-figure img { display: block; image-rendering: pixelated; }
-figcaption { font: 12px/1.4 var(--mono); color: var(--soft); padding-top: 6px; }
-h2 { margin-top: 22px; }
-"""
 
 
 def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -75,34 +63,3 @@ def sheet(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> bytes:
             top, left = number * (height + GAP), place * (width + GAP)
             canvas[top : top + height, left : left + width] = picture
     return png_of(canvas, is_signed=True)
-
-
-def figure(picture: NDArray[np.uint8], caption: Sequence[str]) -> str:
-    """Writes a picture with its caption as HTML."""
-    lines = "<br>".join(map(escape, caption))
-    return (
-        f'<figure><img alt="{escape(caption[0], quote=True)}" '
-        f'src="{data_url(picture)}"><figcaption>{lines}</figcaption></figure>'
-    )
-
-
-def data_url(picture: NDArray[np.uint8]) -> str:
-    """Writes a picture as the address of a PNG that holds it."""
-    return f"data:image/png;base64,{base64.b64encode(png_of(picture)).decode()}"
-
-
-def page(title: str, sections: Sequence[tuple[str, str, Sequence[str]]]) -> str:
-    """Writes a page of its own.
-
-    Args:
-        title: of the page.
-        sections: heading, a sentence below it and figures as HTML; a heading that is empty goes on
-            with the section before.
-    """
-    parts = []
-    for heading, text, figures in sections:
-        parts.append(f"<h2>{escape(heading)}</h2>" if heading else "")
-        parts.append(f"<p>{escape(text)}</p>" if text else "")
-        parts.append(f'<div class="row">{"".join(figures)}</div>')
-    head = head_of_page(title, base_style() + _STYLE)
-    return f"{head}<h1>{escape(title)}</h1>{''.join(parts)}</body></html>\n"

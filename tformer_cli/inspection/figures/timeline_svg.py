@@ -7,11 +7,11 @@ every bar has a tooltip.
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement
 
-from tformer_cli.figures.palette import OKABE_ITO
-from tformer_cli.figures.svg import MARGIN, draw_text, new_svg, svg_text
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.heads.roles import ROLES, Role
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
+from tformer_cli.show.palette import OKABE_ITO
+from tformer_cli.show.svg import MARGIN, draw_text, new_svg, svg_text
 
 COLORS: dict[str, str] = {
     "previous": OKABE_ITO["sky"],

@@ -61,13 +61,11 @@ class DumpLayout:
     """Numbers of a pair that a dump keeps."""
 
     heads: tuple[HeadId, ...]
-    """The heads, by kind, layer and head."""
     top_k: int | None = None
     """Largest weights that are kept of each row; None: all."""
 
     @property
     def by_layer(self) -> dict[tuple[Kind, int], list[int]]:
-        """The chosen heads of each layer that has any."""
         layers: dict[tuple[Kind, int], list[int]] = {}
         for head in self.heads:
             layers.setdefault((head.kind, head.layer), []).append(head.head)
@@ -75,17 +73,11 @@ class DumpLayout:
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds of the heads."""
         chosen = {head.kind for head in self.heads}
         return [kind for kind in KINDS if kind in chosen]
 
     def n_bytes(self, n_source: int, n_target: int) -> int:
-        """Bytes that a pair takes in a shard.
-
-        Args:
-            n_source: S.
-            n_target: T.
-        """
+        """Bytes that a pair takes in a shard."""
         per_head = {
             kind: 2 * rows * columns if self.top_k is None else rows * (4 * self.top_k + 2)
             for kind, (rows, columns) in _shapes(n_source, n_target).items()

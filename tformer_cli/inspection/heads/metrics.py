@@ -38,7 +38,7 @@ from torch import Tensor
 
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import HeadId, Kind
-from tformer_cli.inspection.heads.measures import METRICS
+from tformer_cli.inspection.heads.roles import METRICS
 
 OFFSETS = {"prev": -1, "self": 0, "next": 1}
 """Positions relative to the query that are measured."""
@@ -53,14 +53,6 @@ def metrics_of(
     scales_rows: bool = False,
     rare: Sequence[int] = (),
 ) -> dict[HeadId, dict[str, float]]:
-    """Computes the metrics of heads of a sentence.
-
-    Args:
-        maps: the maps of all heads.
-        heads: those that are measured.
-        scales_rows: whether rows are scaled to sum 1 first, of maps whose rows do not.
-        rare: positions of the sentence's rarest source tokens, if that is known.
-    """
     computed = {}
     for kind, layer in {(head.kind, head.layer) for head in heads}:
         weights = maps.layers(kind)[layer]
@@ -101,9 +93,6 @@ def head_metrics(
         rare: positions of the rarest source tokens, if that is known.
         n_visible: (Q) how many keys each row sees; None: all, of the decoder those up to itself.
         has_eos: whether the last source position is the end of sentence.
-
-    Returns:
-        For each head the metrics that are defined, in the order of `METRICS`.
     """
     n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
     is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
@@ -161,9 +150,6 @@ def batch_metric_sums(
         rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
         n_visible: see `head_metrics`.
         has_eos: (B) boolean, whether the last source position is the end of sentence.
-
-    Returns:
-        The metrics of the kind, in the order of `METRICS`.
     """
     layer = _Layer(weights, n_rows, n_keys, kind, has_eos)
     sums = {
@@ -209,7 +195,6 @@ class _Layer:
         }
 
     def confidence(self) -> BatchSums:
-        """Largest weights, the end of sentence excluded."""
         if self.kind == "dec":
             return BatchSums(self.weights.amax(dim=-1).sum(dim=-1), self.n_rows)
         others = self.weights.masked_fill(self.is_eos[:, None, None, :], 0.0)
@@ -246,7 +231,6 @@ class _Layer:
         return sums
 
     def distance(self) -> BatchSums:
-        """Distances of what is attended to."""
         rows, keys = self.rows.double()[None], self.keys.double()[None]
         if self.kind == "cross":
             rows = rows / (self.n_rows[:, None] - 1).clamp(min=1)

@@ -29,8 +29,8 @@ from torch import Tensor
 from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import RESAMPLES, draws
+from tformer_cli.inspection.capture.forced import tapped_attentions
 from tformer_cli.inspection.capture.heads import HeadId, Kind
-from tformer_cli.inspection.capture.taps import tapped_attentions
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.base import N_SPECIAL_TOKENS
@@ -56,15 +56,11 @@ class HeadRepeats:
     """The scores of one head."""
 
     head: HeadId
-    """The head."""
     scores: dict[str, float]
-    """The mean of each score."""
     intervals: dict[str, tuple[float, float]]
-    """The 95 % bootstrap interval of each."""
 
     @property
     def role(self) -> RepeatRole:
-        """The largest score, if it is large."""
         largest = max(SCORES, key=lambda name: self.scores[name])
         return largest if self.scores[largest] > ROLE_MASS else "other"
 
@@ -74,18 +70,14 @@ class Repeats:
     """The heads of a language model on blocks of random tokens."""
 
     model: str
-    """Name of its directory."""
     n_blocks: int
-    """Blocks that were read."""
     length: int
     """L, tokens of a block."""
     losses: tuple[float, float]
     """Mean -ln p of a token in the first and in the second copy; the first token has none."""
     heads: tuple[HeadRepeats, ...]
-    """The heads, by layer and head."""
 
     def describe(self, one: HeadRepeats) -> dict[str, object]:
-        """Tells of a head as JSON data."""
         return {
             "schema": SCHEMA,
             "model": self.model,
@@ -100,11 +92,6 @@ class Repeats:
 
 
 def block_length(model: Transformer) -> int:
-    """Chooses how many tokens a block has.
-
-    Raises:
-        UsageError: if the model has too few tokens or positions.
-    """
     room = (model.config.max_positions - model.config.target_bos) // 2
     length = min(LONGEST_BLOCK, room, model.vocab_size - N_SPECIAL_TOKENS)
     if length < SHORTEST_BLOCK:
@@ -150,21 +137,6 @@ def repeat_scores(weights: Tensor, length: int) -> Tensor:
 def measure_repeats(
     model: Transformer, name: str, heads: Sequence[HeadId], n_blocks: int, seed: int
 ) -> Iterator[int | Repeats]:
-    """Measures heads on blocks of random tokens.
-
-    Args:
-        model: a language model, in evaluation mode.
-        name: its name.
-        heads: which heads.
-        n_blocks: N, how many blocks.
-        seed: of the tokens and of the bootstrap.
-
-    Yields:
-        How many blocks are done, after each batch; at last the result.
-
-    Raises:
-        UsageError: if the model has too few tokens or positions.
-    """
     length = block_length(model)
     device = next(model.parameters()).device
     ids = repeated_blocks(model, n_blocks, length, seed)
@@ -204,7 +176,6 @@ def _losses(model: Transformer, hidden: Tensor, ids: Tensor, length: int) -> NDA
 def _summed_up(
     found: dict[HeadId, list[Tensor]], n_blocks: int, seed: int
 ) -> tuple[HeadRepeats, ...]:
-    """Means over the blocks, and their intervals."""
     if not found:
         return ()
     # for each head N times (B, 4) -> (N, heads, 4)

@@ -15,7 +15,7 @@ that begins with ``!`` begins with every head. Layers and heads count from 0.
 Conditions keep the heads of a pattern that meet all of them; ``top:n`` keeps those n of them whose
 metric is largest. So ``@prev>0.8``, ``cross@entropy<1``, ``enc.0-2@role=sink``,
 ``top:8@confidence``, ``cross:top:2@diagonality``, ``*,!@role=other``. The metrics
-(`measures.METRICS`) are those of the sentence that is looked at, or the means over a corpus;
+(`roles.METRICS`) are those of the sentence that is looked at, or the means over a corpus;
 a head for which one is not defined does not meet a condition on it.
 """
 
@@ -26,8 +26,7 @@ from dataclasses import dataclass
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
-from tformer_cli.inspection.heads.measures import METRICS
-from tformer_cli.inspection.heads.roles import ROLES, role_of
+from tformer_cli.inspection.heads.roles import METRICS, ROLES, role_of
 
 KIND_WORDS: dict[str, tuple[Kind, ...]] = {
     "enc": ("enc",),
@@ -57,20 +56,7 @@ Condition = Callable[[Metrics], bool]
 def select_heads(
     selections: Sequence[str], layout: HeadLayout, *, option: str = "--heads"
 ) -> list[HeadId]:
-    """Finds the heads that selections name by kind, layer and number alone.
-
-    Args:
-        selections: selections by the grammar above, read as one; none selects every head.
-        layout: the heads there are.
-        option: where the selections were written; errors name it.
-
-    Returns:
-        The heads by kind, layer and head, each once.
-
-    Raises:
-        UsageError: if a term cannot be read, names no head or has conditions, or if nothing is
-            left.
-    """
+    """Finds the heads that selections name by kind, layer and number alone."""
     try:
         selection = HeadSelection(selections, layout)
         if not selection.needs_metrics:
@@ -85,15 +71,7 @@ def select_heads(
 
 
 def check_names_layers(selections: Sequence[str], weights: str) -> None:
-    """Refuses what only heads have, where there is one map a layer.
-
-    Args:
-        selections: selections by the grammar above.
-        weights: the value of ``--weights`` that has such maps.
-
-    Raises:
-        UsageError: if a term says which heads of a layer, or asks for a role.
-    """
+    """Refuses what only heads have, where there is one map a layer."""
     for term in (term for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)):
         of_layers = f"--weights {weights} has one map per layer, for all its heads together"
         pattern = re.split("[@:]", term.strip())[0].split(".")
@@ -107,11 +85,7 @@ class HeadSelection:
     """Selections that were read, and can be applied to the metrics of any sentence."""
 
     def __init__(self, selections: Sequence[str], layout: HeadLayout) -> None:
-        """Reads selections as one; none selects every head.
-
-        Raises:
-            UsageError: if a term cannot be read or names no head, or if nothing can be left.
-        """
+        """Reads selections as one; none selects every head."""
         self._text = ",".join(selections)
         self._layout = layout
         texts = [term.strip() for text in selections for term in _COMMA_OUTSIDE_BRACES.split(text)]
@@ -133,11 +107,7 @@ class HeadSelection:
         return [kind for kind in KINDS if kind in found]
 
     def select(self, metrics: Mapping[HeadId, Metrics]) -> list[HeadId]:
-        """Selects by the metrics of every head; they are not looked at if none decide.
-
-        Returns:
-            The heads by kind, layer and head, each once; none if no head meets the conditions.
-        """
+        """Selects by the metrics of every head; they are not looked at if none decide."""
         begins_full = not self._terms or self._terms[0].is_negated
         selected = set(self._layout) if begins_full else set[HeadId]()
         for term in self._terms:
@@ -180,7 +150,6 @@ class _Term:
 
 
 def _term_of(text: str, layout: HeadLayout) -> _Term:
-    """Reads one term."""
     is_negated = text.startswith("!")
     body, top = text.removeprefix("!"), None
     if match := _TOP.fullmatch(body):

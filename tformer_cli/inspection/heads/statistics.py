@@ -35,25 +35,19 @@ class HeadSummary:
     """One head over a corpus."""
 
     head: HeadId
-    """The head."""
     n_sentences: int
-    """Sentences it was seen on."""
     n_rows: int
-    """Their query rows."""
     residual: float
     """The largest max |A·V − context| of a sentence."""
     metrics: dict[str, float]
     """Means over rows; undefined ones are omitted."""
     intervals: dict[str, tuple[float, float]]
-    """The 95 % bootstrap interval of each mean."""
 
     @property
     def role(self) -> Role:
-        """Its role, by the means."""
         return role_of(self.metrics)
 
     def describe(self) -> dict[str, object]:
-        """Tells all of it as JSON data."""
         return {
             "schema": SCHEMA,
             **self.head.data,
@@ -77,14 +71,6 @@ class HeadStatistics:
         seed: int = 1,
         resamples: int = RESAMPLES,
     ) -> None:
-        """Begins with no sentence.
-
-        Args:
-            layout: the heads of the model.
-            kinds: whose heads are measured.
-            seed: of the bootstrap.
-            resamples: how many resamples there are; 0: means have no intervals.
-        """
         self._kinds = [_KindSums(layout, kind, resamples) for kind in kinds if sum(layout.of(kind))]
         self._seed = seed
         self._resamples = resamples
@@ -106,14 +92,7 @@ class HeadStatistics:
         batch: CapturedBatch,
         rare: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Adds the sentences of a padded batch.
-
-        Args:
-            indices: their numbers, from 0; no others may have them.
-            batch: their maps of the kinds that are measured.
-            rare: for each sentence the positions of its rarest source tokens, none where it has
-                none; None: that is not known.
-        """
+        """Adds the sentences of a padded batch."""
         measured = [kind.measure(batch, rare) for kind in self._kinds]
         for (name, layer), tapped in batch.tapped.items():
             is_row = torch.arange(tapped.errors.shape[-1]) < batch.lengths(name)[0][:, None]
@@ -231,7 +210,6 @@ class _KindSums:
         self._waiting = []
 
     def results(self) -> list[tuple[HeadId, dict[str, float], dict[str, tuple[float, float]]]]:
-        """The means and intervals of each head."""
         defined = [place for place, count in enumerate(self._counts) if count]
         means = {self._names[place]: self._totals[place] / self._counts[place] for place in defined}
         drawn = defined if len(self._resampled_counts) else []

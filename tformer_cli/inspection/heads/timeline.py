@@ -1,6 +1,6 @@
 """Timeline of each head's role, read from the log of a run.
 
-A line of `heads.jsonl` is a head at a step (`head_steps.HeadAtStep`).
+A line of `heads.jsonl` is a head at a step (`workflows.inspection.follow_heads.HeadAtStep`).
 """
 
 import json
@@ -14,9 +14,10 @@ from tformer_cli.files.run_log import read_run_log
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.inspection.heads.roles import Role
 from tformer_cli.inspection.heads.selectors import HeadSelection
-from tformer_cli.inspection.heads.steps import SCHEMA
 
 HEADS_LOG = "heads.jsonl"
+SCHEMA = "tformer.headsteps/1"
+"""A line of the log: a head at a step; see `workflows.inspection.follow_heads`."""
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 
@@ -26,11 +27,9 @@ class HeadCourse:
     """The roles of one head."""
 
     head: HeadId
-    """The head."""
     roles: tuple[Role, ...]
     """Its role at each of the timeline's steps."""
     metrics: dict[str, float]
-    """Its metrics at the last of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +37,9 @@ class HeadTimeline:
     """The roles of every head of a run."""
 
     run: str
-    """Name of the run directory."""
     steps: tuple[int, ...]
-    """The steps that were looked at."""
     n_sentences: int
-    """Pairs that were looked at."""
     courses: tuple[HeadCourse, ...]
-    """The heads, by kind, layer and head."""
 
     def first_steps(self, course: HeadCourse) -> dict[Role, int]:
         """The step at which a head had each of its roles for the first time."""
@@ -77,7 +72,6 @@ class HeadTimeline:
         return NO_RARE
 
     def describe(self, course: HeadCourse) -> dict[str, object]:
-        """Tells of a head as JSON data."""
         return {
             "schema": TIMELINE_SCHEMA,
             "run": self.run,
@@ -92,7 +86,6 @@ class HeadTimeline:
 
     @property
     def layout(self) -> HeadLayout:
-        """The heads of the model."""
         layers: dict[Kind, list[int]] = {kind: [] for kind in KINDS}
         for course in self.courses:
             counts = layers[course.head.kind]
@@ -106,9 +99,6 @@ def read_timeline(run: Path) -> HeadTimeline:
     """Reads what a run has written of its heads so far.
 
     Steps that are incomplete, as a run that is just writing leaves its last one, are skipped.
-
-    Raises:
-        DataError: if there is no such run, it has followed no heads, or the file is damaged.
     """
     absent = "train with --set training.inspect_every=100 to record the heads"
     at_steps: dict[int, dict[HeadId, _Entry]] = {}
@@ -134,17 +124,7 @@ def read_timeline(run: Path) -> HeadTimeline:
 
 
 def heads_over_time(run: Path | str, heads: Sequence[str] = ()) -> HeadTimeline:
-    """Reads what a run has written of its heads; the model itself is not looked at.
-
-    Args:
-        run: a run directory, trained with `training.inspect_every`.
-        heads: which heads, by the grammar of `inspection.heads.selectors`, with conditions on their
-            metrics at the last step; none means all.
-
-    Raises:
-        DataError: if the run has followed no heads, or its file is damaged.
-        UsageError: if `heads` name no head.
-    """
+    """Reads what a run has written of its heads; the model itself is not looked at."""
     timeline = read_timeline(Path(run))
     metrics = {course.head: course.metrics for course in timeline.courses}
     chosen = set(HeadSelection(heads, timeline.layout).select(metrics))

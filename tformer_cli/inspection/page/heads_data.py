@@ -16,16 +16,15 @@ from typing import Any
 
 import torch
 
-from tformer_cli.figures.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
 from tformer_cli.inspection.alignment.words import SpelledWords
 from tformer_cli.inspection.capture.forced import HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, HeadId
 from tformer_cli.inspection.capture.search_tree import SearchTree
-from tformer_cli.inspection.heads.measures import METRICS
-from tformer_cli.inspection.heads.roles import ROLES
+from tformer_cli.inspection.heads.roles import METRICS, ROLES
 from tformer_cli.inspection.page.page_source import fill_page
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting
+from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
 
 LARGEST_MAPS = 1_280_000
 """Bytes of base64 that the maps of a sentence may take with 16 bits."""
@@ -47,12 +46,7 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
 
 
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
-    """Makes the data of the heads, as `page/data.js` reads them.
-
-    Args:
-        records: sentences that are not blank. Of one without a head there is all but the maps, for
-            a page that shows another view.
-    """
+    """Makes the data of the heads, as `page/data.js` reads them."""
     weighting = records[0].weighting if records else ALPHA
     return {
         "model": vars(records[0].model) if records else None,

@@ -11,10 +11,8 @@ from tformer_cli.inspection.capture.observed import Observed
 from tformer_cli.inspection.walkthrough.norms import norm_trace
 from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, check
 from tformer_cli.inspection.weighting.pooled import Pooled
-from tformer_cli.model.classifier import POOLERS, Classifier
-from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel
 from tformer_cli.model.feed_forward import ACTIVATIONS
-from tformer_cli.model.masked import MaskedLanguageModel
 
 CANDIDATES = 8
 """Words shown with their logits and probabilities."""
@@ -81,13 +79,7 @@ class _Logits(NamedTuple):
 
 
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
-    """Explains step 10: what comes out of the model in the end.
-
-    Args:
-        model: the model, in evaluation mode.
-        observed: what it computed.
-        subject: what is looked at.
-    """
+    """Explains step 10: what comes out of the model in the end."""
     if isinstance(model, MaskedLanguageModel):
         return _filled(model, observed, subject)
     if isinstance(model, Classifier):

@@ -12,7 +12,6 @@ class Pooled(NamedTuple):
     """The vector that an encoder alone makes of its last hidden states; see `EncoderOnly.pool`."""
 
     config: ModelConfig
-    """Settings of the model."""
 
     @property
     def _first(self) -> int:

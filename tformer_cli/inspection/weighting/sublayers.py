@@ -16,6 +16,24 @@ token's part of the output is known, and the parts and the biases add up to it e
 
 The inputs are the model's own, recorded in one forced pass; what is made of them is computed in
 float64 and compared with the model's outputs.
+
+ALTI: how much each token contributes to the output of one attention and its residual sum.
+
+The output of query i is a sum of vectors, one for each token, and biases:
+
+    y_i = Σ_j T_i(m_j) + L_i(b_O) + β,   T_i(m_j) = L_i(Σ_h A^h_ij f_h(m_j) + [j = i] x_i)
+
+and without L and β in a pre-norm model. The contribution of j is by how much its vector brings the
+sum nearer, in the 1-norm, as a share of all (Ferrando, Gállego & Costa-jussà 2022, "Measuring the
+Mixing of Contextual Information in the Transformer", section 3):
+
+    c_ij ∝ max(0, ‖y_i‖₁ − ‖y_i − T_i(m_j)‖₁),   Σ_j c_ij = 1
+
+In cross-attention, where x_i is not a row of m, the residual is a column of its own, the last one
+(ALTI+: Ferrando, Gállego, Alastruey, Escolano & Costa-jussà 2022, "Towards Opening the Black Box of
+Neural Machine Translation", section 3). The feed-forward layer works on each position by itself and
+is omitted, as there. The published code divides by the deviation that divides by D − 1; layer norm
+divides by D, and so does this.
 """
 
 from collections.abc import Sequence
@@ -56,9 +74,7 @@ class AttentionSublayer:
     """One attention and its residual sum for one sentence pair, in float64 on the CPU."""
 
     kind: Kind
-    """Kind of attention."""
     layer: int
-    """Its layer, from 0."""
     query: Tensor
     """(H, Q, E) queries."""
     key: Tensor
@@ -104,9 +120,6 @@ def observe_sublayers(
         model: the model, in evaluation mode.
         source_ids: (S) source tokens, the end of sentence last.
         target_input_ids: (T) what the decoder reads, the begin of sentence first.
-
-    Returns:
-        Encoder layers first; of each decoder layer its self-attention, then its cross-attention.
     """
     layers = [(kind, layer) for kind, layer, _ in attentions(model)]
     observed = observe(model, source_ids, target_input_ids, layers)
@@ -127,11 +140,7 @@ def value_norms(sublayer: AttentionSublayer) -> Tensor:
 
 
 def norm_residual(sublayer: AttentionSublayer) -> float:
-    """Measures how far Σ_j Σ_h A_ij f_h(m_j) + b_O is from the attention's output in the model.
-
-    Returns:
-        The largest difference of all queries and components.
-    """
+    """Measures how far Σ_j Σ_h A_ij f_h(m_j) + b_O is from the attention's output in the model."""
     # (H, Q, K) · (H, K, D) -> (H, Q, D) -> (Q, D)
     summed = (sublayer.weights() @ sublayer.transformed()).sum(dim=0) + sublayer.out_bias
     return (summed - sublayer.attended).abs().max().item()
@@ -180,3 +189,70 @@ def _vector(bias: Tensor | None, width: int) -> Tensor:
     if bias is None:
         return torch.zeros(width, dtype=torch.float64)
     return bias.detach().cpu().double()
+
+
+MOST_NUMBERS = 1 << 22
+"""Most numbers of the vectors T_i(m_j) at a time; in float64 32 MiB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributions:
+    """Contributions of each token to each output of a sub-layer."""
+
+    shares: Tensor
+    """(Q, K) float64; in cross-attention (Q, K + 1), the last column the position itself. At least
+    0, rows sum to 1. A row in which no vector brings the sum nearer is the position itself."""
+    residual: float
+    """max |Σ_j T_i(m_j) + biases − y_i|, by how much the vectors miss the model's own output."""
+
+
+def contributions(sublayer: AttentionSublayer) -> Contributions:
+    """Computes the contributions of one attention and its residual sum."""
+    weights, transformed = sublayer.weights(), sublayer.transformed()
+    n_queries, n_keys = weights.shape[1:]
+    at_a_time = max(1, MOST_NUMBERS // ((n_keys + 1) * sublayer.stream.shape[-1]))
+    shares, residuals = [], []
+    for start in range(0, n_queries, at_a_time):
+        rows = slice(start, min(start + at_a_time, n_queries))
+        vectors = _vectors(sublayer, weights[:, rows], transformed, rows)
+        output = vectors.sum(dim=1) + _biases(sublayer, rows)
+        residuals.append((output - sublayer.output[rows]).abs().max().item())
+        shares.append(_shares(vectors, output, _own_columns(sublayer, rows)))
+    return Contributions(shares=torch.cat(shares), residual=max(residuals))
+
+
+def _vectors(
+    sublayer: AttentionSublayer, weights: Tensor, transformed: Tensor, rows: slice
+) -> Tensor:
+    """Computes T_i(m_j) of some queries: (Q, K, D), or (Q, K + 1, D) in cross-attention."""
+    # (H, Q, K) and (H, K, D) -> (Q, K, D)
+    vectors = torch.einsum("hqk,hkd->qkd", weights, transformed)
+    stream = sublayer.stream[rows]
+    if sublayer.kind == "cross":
+        vectors = torch.cat((vectors, stream[:, None]), dim=1)
+    else:
+        vectors[torch.arange(len(stream)), _own_columns(sublayer, rows)] += stream
+    return vectors if sublayer.norm is None else sublayer.norm.apply(vectors, rows)
+
+
+def _biases(sublayer: AttentionSublayer, rows: slice) -> Tensor:
+    """Rest of the output besides the tokens' vectors, (Q, D)."""
+    bias = sublayer.out_bias.expand(rows.stop - rows.start, -1)
+    norm = sublayer.norm
+    return bias if norm is None else norm.apply(bias, rows) + norm.shift
+
+
+def _own_columns(sublayer: AttentionSublayer, rows: slice) -> Tensor:
+    """(Q) the column that holds each query's residual."""
+    if sublayer.kind == "cross":
+        return torch.full((rows.stop - rows.start,), sublayer.key.shape[1])
+    return torch.arange(rows.start, rows.stop)
+
+
+def _shares(vectors: Tensor, output: Tensor, own: Tensor) -> Tensor:
+    """Turns vectors (Q, K, D) that add up to outputs (Q, D), but for biases, into shares (Q, K)."""
+    length = output.norm(p=1, dim=-1, keepdim=True)
+    nearer = (length - (output[:, None] - vectors).norm(p=1, dim=-1)).clamp(min=0.0)
+    total = nearer.sum(dim=-1, keepdim=True)
+    itself = torch.nn.functional.one_hot(own, nearer.shape[1]).double()
+    return torch.where(total > 0.0, nearer / total.where(total > 0.0, 1.0), itself)

@@ -19,9 +19,7 @@ class Weighting:
     name: WeightingName
     """Its name: the value of ``--weights``."""
     meaning: str
-    """Meaning of a number, in a line."""
     source: str
-    """Paper of the measure."""
     conventions: str
     """Instructions for reading a map; part of all output."""
     sums: str
@@ -29,7 +27,6 @@ class Weighting:
     residual: str
     """Quantities that the residual of a record compares."""
     kind_names: dict[Kind, str]
-    """Maps of each kind."""
     is_of_layers: bool = False
     """True if there is one map a layer instead of one a head."""
     is_share: bool = True

@@ -20,9 +20,7 @@ class ParameterGroup:
     """Parameters that share their settings."""
 
     params: Sequence[Tensor]
-    """Model in training."""
     lr: float
-    """Learning rate of the next step."""
     weight_decay: float = 0.0
     """Share of the learning rate by which a weight shrinks in a step."""
 
@@ -40,13 +38,6 @@ class Adam:
     def __init__(
         self, groups: Iterable[ParameterGroup], *, betas: tuple[float, float], eps: float
     ) -> None:
-        """Makes the optimizer; no parameter has a state before its first step.
-
-        Args:
-            groups: parameters and their settings.
-            betas: β₁ and β₂.
-            eps: ε.
-        """
         self.param_groups = list(groups)
         self.state: defaultdict[Tensor, dict[str, Tensor]] = defaultdict(dict)
         """Of each parameter `step`, and as `exp_avg` and `exp_avg_sq` m and v of its shape."""

@@ -25,12 +25,6 @@ class MovingAverage:
     """A second model whose weights are the average of another one's; float32 like them."""
 
     def __init__(self, model: Model, decay: float) -> None:
-        """Starts from the present weights.
-
-        Args:
-            model: whose weights are averaged, on its device.
-            decay: d, from 0 to below 1.
-        """
         self._trained = model
         self._decay = decay
         self.model = copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
@@ -51,19 +45,10 @@ class MovingAverage:
         return self.model.state_dict()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Puts back what `tensors` gave.
-
-        Raises:
-            RuntimeError: if they are not those of this model.
-        """
+        """Puts back what `tensors` gave."""
         self.model.load_state_dict(tensors)
 
 
 def decay_at(decay: float, step: int) -> float:
-    """Computes d_t, the share of the average that a step leaves as it is.
-
-    Args:
-        decay: d, the largest.
-        step: t, counted from 1.
-    """
+    """Computes d_t, the share of the average that a step leaves as it is."""
     return min(decay, (1 + step) / (10 + step))

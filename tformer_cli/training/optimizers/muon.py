@@ -34,14 +34,10 @@ _ADAMW_SIZE = 0.2
 
 
 def layer_matrices(model: nn.Module) -> dict[Tensor, int]:
-    """Finds the matrices of a model's layers, and of how many each is stacked.
-
-    Embeddings, output projection, biases and layer norms are not among them: Muon is made for maps
-    from hidden to hidden vectors. W_Q, W_K and W_V share a parameter but are three maps.
-
-    Returns:
-        For each parameter how many matrices it is made of: equal parts along the rows.
-    """
+    """Finds the matrices of a model's layers, and of how many each is stacked."""
+    # Embeddings, output projection, biases and layer norms are not among them: Muon is made for
+    # maps from hidden to hidden vectors. W_Q, W_K and W_V share a parameter but are three maps.
+    # Returns for each parameter how many matrices it is made of: equal parts along the rows.
     found: dict[Tensor, int] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and ".layers." in f".{name}" and module.weight.numel():
@@ -74,17 +70,6 @@ class Muon(Adam):
         dtype: torch.dtype = torch.float32,
         operations: Operations | None = None,
     ) -> None:
-        """Makes the optimizer.
-
-        Args:
-            groups: parameters of both rules and their settings.
-            matrices: which of them follow Muon, and the number of matrices stacked in each.
-            betas: AdamW's β₁ and β₂.
-            eps: AdamW's ε.
-            momentum: Muon's μ; Nesterov's form is used.
-            dtype: of the products of the iteration.
-            operations: what makes them in float32 instead of torch, if anything does.
-        """
         super().__init__(groups, betas=betas, eps=eps)
         self._matrices = matrices
         self._momentum = momentum

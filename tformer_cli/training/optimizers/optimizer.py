@@ -13,16 +13,9 @@ from tformer_cli.training.optimizers.muon import Muon, layer_matrices
 
 
 def make_optimizer(model: Model, config: TrainingConfig, precision: Precision = "float32") -> Adam:
-    """Makes the optimizer of a model's parameters.
-
-    Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
-    regularising. Without weight decay, AdamW is Adam.
-
-    Args:
-        model: whose parameters are trained; what computes for it computes for Muon, too.
-        config: the optimizer and its settings.
-        precision: of the products that Muon makes itself.
-    """
+    """Makes the optimizer of a model's parameters."""
+    # Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
+    # regularising. Without weight decay, AdamW is Adam.
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
     groups = [
@@ -58,14 +51,9 @@ def optimizer_tensors(optimizer: Adam, model: nn.Module) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: Adam, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Puts named tensors back where `optimizer_tensors` found them.
-
-    A parameter that has none was never given a gradient, as in an encoder that no cross-attention
-    is left to read, and begins without a state again.
-
-    Raises:
-        KeyError: if all states are missing.
-    """
+    """Puts named tensors back where `optimizer_tensors` found them."""
+    # A parameter that has none was never given a gradient, as in an encoder that no cross-attention
+    # is left to read, and begins without a state again.
     parameters = dict(model.named_parameters())
     named = [(*name.rpartition(":")[::2], tensor) for name, tensor in tensors.items()]
     states = [(name, key, tensor) for name, key, tensor in named if name in parameters]

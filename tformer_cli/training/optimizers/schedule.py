@@ -9,26 +9,13 @@ from tformer_cli.training.resuming.state import TrainingState
 def learning_rate(
     config: TrainingConfig, step: int, share_done: float, d_model: int, seconds: float = 0.0
 ) -> float:
-    """Computes the learning rate of a step.
-
-    With w warm-up steps and peak η:
-
-    - noam: η · D^-1/2 · min(step^-1/2, step · w^-3/2) (Vaswani et al. 2017, section 5.3)
-    - inverse_sqrt: η · min(step/w, √(w/step)), the same curve with its peak at η
-    - linear: η · min(step/w, 1 - share)
-    - cosine: η · min(step/w, (1 + cos(π · share)) / 2)
-    - constant: η · step/w, then η
-
-    In a run bounded by time w is at most `warmup_length`; noam's peak stays that of the recipe.
-
-    Args:
-        config: the settings; `learning_rate` is η.
-        step: the step about to be made, counted from 1.
-        share_done: how much of the run was over before the step, 0 to 1, by the nearest of its
-            limits.
-        d_model: D, for "noam".
-        seconds: time of training before the step.
-    """
+    # With w warm-up steps and peak η:
+    # - noam: η · D^-1/2 · min(step^-1/2, step · w^-3/2) (Vaswani et al. 2017, section 5.3)
+    # - inverse_sqrt: η · min(step/w, √(w/step)), the same curve with its peak at η
+    # - linear: η · min(step/w, 1 - share)
+    # - cosine: η · min(step/w, (1 + cos(π · share)) / 2)
+    # - constant: η · step/w, then η
+    # In a run bounded by time w is at most `warmup_length`; noam's peak stays that of the recipe.
     warmup = warmup_length(config, step, seconds)
     peak = config.learning_rate
     if config.schedule == "noam":
@@ -48,26 +35,18 @@ def learning_rate(
 
 
 def batches_per_step(config: TrainingConfig, share_done: float) -> int:
-    """Computes how many batches a step has.
-
-    More batches lower the noise of the gradient as a smaller learning rate does, at fewer steps
-    (Smith et al. 2018, "Don't decay the learning rate, increase the batch size").
-
-    Args:
-        config: `accumulate` and its growth.
-        share_done: how much of the run was over before the step, see `learning_rate`.
-    """
+    """Computes how many batches a step has."""
+    # More batches lower the noise of the gradient as a smaller learning rate does, at fewer steps
+    # (Smith et al. 2018, "Don't decay the learning rate, increase the batch size").
     reached = [factor for share, factor in config.batch_growth if share_done >= share]
     return config.accumulate * (reached[-1] if reached else 1)
 
 
 def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
-    """Computes w, the steps of the warm-up.
-
-    In a run bounded by time that is at most `warmup_share` of the steps that will be made, at the
-    speed so far. So the rise ends in time however slow the machine is, and without memory: a
-    resumption needs the step and the seconds alone.
-    """
+    """Computes w, the steps of the warm-up."""
+    # In a run bounded by time that is at most `warmup_share` of the steps that will be made, at the
+    # speed so far. So the rise ends in time however slow the machine is, and without memory: a
+    # resumption needs the step and the seconds alone.
     if not (config.max_minutes and seconds > 0.0):
         return config.warmup_steps
     share = seconds / (60.0 * config.max_minutes)
@@ -75,13 +54,7 @@ def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
 
 
 def share_done(config: TrainingConfig, state: TrainingState, epochs: float) -> float:
-    """Computes how much of a run is over by the nearest of its limits; 0 where it has none.
-
-    Args:
-        config: the limits.
-        state: where the run stands.
-        epochs: passes over the corpora, with the fraction of the present one.
-    """
+    """Computes how much of a run is over by the nearest of its limits; 0 where it has none."""
     shares = [used / limit for _, used, limit in _limits(config, state, epochs)]
     return min(1.0, max(shares, default=0.0))
 

@@ -46,20 +46,7 @@ _STOPPED = tuple(
 def run_group(
     group: Group, arguments: Sequence[str], mark: Path, on_restart: Callable[[str], None]
 ) -> None:
-    """Runs this machine's processes to the end of the run.
-
-    Args:
-        group: how many there are.
-        arguments: of the program, the same for each.
-        mark: file of the run directory that is written anew as soon as the run has begun.
-        on_restart: receives the reason when lost processes are started again.
-
-    Raises:
-        AnotherProcessFailed: if a process has failed, and has said why.
-        Interrupted: on SIGINT or SIGTERM; the processes have saved the run's state.
-        TformerError: if processes were lost too often, or the other machines cannot be reached.
-        UsageError: if this machine cannot listen where all meet.
-    """
+    """Runs this machine's processes to the end of the run."""
     environment = {AGENT: str(os.getpid())}
     # else the dead processes' addresses stay in the agent's store, and the new ones wait for them
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -83,12 +70,7 @@ def run_group(
 
 
 def is_worth_a_restart(statuses: Collection[int]) -> bool:
-    """Returns whether processes were lost, rather than that one has said why it failed.
-
-    Args:
-        statuses: nonzero exit statuses, negative for signals; those that the agent has stopped
-            itself because of the others may be among them.
-    """
+    """Returns whether processes were lost, rather than that one has said why it failed."""
     others = [status for status in statuses if status not in _STOPPED]
     return bool(others) and all(status < 0 or status == RESTART_STATUS for status in others)
 

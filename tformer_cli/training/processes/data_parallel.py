@@ -36,12 +36,6 @@ class SummingPasses(BackwardPasses):
     """
 
     def __init__(self, model: nn.Module, bucket_mb: float = BUCKET_MB) -> None:
-        """Wraps a model, on its device.
-
-        Args:
-            model: whose gradients are summed; all processes have the same.
-            bucket_mb: size of a bucket.
-        """
         self._trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._bucket_mb = bucket_mb
         # Unused wherever there are batches, so that torch does not warn that none is unused.
@@ -54,11 +48,7 @@ class SummingPasses(BackwardPasses):
         self._wrapped = self._wrap()
 
     def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:
-        """Adds a part's gradient; of the last one all processes' gradients become their sum.
-
-        Raises:
-            ProcessLost: if the others cannot be reached.
-        """
+        """Adds a part's gradient; of the last one all processes' gradients become their sum."""
         with nullcontext() if is_last else self._wrapped.no_sync():
             loss: Loss = self._wrapped(compute)
         with self._lost_processes():
@@ -158,11 +148,7 @@ def process_lost() -> ProcessLost:
 
 @contextmanager
 def collective_errors() -> Iterator[None]:
-    """Turns the loss of another process into an error of one line.
-
-    Raises:
-        ProcessLost: if the others cannot be reached.
-    """
+    """Turns the loss of another process into an error of one line."""
     try:
         yield
     except RuntimeError as error:
@@ -170,18 +156,11 @@ def collective_errors() -> Iterator[None]:
 
 
 def share_of(batches: Sequence[Batch], rank: int, world_size: int) -> list[Batch]:
-    """Returns the part of a step's batches that falls to one process.
-
-    Where the batches can be dealt out evenly, each process takes whole ones. Else the pairs of all
-    batches are thought of as one row, which is cut where each process has its share of the tokens
-    of both sides, to within one pair. Every pair falls to exactly one process; one that gets none
-    (there are fewer pairs than processes) has an empty list.
-
-    Args:
-        batches: of the step, the same in every process.
-        rank: number of the process.
-        world_size: number of processes.
-    """
+    """Returns the part of a step's batches that falls to one process."""
+    # Where the batches can be dealt out evenly, each process takes whole ones. Else the pairs of
+    # all batches are thought of as one row, which is cut where each process has its share of the
+    # tokens of both sides, to within one pair. Every pair falls to exactly one process; one that
+    # gets none (there are fewer pairs than processes) has an empty list.
     if len(batches) % world_size == 0:
         return list(batches[rank::world_size])
     tokens = [_tokens_of_pairs(batch) for batch in batches]

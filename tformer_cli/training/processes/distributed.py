@@ -63,20 +63,8 @@ class KeyStore(Protocol):
 
 @contextmanager
 def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> Iterator[Processes]:
-    """Meets the other processes; they part at the end.
-
-    The first process that fails speaks for all; the others then end in silence.
-
-    Args:
-        launch: the place of this process.
-        device: where it computes.
-        shards_optimizer: whether each process keeps the optimizer's state of its own share of the
-            weights only.
-
-    Raises:
-        AnotherProcessFailed: if another process has failed before this one.
-        TformerError: if the others cannot be reached.
-    """
+    """Meets the other processes; they part at the end."""
+    # The first process that fails speaks for all; the others then end in silence.
     try:
         store = _meet(launch, device)
     except ProcessLost as error:
@@ -102,11 +90,9 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
 
 
 def _meet(launch: Launch, device: torch.device) -> KeyStore:
-    """Starts the process group; returns the store that control goes over.
-
-    torch waits for the others in C++, where Python's handlers of signals do not run: meanwhile a
-    signal ends the process as the system does. Nothing has been written yet.
-    """
+    """Starts the process group; returns the store that control goes over."""
+    # torch waits for the others in C++, where Python's handlers of signals do not run: meanwhile a
+    # signal ends the process as the system does. Nothing has been written yet.
     with collective_errors(), default_signals():
         store, _, _ = next(rendezvous("env://", launch.rank, launch.world_size, timeout=TIMEOUT))
         if device.type == "cuda":
@@ -137,7 +123,6 @@ class JoinedProcesses(Processes):
     def __init__(
         self, launch: Launch, store: KeyStore, device: torch.device, *, shards_optimizer: bool
     ) -> None:
-        """Takes its place; the process group is there already."""
         self.rank = launch.rank
         self.world_size = launch.world_size
         self._launch = launch
@@ -164,7 +149,6 @@ class JoinedProcesses(Processes):
         return found[0] if found else prepare()
 
     def largest(self, number: float) -> float:
-        """Returns the largest of all processes' numbers."""
         numbers = torch.tensor([number], dtype=torch.float64)
         with collective_errors():
             dist.all_reduce(numbers, op=dist.ReduceOp.MAX)
@@ -207,11 +191,9 @@ class JoinedProcesses(Processes):
         return tuple(total.unbind())
 
     def update(self, model: nn.Module, optimizer: Adam) -> None:
-        """Makes the optimizer's step; of a sharded one each makes its share and sends the weights.
-
-        Source: Rajbhandari et al. 2020 (ZeRO), stage 1. The optimizer passes over parameters
-        without a gradient and makes no state for them.
-        """
+        """Steps the optimizer; if it is sharded, each process steps its share."""
+        # Source: Rajbhandari et al. 2020 (ZeRO), stage 1. The optimizer passes over parameters
+        # without a gradient and makes no state for them.
         if not self._shards_optimizer:
             optimizer.step()
             return

@@ -27,9 +27,7 @@ class Processes:
     """
 
     rank = 0
-    """Number of this process."""
     world_size = 1
-    """Number of processes."""
 
     @property
     def is_first(self) -> bool:
@@ -37,26 +35,16 @@ class Processes:
         return self.rank == 0
 
     def first(self, work: Callable[[], Value]) -> Value:
-        """Lets the first process work while the others wait.
-
-        Args:
-            work: returns a JSON value; called in the first process only.
-
-        Returns:
-            What the first process's work returned, in every process.
-        """
+        """Lets the first process work while the others wait."""
+        # Returns what the first process's work returned, in every process.
         return work()
 
     def prepared(self, prepare: Callable[[], Value]) -> Value:
-        """Prepares what lies on a machine's disk: one process of each machine, then the others.
-
-        Returns:
-            What this process's own call returned.
-        """
+        """Prepares what lies on a machine's disk: one process of each machine, then the others."""
+        # Returns what this process's own call returned.
         return prepare()
 
     def largest(self, number: float) -> float:
-        """Returns the largest of all processes' numbers."""
         return number
 
     def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
@@ -97,17 +85,7 @@ class Processes:
 def together(
     launch: Launch, device: torch.device, *, shards_optimizer: bool
 ) -> Iterator[Processes]:
-    """Meets the other processes, if this one is not alone.
-
-    Args:
-        launch: the place of this process.
-        device: where it computes.
-        shards_optimizer: whether each of several keeps a share of the optimizer's state only.
-
-    Raises:
-        AnotherProcessFailed: if another process has failed before this one.
-        TformerError: if the others cannot be reached.
-    """
+    """Meets the other processes, if this one is not alone."""
     if launch.world_size == 1:
         yield Processes()
         return

@@ -30,11 +30,9 @@ class Launch:
     local_rank: int = 0
     """Its number on its machine, and that of its GPU."""
     world_size: int = 1
-    """Number of processes."""
     local_world_size: int = 1
     """Number of processes on its machine."""
     machine: str = "0"
-    """Its machine."""
     agent: int = 0
     """Process id of the agent of ours that has started it and restarts lost ones (0: none)."""
     resumes: bool = False
@@ -46,7 +44,6 @@ class Group:
     """Processes that train together."""
 
     n_processes: int
-    """Processes of each machine."""
     min_machines: int = 1
     """Machines without which the run waits."""
     max_machines: int = 1
@@ -56,11 +53,7 @@ class Group:
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launch:
-    """Reads the place of this process; one that torchrun has not started is alone.
-
-    Raises:
-        UsageError: if the variables are there but make no sense.
-    """
+    """Reads the place of this process; one that torchrun has not started is alone."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(name not in environment for name in names):
         return Launch()
@@ -83,10 +76,8 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch:
 
 
 def end_with_agent(agent: int) -> None:
-    """Lets the system kill this process when its agent dies, so that it does not train on alone.
-
-    The other machines' agents then notice the loss and restart without this one. Only Linux can.
-    """
+    """Lets the system kill this process when its agent dies, so that it does not train on alone."""
+    # The other machines' agents then notice the loss and restart without this one. Only Linux can.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -95,20 +86,17 @@ def end_with_agent(agent: int) -> None:
 
 
 def wait_for_first_error() -> None:
-    """Waits, so that a process that fails beside this one can say why.
-
-    The launcher ends all processes as soon as the first one has ended; this one then with them.
-    """
+    """Waits, so that a process that fails beside this one can say why."""
+    # The launcher ends all processes as soon as the first one has ended; this one then with them.
     time.sleep(PATIENCE_SECONDS)
 
 
 @contextmanager
 def one_error_per_node() -> Iterator[None]:
-    """Lets the first process of each machine speak for what fails in all alike.
-
-    For what comes before the processes have met: afterwards the first that fails speaks. A process
-    that still lives when the time for it is over was alone with its error, and speaks, too.
-    """
+    """Lets the first process of each machine speak for what fails in all alike."""
+    # For what comes before the processes have met: afterwards the first that fails speaks. A
+    # process that still lives when the time for it is over was alone with its error, and speaks,
+    # too.
     try:
         yield
     except TformerError:

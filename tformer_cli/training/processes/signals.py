@@ -21,11 +21,7 @@ class StopRequest:
         return self.signal_number != 0
 
     def check(self) -> None:
-        """Leaves the work in hand if a stop was asked for.
-
-        Raises:
-            StopRequested: if so.
-        """
+        """Leaves the work in hand if a stop was asked for."""
         if self:
             raise StopRequested
 
@@ -38,10 +34,8 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Yields a request that SIGINT and SIGTERM set; the old handlers come back at the end.
-
-    Python delivers signals to the main thread alone; in another one the request is never set.
-    """
+    """Yields a request that SIGINT and SIGTERM set; the old handlers come back at the end."""
+    # Python delivers signals to the main thread alone; in another one the request is never set.
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

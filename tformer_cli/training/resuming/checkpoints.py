@@ -60,11 +60,7 @@ class Checkpoints:
         optimizer: dict[str, Tensor],
         average: dict[str, Tensor] | None = None,
     ) -> None:
-        """Writes the checkpoint of `state.step`, with the moving average of the weights if any.
-
-        Raises:
-            ArtifactError: if it cannot be written; older checkpoints stay.
-        """
+        """Writes the checkpoint of `state.step`, with the moving average of the weights if any."""
         with directory_aside(self.path(state.step)) as aside:
             files = {MODEL: weights, OPTIMIZER: optimizer}
             if average is not None:
@@ -75,50 +71,29 @@ class Checkpoints:
             write_text(aside / STATE, _as_text(state, checksums))
 
     def save_state(self, state: TrainingState) -> None:
-        """Rewrites the counters of a checkpoint that is there.
-
-        Raises:
-            ArtifactError: if the old ones are damaged or the new ones cannot be written.
-        """
+        """Rewrites the counters of a checkpoint that is there."""
         _, checksums = self._read_state(state.step)
         write_text(self.path(state.step) / STATE, _as_text(state, checksums))
 
     def load_state(self, step: int) -> TrainingState:
-        """Reads the counters of a checkpoint.
-
-        Raises:
-            ArtifactError: if they are missing or damaged.
-        """
+        """Reads the counters of a checkpoint."""
         state, _ = self._read_state(step)
         return state
 
     def load_tensors(
         self, step: int, device: torch.device
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Reads the weights and the optimizer's state of a checkpoint.
-
-        Raises:
-            ArtifactError: if they are missing or damaged.
-        """
+        """Reads the weights and the optimizer's state of a checkpoint."""
         path = self.path(step)
         self.check(step)
         return load_tensors(path / MODEL, device), load_tensors(path / OPTIMIZER, device)
 
     def load_average(self, step: int, device: torch.device) -> dict[str, Tensor]:
-        """Reads the moving average of a checkpoint, which was checked.
-
-        Raises:
-            ArtifactError: if there is none or it is damaged.
-        """
+        """Reads the moving average of a checkpoint, which was checked."""
         return load_tensors(self.path(step) / AVERAGE, device)
 
     def check(self, step: int) -> None:
-        """Compares the files of a checkpoint with their checksums.
-
-        Raises:
-            ArtifactError: if one is missing or damaged.
-            UnreadableError: if the system cannot read one that is there.
-        """
+        """Compares the files of a checkpoint with their checksums."""
         _, checksums = self._read_state(step)
         for name, expected in checksums.items():
             file = self.path(step) / name

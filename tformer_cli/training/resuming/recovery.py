@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tformer_cli.errors import TformerError
-from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import RolledBack
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import CONDITIONS, TrainingState
+from tformer_cli.training.window import Diverged
 
 BACK_OFF = 0.5
 """Factor of the learning rate for each return."""
@@ -23,21 +23,7 @@ BACK_OFF = 0.5
 def roll_back(
     saver: RunSaver, state: TrainingState, cause: Diverged, max_rollbacks: int
 ) -> TrainingState:
-    """Brings model, optimizer and generators back to the last good checkpoint.
-
-    Args:
-        saver: of the run's checkpoints.
-        state: where the run stands, behind the batches that are skipped from now on.
-        cause: what was seen.
-        max_rollbacks: returns in a row after which the run gives up.
-
-    Returns:
-        The state to continue from; its last rollback is this one.
-
-    Raises:
-        TformerError: if the returns before this one have led nowhere; no checkpoint is touched.
-        ArtifactError: if the state cannot be written.
-    """
+    """Brings model, optimizer and generators back to the last good checkpoint."""
     back = saver.go_back(cause.last_good_step, state.fingerprints)
     if rollbacks_in_a_row(state.rollbacks, back.step) >= max_rollbacks:
         again = f", {max_rollbacks} times in a row" if max_rollbacks > 1 else ""
@@ -69,12 +55,7 @@ def roll_back(
 
 
 def rollbacks_in_a_row(rollbacks: Sequence[RolledBack], step: int) -> int:
-    """Counts the last returns between which no checkpoint came beyond the step that had failed.
-
-    Args:
-        rollbacks: the returns so far, oldest first.
-        step: the checkpoint that a new return would go back to.
-    """
+    """Counts the last returns between which no checkpoint came beyond the step that had failed."""
     n_rollbacks = 0
     for earlier in reversed(rollbacks):
         if step > earlier.failed_step:

@@ -37,11 +37,8 @@ class RunSaver:
         initial: Callable[[], nn.Module] | None = None,
         memory: SegmentMemory | None = None,
     ) -> None:
-        """Brings together what is saved, and the settings (None: a run without validation).
-
-        The first of several processes alone writes; the others give it what it lacks. `initial`
-        makes a model with the weights that the run began with; None: random ones.
-        """
+        # The first of several processes alone writes; the others give it what it lacks. `initial`
+        # makes a model with the weights that the run began with; None: random ones.
         self._initial = initial or self._random
         self._memory = memory
         self._processes = processes or Processes()
@@ -63,11 +60,7 @@ class RunSaver:
         return step > 0 and self._validation is not None and step % self._validation.every == 0
 
     def save(self, state: TrainingState) -> None:
-        """Writes a checkpoint of the present step, then removes those no longer needed.
-
-        Raises:
-            ArtifactError: if it cannot be written; older checkpoints stay.
-        """
+        """Writes a checkpoint of the present step, then removes those no longer needed."""
         tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
         if not self._processes.is_first:
             return
@@ -81,13 +74,8 @@ class RunSaver:
         self.checkpoints.keep([*last, *self._best_steps(state, n_best), state.step])
 
     def save_rollback(self, state: TrainingState) -> None:
-        """Rewrites the checkpoint that the run went back to, and removes those after it.
-
-        In this order a kill in between repeats what led to the rollback, and ends the same way.
-
-        Raises:
-            ArtifactError: if it cannot be written.
-        """
+        """Rewrites the checkpoint that the run went back to, and removes those after it."""
+        # In this order a kill in between repeats what led to the rollback, and ends the same way.
         self.checkpoints.keep(step for step in self.checkpoints.steps() if step <= state.step)
         if state.step:
             self.checkpoints.save_state(state)
@@ -95,11 +83,9 @@ class RunSaver:
             self._write(state, generator_tensors(self._device))
 
     def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
-        """Restores the newest sound checkpoint up to a step, else the oldest after it.
-
-        Without any the model starts again from its initial weights. Those that only a stopped run
-        has do not count: it goes back to where an uninterrupted one would.
-        """
+        """Restores the newest sound checkpoint up to a step, else the oldest after it."""
+        # Without any the model starts again from its initial weights. Those that only a stopped run
+        # has do not count: it goes back to where an uninterrupted one would.
         steps = self._due_steps()
         before = [step for step in steps if step <= last_good_step]
         for step in [*reversed(before), *steps[len(before) :]]:
@@ -118,20 +104,7 @@ class RunSaver:
         return type(self._model)(self._model.config, self._model.vocab_size)
 
     def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
-        """Goes back to the newest sound checkpoint, and removes damaged ones after it.
-
-        Args:
-            fresh: the state of a run that has not begun, for its fingerprints.
-            names: what messages call the corpora that the fingerprints are of.
-
-        Returns:
-            The state to continue from, and a note for the user if a checkpoint was damaged.
-
-        Raises:
-            ArtifactError: if all checkpoints are damaged.
-            UnreadableError: if the system cannot read the newest that may be sound.
-            DataError: if the corpora are not those of the run.
-        """
+        """Goes back to the newest sound checkpoint, and removes damaged ones after it."""
         damaged: list[ArtifactError] = []
         steps = self.checkpoints.steps()
         for step in reversed(steps):
@@ -177,10 +150,8 @@ class RunSaver:
                 return []
 
     def _write(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
-        """Writes a checkpoint. Of one that is there, of the same step, only the counters change.
-
-        So it is never removed to make place for another, which a kill in between would lose.
-        """
+        """Writes a checkpoint. Of one that is there, of the same step, only the counters change."""
+        # So it is never removed to make place for another, which a kill in between would lose.
         if self.checkpoints.is_sound(state.step):
             self.checkpoints.save_state(state)
             return

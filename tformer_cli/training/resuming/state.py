@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig
-from tformer_cli.training.divergence import LossHistory
 from tformer_cli.training.events import RolledBack
+from tformer_cli.training.window import LossHistory
 from tformer_cli.wording import count_of
 
 
@@ -28,21 +28,15 @@ class TrainingState:
     """Counters and memory of a run, all of it JSON."""
 
     step: int = 0
-    """Steps made."""
     position: LoaderPosition = field(default_factory=LoaderPosition)
-    """Position of the next batch."""
     tokens: int = 0
-    """Target tokens trained on."""
     seconds: float = 0.0
     """Time spent, interruptions excluded."""
     seconds_to_end: float = 0.0
     """Time that validation and checkpoint after the last step will take, by those so far."""
     validations: list[dict[str, float]] = field(default_factory=list)
-    """Every validation's step and scores."""
     is_finished: bool = False
-    """True if the run has reached its end."""
     reason: str = ""
-    """Reason why it ended."""
     world_size: int = 1
     """Processes that made the last steps."""
     by_kernels: bool = False
@@ -62,7 +56,6 @@ class TrainingState:
     losses: LossHistory = field(default_factory=LossHistory)
     """Reference values for detecting divergence."""
     rollbacks: list[RolledBack] = field(default_factory=list)
-    """Every return to an earlier checkpoint."""
 
     @property
     def learning_rate_factor(self) -> float:
@@ -96,11 +89,7 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "TrainingState":
-        """Reads what `to_json` wrote.
-
-        Raises:
-            StructureError: if the values are not those of a state.
-        """
+        """Reads what `to_json` wrote."""
         return structure(cls, values)
 
 
@@ -123,28 +112,19 @@ def generator_tensors(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_generators(tensors: dict[str, Tensor], device: torch.device) -> None:
-    """Puts the generators back where `generator_tensors` found them.
-
-    A run that moves from a CPU to a GPU has no state of the latter's generator; it keeps the
-    seeded one.
-    """
+    """Puts the generators back where `generator_tensors` found them."""
+    # A run that moves from a CPU to a GPU has no state of the latter's generator; it keeps the
+    # seeded one.
     torch.set_rng_state(tensors["generator.cpu"].cpu())
     if device.type == "cuda" and "generator.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["generator.cuda"].cpu(), device)
 
 
 CONDITIONS = ("world_size", "by_kernels", "precision", "device", "n_threads")
-"""Fields of a run's state."""
 
 
 def present_conditions(model: Model, precision: Precision, world_size: int) -> dict[str, Any]:
-    """Finds the conditions of this process.
-
-    Args:
-        model: the model, on its device.
-        precision: of its products.
-        world_size: processes that train together.
-    """
+    """Finds the conditions of this process."""
     device = next(model.parameters()).device.type
     return {
         "world_size": world_size,
@@ -156,10 +136,8 @@ def present_conditions(model: Model, precision: Precision, world_size: int) -> d
 
 
 def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]:
-    """Lists the conditions that differ from those of the last steps; of a new run nothing.
-
-    What a checkpoint of an earlier version does not tell is not compared.
-    """
+    """Lists the conditions that differ from those of the last steps; of a new run nothing."""
+    # What a checkpoint of an earlier version does not tell is not compared.
     if not before.step:
         return []
     all_but_chance = "same data and steps, but different dropout and rounding"

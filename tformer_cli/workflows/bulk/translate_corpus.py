@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tformer_cli.decoding.demands import Term
+    from tformer_cli.decoding.keywords import TranslatorOptions
     from tformer_cli.workflows.bulk.engines import BulkEngine, Event, Running
     from tformer_cli.workflows.bulk.plan import GivenCorpus
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 SCHEMA = "tformer.corpus/1"
 

@@ -2,5 +2,5 @@
 
 Read in this order: `stages` (what is skipped, resumed or done again), `display`, `setup` (inputs
 and places), `translations` (what teachers write), `selection` (what the student reads), `students`,
-`report`, `report_tables`, `distill`.
+`report`, `distill`.
 """

@@ -47,11 +47,7 @@ def stages_of(setup: Setup) -> list[Stage]:
 
 
 def plan_distillation(setup: Setup) -> Plan:
-    """Finds out what a run would do, and does nothing.
-
-    Raises:
-        TformerError: as `distill` raises it of inputs.
-    """
+    """Finds out what a run would do, and does nothing."""
     check(setup)
     check_test_sets(setup)
     check_translations(setup)
@@ -64,26 +60,9 @@ def plan_distillation(setup: Setup) -> Plan:
 
 
 def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
-    """Trains a student on a teacher's translations, and reports on both.
-
-    Stages whose inputs have not changed are skipped, one that was interrupted is resumed. The
-    translations, students and reports of other inputs are kept in `earlier`.
-
-    Args:
-        setup: recipe and directory.
-        fresh: whether to remove what earlier runs made first.
-
-    Returns:
-        The report, which is also in the directory.
-
-    Raises:
-        RecipeError: if the recipe does not fit.
-        DataError: if a text cannot be read, or translations do not correspond to it.
-        ArtifactError: if a model cannot be read, or the directory cannot be written, is in use or
-            damaged.
-        UsageError: if the directory holds other files, or an input; or the device is not there.
-        Interrupted: on SIGINT or SIGTERM while a student is trained; its state is saved.
-    """
+    """Trains a student on a teacher's translations, and reports on both."""
+    # Stages whose inputs have not changed are skipped, one that was interrupted is resumed. The
+    # translations, students and reports of other inputs are kept in `earlier`.
     check(setup)
     check_test_sets(setup)
     directory, stages = setup.directory, stages_of(setup)

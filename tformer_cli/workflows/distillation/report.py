@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_c
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluation.comparison.compare import (
     Comparison,
@@ -23,16 +25,17 @@ from tformer_cli.evaluation.comparison.compare import (
     TestSet,
     compare_systems,
 )
-from tformer_cli.evaluation.comparison.html import render_html
 from tformer_cli.evaluation.comparison.paired_tests import TestSettings
+from tformer_cli.evaluation.comparison.report import LEGEND, sections_of
 from tformer_cli.evaluation.scores import check_counts, make_bleu, make_metric
 from tformer_cli.files.atomic import directory_aside
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.show.document import Cell, Document, Section, Table
+from tformer_cli.show.html import render_html
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.workflows.benchmark import System, measure_in_turns, percentile
-from tformer_cli.workflows.distillation.report_tables import TITLE, sections_of_report
 from tformer_cli.workflows.distillation.selection import COUNTS
 from tformer_cli.workflows.distillation.setup import (
     CORPORA,
@@ -46,14 +49,15 @@ from tformer_cli.workflows.distillation.setup import (
 )
 from tformer_cli.workflows.distillation.stages import Stage
 from tformer_cli.workflows.distillation.translations import read_translations
-from tformer_cli.workflows.opening.settings import TranslatorOptions
 from tformer_cli.workflows.quality.given import plain_name
 
 SCHEMA = "tformer.distillation/1"
+TITLE = "Teacher and student"
 ROUNDS = 3
 """Measurements of each system's speed, in turns."""
 N_EXAMPLES = 3
 LARGEST_REPORT = 64 * MIB
+_MB = 1e6
 JSON_FILE, HTML_FILE = f"{REPORT}/report.json", f"{REPORT}/report.html"
 """Paths in the distillation's directory."""
 
@@ -67,17 +71,12 @@ class SystemReport:
     models: tuple[str, ...]
     """Its model directories as they are named; several are an ensemble."""
     n_parameters: int
-    """Weights of all of them."""
     weight_bytes: int
-    """Bytes of the weights files."""
     total_bytes: int
     """Bytes of all files that translation needs: tokenizer, settings and shortlist, too."""
     weight_type: str
-    """Type of the stored weights."""
     beam_size: int
-    """Beam that it translates with."""
     has_shortlist: bool
-    """True if it translates with a shortlist."""
     kernels: str
     """Engine that computes: "native", the compiled kernels, or "torch"."""
     lines_per_second: float
@@ -97,9 +96,7 @@ class Selected:
     """What was chosen of the translations of a corpus."""
 
     corpus: str
-    """Name of the distilled corpus."""
     pairs: int
-    """Its pairs."""
     ranks: tuple[int, ...] = ()
     """Pairs whose chosen translation was the teacher's first, second, …"""
 
@@ -109,21 +106,14 @@ class DistillationReport:
     """All that is told of a distillation."""
 
     schema: str
-    """Version of this record."""
     rounds: int
-    """Measurements of each system's speed."""
     n_lines: int
-    """Lines translated in each of them."""
     systems: tuple[SystemReport, ...]
-    """The systems, the baseline first."""
     selected: tuple[Selected, ...]
     """What the student has read besides the original pairs."""
     test: str
-    """Test of significance."""
     samples: int
-    """Its resamples or trials."""
     seed: int
-    """Its seed."""
     test_sets: tuple[Comparison, ...]
     """Scores and tests, as `tformer compare` makes them."""
 
@@ -139,20 +129,11 @@ class _Contestant:
 
 
 def check_test_sets(setup: Setup) -> None:
-    """Makes sure, before hours of work, that the report can be made of the test sets.
-
-    Raises:
-        DataError: if one cannot be read, or has nothing to translate.
-    """
+    """Makes sure, before hours of work, that the report can be made of the test sets."""
     _made_elsewhere(setup, read_test_sets(setup))
 
 
 def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
-    """Reads the pairs of each test set.
-
-    Raises:
-        DataError: if one cannot be read, or has nothing to translate.
-    """
     found = {
         name: list(read_corpus(corpus, setup.recipe.data.directory))
         for name, corpus in _named_test_sets(setup.test_sets).items()
@@ -164,12 +145,6 @@ def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
 
 
 def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
-    """Makes the stage of the report.
-
-    Args:
-        setup: the distillation.
-        needs: names of the stages before it.
-    """
     return Stage(
         name=REPORT,
         what="sizes, speeds, scores and their significance",
@@ -182,11 +157,6 @@ def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
 
 
 def read_report(directory: Path) -> DistillationReport:
-    """Reads the report of a distillation.
-
-    Raises:
-        ArtifactError: if it is damaged.
-    """
     path = directory / JSON_FILE
     try:
         return structure(DistillationReport, json.loads(read_regular(path, LARGEST_REPORT)))
@@ -279,7 +249,7 @@ def _write_report(setup: Setup) -> None:
     with directory_aside(setup.directory / REPORT) as aside:
         record = json.dumps(asdict(report), ensure_ascii=False, indent=1) + "\n"
         (aside / Path(JSON_FILE).name).write_text(record, encoding="utf-8", newline="\n")
-        page = render_html(sections_of_report(report), title=TITLE)
+        page = render_html(report_document(report))
         (aside / Path(HTML_FILE).name).write_text(page, encoding="utf-8", newline="\n")
 
 
@@ -380,3 +350,79 @@ def _selected(path: Path) -> Iterator[Selected]:
     counts = json.loads(read_regular(path, MIB))
     for name, one in counts.items():
         yield Selected(corpus=name, pairs=one["pairs"], ranks=tuple(one.get("ranks", ())))
+
+
+def report_document(report: DistillationReport) -> Document:
+    """The systems and what the student has read, then the comparisons."""
+    tables = [_sizes(report.systems), _speeds(report)]
+    if any(one.ranks for one in report.selected):
+        tables.append(_ranks([one for one in report.selected if one.ranks]))
+    # the header says what the columns of the comparisons mean, nothing of sizes
+    systems = Section(title="Systems", tables=tuple(tables), legend=LEGEND)
+    return Document(title=TITLE, sections=[systems, *sections_of(report.test_sets)])
+
+
+def _sizes(systems: Sequence[SystemReport]) -> Table:
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(", ".join(one.models)),
+            Cell(f"{one.n_parameters:,}"),
+            Cell(one.weight_type),
+            Cell(f"{one.weight_bytes / _MB:.2f}"),
+            Cell(f"{one.total_bytes / _MB:.2f}"),
+        )
+        for one in systems
+    )
+    return Table(
+        title="Size",
+        head=("System", "Directory", "Parameters", "Type", "Weights MB", "All files MB"),
+        rows=rows,
+    )
+
+
+def _speeds(report: DistillationReport) -> Table:
+    first = report.systems[0].name
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(f"{one.beam_size}{', shortlist' if one.has_shortlist else ''}"),
+            Cell(f"{one.lines_per_second:,.1f}"),
+            Cell(f"{one.speed_ratio:.2f}×"),
+            Cell(f"{one.processor_ratio:.2f}×"),
+            Cell(f"{1000 * one.latency_p50:.1f}"),
+            Cell(f"{one.peak_memory / _MB:,.0f}"),
+        )
+        for one in report.systems
+    )
+    return Table(
+        title="Speed",
+        head=("System", "Beam", "Lines/s", "Speed", "Processor", "A line ms", "Memory MB"),
+        rows=rows,
+        note=(
+            f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as "
+            f"a multiple of the {first}'s; Processor: the {first}'s processor time as a multiple; "
+            "medians of the rounds' ratios. A line: translated alone."
+        ),
+    )
+
+
+def _ranks(selected: Sequence[Selected]) -> Table:
+    """Counts which of the teacher's translations were chosen."""
+    n_ranks = max(len(one.ranks) for one in selected)
+    rows = tuple(
+        (
+            Cell(one.corpus),
+            Cell(f"{one.pairs:,}"),
+            *(
+                Cell(f"{count / max(one.pairs, 1):.1%}")
+                for count, _ in zip_longest(one.ranks, range(n_ranks), fillvalue=0)
+            ),
+        )
+        for one in selected
+    )
+    return Table(
+        title="Chosen of the teacher's translations",
+        head=("Corpus", "Pairs", *(f"Rank {rank}" for rank in range(1, n_ranks + 1))),
+        rows=rows,
+    )

@@ -39,11 +39,9 @@ SentenceScore = Callable[[str, str], float]
 
 
 def sentence_score(choice: Choice) -> SentenceScore | None:
-    """Makes what scores a translation by its reference; None: the teacher's own order counts.
-
-    Sentence BLEU has its effective order: most sentences share no 4-gram with their reference
-    (Chen & Cherry 2014).
-    """
+    """Makes what scores a translation by its reference; None: the teacher's own order counts."""
+    # Sentence BLEU has its effective order: most sentences share no 4-gram with their reference
+    # (Chen & Cherry 2014).
     if choice == "first":
         return None
     metric: Any = CHRF() if choice == "chrf" else BLEU(effective_order=True)
@@ -51,13 +49,7 @@ def sentence_score(choice: Choice) -> SentenceScore | None:
 
 
 def chosen(translations: Sequence[str], reference: str, score: SentenceScore | None) -> int:
-    """Returns the place of the translation to learn; of equal ones that of the first.
-
-    Args:
-        translations: the teacher's, the best first.
-        reference: of the sentence; with a blank one the first translation is taken.
-        score: from `sentence_score`.
-    """
+    """Returns the place of the translation to learn; of equal ones that of the first."""
     if score is None or not reference.strip():
         return 0
     scores = {text: score(text, reference) for text in dict.fromkeys(translations)}
@@ -83,11 +75,7 @@ def selection_stage(setup: Setup) -> Stage:
 
 
 def student_recipe(setup: Setup) -> Recipe:
-    """Returns the recipe by which the student is trained.
-
-    Raises:
-        RecipeError: if a weight is too large.
-    """
+    """Returns the recipe by which the student is trained."""
     recipe, config = setup.recipe, setup.config
     try:
         corpora = [
@@ -165,11 +153,7 @@ def _inputs(setup: Setup) -> dict[str, str]:
 
 
 def check_translations(setup: Setup) -> None:
-    """Makes sure that translations of the training data made elsewhere are theirs: reads all.
-
-    Raises:
-        DataError: if they are not.
-    """
+    """Makes sure that translations of the training data made elsewhere are theirs: reads all."""
     for number, file in enumerate(setup.config.translations):
         path = setup.file(file)
         for _ in _translated(_pairs(setup, "train", number, path), path):
@@ -255,11 +239,7 @@ def _write(out: TextIO, source: str, target: str) -> None:
 def _translated(
     pairs: Iterator[tuple[str, str]], file: Path
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
-    """Yields each pair with the translations of its first side.
-
-    Raises:
-        DataError: if a file's translations are of other sentences, or of more or fewer.
-    """
+    """Yields each pair with the translations of its first side."""
     both = zip_longest(pairs, read_translations(file))
     for number, (pair, found) in enumerate(both, 1):
         if pair is None or found is None:
@@ -284,7 +264,7 @@ def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
     originals = setup.recipe.data.train if config.original_weight or not written else ()
     data = replace(recipe.data, train=(*originals, *written))
     original = replace(recipe, data=data, tokenizer=setup.recipe.tokenizer)
-    with setup.display.training() as (_, progress):
+    with setup.display.training(recipe) as (_, progress):
         tokenizer = make_tokenizer(original, progress)
     tag = _tag(config)
     if tag in tokenizer.new_tokens:

@@ -46,9 +46,7 @@ class Stage:
     """A part of the job."""
 
     name: str
-    """Name, unique within the job."""
     what: str
-    """What it does, in a few words."""
     place: str
     """Path of its file or directory of outputs, which is its own, in the job's directory."""
     files: tuple[str, ...]
@@ -56,12 +54,10 @@ class Stage:
     inputs: Callable[[], Mapping[str, str]]
     """Names the content of its inputs, once the stages before it are done."""
     run: Callable[[], None]
-    """Does it."""
     settle: Callable[[], None] | None = None
     """Called each time it is done or skipped: brings its outputs into line with settings that cost
     nothing to follow, and therefore are no inputs."""
     needs: tuple[str, ...] = ()
-    """Names of the stages whose outputs it reads."""
     keeps_earlier: bool = True
     """Whether what it made of other inputs is kept, in `earlier`: it took long."""
     is_whole: bool = True
@@ -84,7 +80,6 @@ class Manifest:
     """The record of all stages in a directory."""
 
     directory: Path
-    """Directory of the job."""
     stages: dict[str, Record] = field(default_factory=dict)
     """Those begun or done, by name."""
     earlier: dict[str, tuple[str, Record]] = field(default_factory=dict)
@@ -92,11 +87,7 @@ class Manifest:
 
     @staticmethod
     def read(directory: Path) -> "Manifest":
-        """Reads the record of a directory; without one nothing has begun.
-
-        Raises:
-            ArtifactError: if it is damaged.
-        """
+        """Reads the record of a directory; without one nothing has begun."""
         path = directory / MANIFEST
         if not path.exists():
             return Manifest(directory)
@@ -117,11 +108,7 @@ class Manifest:
         return Manifest(directory, stages, earlier)
 
     def write(self) -> None:
-        """Writes the record.
-
-        Raises:
-            ArtifactError: if it cannot be written.
-        """
+        """Writes the record."""
         record = {
             "schema": SCHEMA,
             "stages": {name: asdict(one) for name, one in self.stages.items()},
@@ -145,16 +132,7 @@ class Manifest:
         return State.new if record is None else State.changed
 
     def bring_up_to_date(self, stage: Stage, tell: Callable[[Stage, State], None]) -> None:
-        """Does a stage, unless it is done.
-
-        Args:
-            stage: the stage; those before it are done.
-            tell: told of the stage and its state before anything is done.
-
-        Raises:
-            TformerError: as the stage raises it.
-            ArtifactError: if the stage has made no output, or an earlier one cannot be moved.
-        """
+        """Does a stage, unless it is done."""
         inputs = stage.inputs()
         state = self.state(stage, inputs)
         tell(stage, state)
@@ -197,10 +175,8 @@ class Manifest:
         return None
 
     def _put_away(self, stage: Stage) -> None:
-        """Moves what a stage made of other inputs out of its place, or removes it.
-
-        First it is no longer recorded as the stage's: a kill in between costs its work at most.
-        """
+        """Moves what a stage made of other inputs out of its place, or removes it."""
+        # First it is no longer recorded as the stage's: a kill in between costs its work at most.
         place = self.directory / stage.place
         there = [path for path in (place, *parts_of(place)) if path.exists()]
         record = self.stages.pop(stage.name, None)

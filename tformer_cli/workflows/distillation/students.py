@@ -24,8 +24,7 @@ from tformer_cli.workflows.distillation.setup import (
 )
 from tformer_cli.workflows.distillation.stages import Stage
 from tformer_cli.workflows.export import export_int8
-from tformer_cli.workflows.inspection.align import AlignmentReport, PairTexts
-from tformer_cli.workflows.inspection.aligner import Aligner
+from tformer_cli.workflows.inspection.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 
@@ -42,7 +41,6 @@ def plain_recipe(setup: Setup) -> Recipe:
 
 
 def student_stages(setup: Setup) -> list[Stage]:
-    """Makes the stages of the student."""
     config = setup.config
     stages = [
         _training_stage(setup, STUDENT, student_recipe(setup), ("select",), "from translations")
@@ -95,10 +93,8 @@ def _training_stage(
 
 
 def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
-    """What decides a training: corpora by their content, wherever they lie.
-
-    Validation has a beam size of its own, so that most decoding settings change no weight.
-    """
+    """What decides a training: corpora by their content, wherever they lie."""
+    # Validation has a beam size of its own, so that most decoding settings change no weight.
     values = recipe.to_mapping()
     corpora = [
         {**values["data"][key][number], "content": setup.content(corpus)}
@@ -126,7 +122,7 @@ def _train(setup: Setup, recipe: Recipe, run: Path) -> None:
     setup.prepare_torch()
     if (run / RECIPE).is_file():  # a resumed run keeps its decoding settings
         recipe = replace(recipe, decoding=load_recipe(str(run / RECIPE)).decoding)
-    with setup.display.training() as (observers, progress):
+    with setup.display.training(recipe) as (observers, progress):
         train(recipe, run, device=setup.device, observers=observers, progress=progress)
 
 

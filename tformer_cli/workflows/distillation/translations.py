@@ -29,13 +29,9 @@ class Text:
     name: str
     """Name: that of the recipe's key, and a number."""
     lines: Callable[[], Iterator[str]]
-    """Reads them."""
     content: Callable[[], str]
-    """Hashes them."""
     is_reverse: bool = False
-    """True if the reverse model translates them."""
     n_best: int = 1
-    """Translations of each line."""
 
     @property
     def place(self) -> str:
@@ -158,17 +154,8 @@ def _translate(setup: Setup, text: Text) -> None:
 
 
 def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
-    """Reads translations, those of each line the best first.
-
-    Args:
-        path: text with a translation a line, or, by its ending, the JSONL of `tformer translate`.
-
-    Yields:
-        The source sentence, if the file has it, and its translations.
-
-    Raises:
-        DataError: naming the line that is none.
-    """
+    """Reads translations, those of each line the best first."""
+    # Returns the source sentence, if the file has it, and its translations.
     if ending_of(str(path)) not in (".jsonl", ".json", ".ndjson"):
         yield from ((None, [line]) for line in read_lines(path))
         return
@@ -187,11 +174,7 @@ def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
 
 
 def check_same_source(path: Path, number: int, expected: str, found: str | None) -> None:
-    """Checks that a translation is of the source that it stands beside.
-
-    Raises:
-        DataError: naming the line.
-    """
+    """Checks that a translation is of the source that it stands beside."""
     if found is not None and without_surrogates(found) != without_surrogates(expected):
         raise DataError(
             f"{path}, line {number}: translates another sentence than line {number} of the corpus; "

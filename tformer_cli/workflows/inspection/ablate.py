@@ -10,17 +10,18 @@ import numpy as np
 from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.data.batching import Batch, plan_batches
 from tformer_cli.data.label_tokenizer import LabelTokenizer
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.loading.encoded import joined
 from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import text_windows
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.scores import check_counts
 from tformer_cli.evaluation.significance import PairedDifference, PairedScores, compare_losses
-from tformer_cli.inspection.ablation.gates import heads_off
-from tformer_cli.inspection.ablation.importance import importance_sums, layer_normalized
 from tformer_cli.inspection.ablation.losses import (
     Measure,
     batch_of,
+    heads_off,
+    importance_sums,
+    layer_normalized,
     losses_along,
     losses_and_hits,
     losses_of,
@@ -33,15 +34,15 @@ from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.view import WITH_OUTPUT
 from tformer_cli.inspection.views.ablation import AblationSettings
-from tformer_cli.training.masked_validation import hidden_alike
+from tformer_cli.kinds.masked import hidden_alike
+from tformer_cli.kinds.texts import text_ids
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.inspection.inspection_model import (
+from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,
     inspected_model,
     open_for_inspection,
 )
 from tformer_cli.workflows.opening.translator import Opened
-from tformer_cli.workflows.training.language_modeling import text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,23 +80,7 @@ def inspect_ablate(
     observe: Observer | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Ablation:
-    """Measures what the heads of a model are worth on a text.
-
-    Args:
-        model: a model directory, its path, or what `open_for_inspection` returned.
-        sources: source sentences; the lines of a language model's text; texts or names of images
-            of a classifier. Of texts for a masked language model tokens are hidden, the same ones
-            as by `tformer evaluate --text`.
-        references: one or several streams of references; the loss is that of the first. One stream
-            of right labels of a classifier; none of a language model.
-        settings: what is measured; None: the defaults.
-        observe: is told of progress.
-        **options: of `open_for_inspection`.
-
-    Raises:
-        UsageError: if the selection names no head, or references or settings are not the model's.
-        DataError: if the texts differ in the number of lines.
-    """
+    """Measures what the heads of a model are worth on a text."""
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
     opened = (
@@ -106,16 +91,7 @@ def inspect_ablate(
 
 
 def translate_without(opened: Opened, text: str, heads: Sequence[str] = ()) -> WithoutHeads:
-    """Translates a sentence without each head, and without all heads of each layer.
-
-    Args:
-        opened: a translation model, by `open_for_inspection`.
-        text: the sentence.
-        heads: a selection of heads; none: all of them.
-
-    Raises:
-        UsageError: if the selection names no head.
-    """
+    """Translates a sentence without each head, and without all heads of each layer."""
     selected = select_heads(heads, head_layout(opened.directory.model))
     layers: dict[str, list[HeadId]] = {}
     for head in selected:
@@ -155,7 +131,6 @@ class Ablator:
         settings: AblationSettings,
         observe: Observer | None = None,
     ) -> None:
-        """Chooses the heads and makes the batches."""
         self._opened = opened
         self._model = inspected_model(opened.directory)
         self._task = task_kind(opened.directory.config)
@@ -171,7 +146,6 @@ class Ablator:
         self._paired: PairedScores | None = None
 
     def run(self) -> Ablation:
-        """Measures everything that the settings ask for."""
         measured = self._measure()
         total = int(measured.n_tokens.sum())
         effects = self._ranked(self._effects(measured))
@@ -358,9 +332,6 @@ def examples(
     Sentences that are longer than the model takes are cut off. A language model's text is read as
     `tformer evaluate --text` reads it: in windows of as many tokens as it takes, lines by
     themselves or all of them as one. Blank texts are left out of a classifier's.
-
-    Raises:
-        DataError: if nothing is left, or a label is not known.
     """
     config, tokenizer = directory.config, directory.tokenizer
     longest = config.max_positions - 1
@@ -393,11 +364,6 @@ def examples(
 
 
 def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: AblationSettings) -> None:
-    """Makes sure that references and settings are those of a task.
-
-    Raises:
-        UsageError: naming the option.
-    """
     if task in OF_TEXT and references:
         raise UsageError(f"--reference: {ONE_MODEL[task]} predicts its own text; omit it")
     if task not in OF_TEXT and not references:
@@ -421,11 +387,7 @@ def _losses(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
 
 
 def heads_to_remove(ablation: Ablation, layout_heads: Sequence[HeadId], keep: int) -> list[HeadId]:
-    """Finds the heads that go if the `keep` most important of those looked at stay.
-
-    Raises:
-        UsageError: if there are fewer.
-    """
+    """Finds the heads that go if the `keep` most important of those looked at stay."""
     if keep > len(ablation.effects):
         raise UsageError(
             f"--keep: {keep} heads are more than the {len(ablation.effects)} measured; keep fewer"

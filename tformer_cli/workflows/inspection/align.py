@@ -1,22 +1,154 @@
-"""Sentences in, word alignments out: by the heads of a model, or of two in both directions."""
+"""Word alignment by the cross-attention of a model, or of two models in both directions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice, zip_longest
-from typing import TYPE_CHECKING, TypeVar
+from itertools import accumulate, islice, pairwise, zip_longest
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tformer_cli.data.pharaoh import Link, parse_links
-from tformer_cli.errors import DataError
-from tformer_cli.inspection.alignment.symmetrization import Symmetrization, symmetrize
+import numpy as np
+
+from tformer_cli.data.pharaoh import Link, format_links, parse_links
+from tformer_cli.decoding.hypothesis import longest_source
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.inspection.alignment.chosen import HeadChoice, choose_heads
+from tformer_cli.inspection.alignment.links import (
+    ALIGNING,
+    CONVENTIONS,
+    Convention,
+    LinkRule,
+    Symmetrization,
+    linked,
+    links_of,
+    symmetrize,
+    word_weights,
+)
+from tformer_cli.inspection.alignment.words import Numbers, WordTokens, words_of_ids, words_of_text
+from tformer_cli.inspection.capture.batches import capture_pairs
+from tformer_cli.inspection.capture.heads import head_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks
-    from tformer_cli.decoding.translator import Translator
-    from tformer_cli.inspection.alignment.words import WordTokens
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.data.tokenizer import TokenizerSide
+    from tformer_cli.decoding.translator import TranslatedText, Translation, Translator
+
+DECIMALS = 4
+"""Of soft alignments as they are written."""
+
+
+@dataclass(frozen=True)
+class WordAlignment:
+    """Alignment of the words of a translation with those of its source."""
+
+    weights: Numbers
+    """(target words, source words + 1) attention of each target word; the last column is the end
+    of sentence."""
+    links: frozenset[Link]
+    """Links, source first."""
+
+    @property
+    def pharaoh(self) -> str:
+        return format_links(self.links)
+
+    @property
+    def soft(self) -> list[list[float]]:
+        """The weights, rounded to `DECIMALS`."""
+        rounded: list[list[float]] = np.round(self.weights, DECIMALS).tolist()
+        return rounded
+
+
+class Aligner:
+    """Aligns words by some heads of one model, with batched teacher-forced passes."""
+
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        heads: Sequence[str] = (),
+        convention: Convention | None = None,
+        rule: LinkRule | None = None,
+    ) -> None:
+        self.tokenizer = directory.tokenizer
+        self.longest = longest_source(directory.model.config.max_positions)
+        self.choice = _choice(directory, heads, convention)
+        self.compared = CONVENTIONS if convention is None else (convention,)
+        self.model = directory.model
+        self.rule = rule or LinkRule()
+
+    def align_translations(self, translations: Sequence[Translation]) -> list[list[WordAlignment]]:
+        """Aligns every hypothesis of translations: one forced pass over exactly its tokens."""
+        pairs: list[tuple[WordTokens, WordTokens]] = []
+        n_parts = []
+        for translation in translations:
+            source = self._source_parts(translation)
+            for hypothesis in translation.hypotheses:
+                parts = self._hypothesis_parts(hypothesis) if source else []
+                pairs += zip(source, parts, strict=True)
+                n_parts.append(len(parts))
+        weights = iter(self.word_weights(pairs))
+        aligned = (self._joined([next(weights) for _ in range(n)]) for n in n_parts)
+        return [[next(aligned) for _ in t.hypotheses] for t in translations]
+
+    def align_pairs(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[WordAlignment]:
+        return [self._joined([weights]) for weights in self.word_weights(pairs)]
+
+    def word_weights(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> list[Numbers]:
+        """For each pair the (target words, source words + 1) weights of the chosen heads."""
+        found: list[Any] = [None] * len(pairs)
+        ids = [(source.ids, target.ids) for source, target in pairs]
+        for index, maps in capture_pairs(self.model, ids, ALIGNING):
+            weights, convention = self.choice.weights(maps, self.tokenizer)
+            found[index] = word_weights(weights, *pairs[index], convention)
+        return found
+
+    def words(
+        self,
+        side: TokenizerSide,
+        line: str,
+        words: Sequence[str] | None = None,
+        where: str = "the line",
+    ) -> WordTokens:
+        """Encodes a line and finds its words; what is too long for the model is skipped."""
+        found = words_of_text(side, line, words=words, longest=self.longest, where=where)
+        return found[0]
+
+    def _source_parts(self, translation: Translation) -> list[WordTokens]:
+        if not translation.n_parts:
+            return []
+        return words_of_text(
+            self.tokenizer.source, translation.source, parts=translation.parts, longest=self.longest
+        )
+
+    def _hypothesis_parts(self, hypothesis: TranslatedText) -> list[WordTokens]:
+        ends = accumulate(hypothesis.part_lengths, initial=0)
+        return [
+            words_of_ids(self.tokenizer.target, hypothesis.token_ids[start:end])
+            for start, end in pairwise(ends)
+        ]
+
+    def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
+        """Puts the parts of a line below each other: their columns are all the line's words."""
+        if not parts:
+            return WordAlignment(np.zeros((0, 1)), frozenset())
+        weights = np.concatenate(parts)
+        return WordAlignment(weights, frozenset(links_of(linked(weights, self.rule))))
+
+
+def _choice(
+    directory: ModelDirectory, heads: Sequence[str], convention: Convention | None
+) -> HeadChoice:
+    stored = directory.info.alignment
+    try:
+        return choose_heads(head_layout(directory.model), stored, heads, convention)
+    except UsageError as error:
+        if heads or stored is None:
+            raise
+        raise ArtifactError(
+            f"{directory.path}: alignment.heads: {error}; run inspect-align --save again"
+        ) from None
+
 
 BUFFER_LINES = 1024
 """Pairs that are sorted by length and captured together."""
@@ -28,19 +160,14 @@ class PairTexts:
     """A sentence pair as it is read."""
 
     index: int
-    """Number of the pair, from 0."""
     source: str
-    """The source sentence."""
     target: str
-    """The target sentence."""
     source_words: tuple[str, ...] | None = None
     """Words that spell the source; None: what white space separates."""
     target_words: tuple[str, ...] | None = None
-    """Words that spell the target."""
 
     @property
     def is_blank(self) -> bool:
-        """True if a side has nothing to align."""
         return not (self.source.strip() and self.target.strip())
 
 
@@ -59,12 +186,10 @@ class AlignmentReport:
     """Counts of a stream of alignments; they grow as the stream continues."""
 
     lines: int = 0
-    """Lines aligned."""
     truncated: int = 0
     """Pairs with a side that is longer than a model takes."""
 
     def add(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> None:
-        """Counts pairs that are aligned as they are given."""
         self.lines += len(pairs)
         self.truncated += sum(source.is_cut or target.is_cut for source, target in pairs)
 
@@ -75,11 +200,6 @@ def read_pairs(
     source_words: Iterable[str] | None = None,
     target_words: Iterable[str] | None = None,
 ) -> Iterator[PairTexts]:
-    """Joins files line by line.
-
-    Raises:
-        DataError: if one ends before another.
-    """
     names = ("the sources", "the targets", "the source words", "the target words")
     given = dict(zip(names, (sources, targets, source_words, target_words), strict=True))
     files = {name: lines for name, lines in given.items() if lines is not None}
@@ -100,11 +220,6 @@ def read_pairs(
 def read_gold(
     lines: Iterable[str], name: str, *, is_one_based: bool = False
 ) -> Iterator[GoldLinks]:
-    """Reads gold alignments, a line a pair.
-
-    Raises:
-        DataError: naming the line that holds no links.
-    """
     for number, line in enumerate(lines, 1):
         yield parse_links(line, f"{name}:{number}", is_one_based=is_one_based)
 
@@ -112,16 +227,6 @@ def read_gold(
 def with_links(
     pairs: Iterable[PairTexts], given: Iterable[GoldLinks], option: str
 ) -> Iterator[tuple[PairTexts, GoldLinks]]:
-    """Puts its given links beside each pair.
-
-    Args:
-        pairs: the pairs.
-        given: links of each.
-        option: the option that names their file.
-
-    Raises:
-        DataError: if there are more or fewer than pairs.
-    """
     links = iter(given)
     index = -1
     for index, pair in enumerate(pairs):
@@ -142,18 +247,7 @@ def check_links(
     option: str,
     units: str = "words",
 ) -> None:
-    """Makes sure that given links are between words that are there.
-
-    Args:
-        links: the links of a pair.
-        sides: its source and target.
-        index: number of the pair, from 0.
-        option: the option that names the links' file.
-        units: name of what the links count.
-
-    Raises:
-        DataError: if a link is not.
-    """
+    """Makes sure that given links are between words that are there."""
     n_source, n_target = (side.n_words for side in sides)
     for source, target in sorted(links.possible):
         if source >= n_source or target >= n_target:
@@ -175,18 +269,6 @@ def align_pairs(
     report: AlignmentReport | None = None,
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
-    """Aligns the words of given pairs.
-
-    Args:
-        aligner: of the model from source to target.
-        pairs: the pairs.
-        bidirectional: a second direction.
-        report: is told of every buffer before its links are yielded.
-        buffer_lines: pairs that are captured together.
-
-    Yields:
-        The links of each pair, in order; a pair with a blank side has none.
-    """
     report = report or AlignmentReport()
     for buffer in in_buffers(pairs, buffer_lines):
         found = directed_links(aligner, buffer, report, is_reverse=False)
@@ -222,13 +304,7 @@ def align_translations(
 def word_tokens(
     aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
 ) -> tuple[WordTokens, WordTokens]:
-    """Encodes both sides of a pair and finds their words.
-
-    Args:
-        aligner: of the model whose tokens they are to be.
-        pair: the two lines.
-        is_reverse: true if the model translates the target into the source.
-    """
+    """Encodes both sides of a pair and finds their words."""
     where = f"line {pair.index + 1}"
     sides = [aligner.tokenizer.source, aligner.tokenizer.target]
     ours, theirs = reversed(sides) if is_reverse else sides
@@ -261,7 +337,6 @@ def _joined(
 
 
 def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yields items in groups of that many."""
     items = iter(items)
     while buffer := list(islice(items, size)):
         yield buffer

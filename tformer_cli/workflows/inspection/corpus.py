@@ -13,8 +13,12 @@ from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tok
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics, HeadSummary
 from tformer_cli.model.operations import StandardProducts
-from tformer_cli.workflows.inspection.corpus_pairs import BUFFER_LINES, corpus_pairs, is_written
-from tformer_cli.workflows.inspection.inspection_model import inspected_model
+from tformer_cli.workflows.inspection.reader import (
+    BUFFER_LINES,
+    corpus_pairs,
+    inspected_model,
+    is_written,
+)
 from tformer_cli.workflows.opening.translator import Opened
 
 
@@ -23,7 +27,6 @@ class CorpusReport:
     """Counts of a corpus; they grow as it is read."""
 
     lines: int = 0
-    """Lines read."""
     too_long: int = 0
     """Lines skipped, as a side is longer than the model takes."""
     rare: int = 0
@@ -51,18 +54,6 @@ class CorpusInspector:
         seed: int = 1,
         buffer_lines: int = BUFFER_LINES,
     ) -> None:
-        """Chooses the heads.
-
-        Args:
-            opened: the model and its search.
-            heads: which heads, by the grammar of `inspection.heads.selectors`; none means all.
-            frequencies: how frequent source tokens are; None: rare-word heads are not judged.
-            seed: of the bootstrap.
-            buffer_lines: lines that are translated and captured together.
-
-        Raises:
-            UsageError: if `heads` select nothing.
-        """
         self._model = inspected_model(opened.directory)
         self._opened = opened
         self._buffer_lines = buffer_lines
@@ -78,12 +69,6 @@ class CorpusInspector:
 
         A pair with a blank side is skipped; one that is longer than the model takes is left
         out and counted.
-
-        Yields:
-            How many lines are done, after each buffer.
-
-        Raises:
-            DataError: if there are more or fewer targets than lines.
         """
         for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
             limit = longest_side(self._model.config)
@@ -117,16 +102,11 @@ class CorpusInspector:
         return found
 
     def summaries(self) -> list[HeadSummary]:
-        """Sums up each chosen head over what was read so far, chosen by these very means.
-
-        Returns:
-            The heads in order; none if nothing was read, or none meets the conditions.
-        """
+        """Sums up each chosen head over what was read so far, chosen by these very means."""
         found = {summary.head: summary for summary in self._statistics.summaries()}
         means = {head: summary.metrics for head, summary in found.items()}
         return [found[head] for head in self._selection.select(means) if head in found]
 
     @property
     def n_sentences(self) -> int:
-        """Sentences that were measured."""
         return self._statistics.n_sentences

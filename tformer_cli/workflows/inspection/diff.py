@@ -1,20 +1,39 @@
-"""Two models and sentences in; out comes which head of one is which of the other, and how far."""
+"""Compares two models, or two checkpoints of a run, head by head on the same sentences."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
-from tformer_cli.artifacts.config_file import COMMANDS, MODELS, task_kind
-from tformer_cli.artifacts.model_directory import ModelDirectory
+import torch
+
+from tformer_cli.artifacts.config_file import (
+    COMMANDS,
+    CONFIG,
+    MODELS,
+    TOKENIZER,
+    TaskKind,
+    check_task,
+    read_config,
+    task_kind,
+)
+from tformer_cli.artifacts.model_directory import (
+    TRANSLATORS,
+    ModelDirectory,
+    ModelInfo,
+    load_model_directory,
+    make_model,
+)
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
+from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.capture.batches import IdPair, capture_batches
 from tformer_cli.inspection.capture.forced import capture_maps, longest_side
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, Metrics, changes_of
-from tformer_cli.inspection.comparison.distance import HeadDistances
-from tformer_cli.inspection.comparison.matching import Matching, default_matching
+from tformer_cli.inspection.comparison.matching import HeadDistances, Matching, default_matching
 from tformer_cli.inspection.heads.rare_tokens import (
     NO_RARE_SENTENCE,
     TokenFrequencies,
@@ -24,19 +43,84 @@ from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.views.heads import VIEW as HEADS
+from tformer_cli.kinds import training_of
+from tformer_cli.model.adapter_config import adapter_shapes
+from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.runtime import resolve_device
-from tformer_cli.workflows.inspection.corpus_pairs import corpus_pairs, is_written
+from tformer_cli.training.adapters import merged_weights
+from tformer_cli.training.resuming.checkpoints import MODEL, STATE, Checkpoints
+from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.inspection.heads import source_labels, summary_of
-from tformer_cli.workflows.inspection.inspection_model import (
+from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,
+    corpus_pairs,
     inspected_model,
+    is_written,
     open_for_inspection,
 )
-from tformer_cli.workflows.inspection.open_checkpoint import (
-    open_model_or_checkpoint,
-    run_of_checkpoint,
-)
 from tformer_cli.workflows.opening.translator import Opened
+from tformer_cli.workflows.train import RECIPE, has_run
+
+
+def open_model_or_checkpoint(
+    path: Path,
+    device: torch.device | str = "cpu",
+    tasks: Container[TaskKind] = TRANSLATORS,
+) -> ModelDirectory:
+    """Reads a model directory, or `RUN/checkpoints/step-NNNNNN` of a run."""
+    run = run_of_checkpoint(path)
+    if run is None:
+        return load_model_directory(resolve_model(path, weights="float32"), device, tasks=tasks)
+    place = path.resolve()
+    checkpoints = Checkpoints(run)
+    steps = [step for step in checkpoints.steps() if checkpoints.path(step) == place]
+    if not steps or not has_run(run):
+        raise ArtifactError(
+            f"{path}: is a checkpoint without its run; name it inside the run, as "
+            "RUN/checkpoints/step-NNNNNN"
+        )
+    recipe = _completed(load_recipe(str(run / RECIPE)), run)
+    check_task(path, recipe.model, tasks)
+    tokenizer = Tokenizer.from_file(run / TOKENIZER)
+    checkpoints.check(steps[0])
+    shapes = adapter_shapes(recipe.model, recipe.adapter)
+    weights = read_weights(place / MODEL, recipe.model, tokenizer.vocab_size, adapters=shapes)
+    if shapes:
+        tensors = {name: torch.from_numpy(array) for name, array in weights.arrays.items()}
+        whole = merged_weights(tensors, recipe.model, recipe.adapter)
+        arrays = {name: tensor.numpy() for name, tensor in whole.items()}
+        weights = StoredWeights(arrays, weights.mapping)
+    return ModelDirectory(
+        path=path,
+        config=recipe.model,
+        load=partial(make_model, weights, recipe.model, tokenizer.vocab_size, device),
+        tokenizer=tokenizer,
+        decoding=recipe.decoding,
+        info=ModelInfo(
+            source_language=recipe.data.source_language,
+            target_language=recipe.data.target_language,
+            step=steps[0],
+            labels=recipe.task.labels,
+            several_sentences=read_config(run).several_sentences
+            if (run / CONFIG).is_file()
+            else None,
+        ),
+    )
+
+
+def _completed(recipe: Recipe, run: Path) -> Recipe:
+    """Adds what the task and its data decide; labels stand in the run, if it has a model yet."""
+    if (run / CONFIG).is_file():
+        recipe = replace(recipe, task=replace(recipe.task, labels=read_config(run).labels))
+    return training_of(recipe).completed(recipe, None)
+
+
+def run_of_checkpoint(path: Path) -> Path | None:
+    """Names the run that a checkpoint lies in, as RUN/checkpoints/step-NNNNNN."""
+    if not (path / STATE).is_file() or (path / CONFIG).exists():
+        return None
+    return path.resolve().parent.parent
+
 
 TASKS = HEADS.tasks
 """Tasks whose models can be compared: those with maps of heads."""
@@ -49,7 +133,6 @@ class DiffReport:
     """Counts of the input; they grow as it is read."""
 
     lines: int = 0
-    """Lines read."""
     too_long: int = 0
     """Lines skipped, as a side is longer than a model takes."""
 
@@ -64,24 +147,7 @@ def inspect_diff(
     matching: Matching | None = None,
     **options: Unpack[InspectionOptions],
 ) -> HeadDiff:
-    """Compares the heads of two models that read the same sentences and the same targets.
-
-    Args:
-        first: the model A: a model directory, or a checkpoint of a run, or the path of one.
-        second: the model B, likewise, with the same vocabulary.
-        lines: the source sentences.
-        targets: a target for each line; None: the translations by A. Both models read them.
-        heads: which heads of A to tell of, by the grammar of `inspection.heads.selectors`, with
-            conditions on A's metrics; none means all, and those that only B has.
-        matching: whether heads are paired within their layer or across layers; None: within,
-            where both models have as many layers.
-        **options: of the search by A, and where both compute; see `InspectionOptions`.
-
-    Raises:
-        UsageError: if a setting cannot be used, or `heads` select nothing.
-        ArtifactError: if a model cannot be used.
-        DataError: if the vocabularies differ, or no line can be compared.
-    """
+    """Compares the heads of two models that read the same sentences and the same targets."""
     comparer = ModelComparer(*open_models(first, second, **options), heads, matching)
     for _ in comparer.read(lines, targets):
         pass
@@ -142,12 +208,6 @@ class ModelComparer:
 
         A pair with a blank side is skipped; one that is longer than a model takes is skipped
         and counted.
-
-        Yields:
-            How many lines are done, after each buffer.
-
-        Raises:
-            DataError: if there are more or fewer targets than lines.
         """
         limit = min(longest_side(model.config) for model in self._models)
         for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
@@ -173,11 +233,7 @@ class ModelComparer:
         self._n_sentences += len(pairs)
 
     def diff(self) -> HeadDiff:
-        """Pairs the heads over what was read so far.
-
-        Raises:
-            DataError: if there was no sentence that fits.
-        """
+        """Pairs the heads over what was read so far."""
         if self._shown is None:
             if self.report.too_long:
                 raise DataError("the input: no sentence fits both models; give a shorter one")

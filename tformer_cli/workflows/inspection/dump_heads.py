@@ -28,14 +28,14 @@ from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.weighting.weighting import ALPHA
 from tformer_cli.version import __version__
 from tformer_cli.workflows.inspection.align import in_buffers, read_pairs
-from tformer_cli.workflows.inspection.corpus_pairs import (
+from tformer_cli.workflows.inspection.reader import (
     BUFFER_LINES,
     check_targets,
     corpus_pairs,
     encoder_of_texts,
+    inspected_model,
     is_written,
 )
-from tformer_cli.workflows.inspection.inspection_model import inspected_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,7 +62,6 @@ class DumpedCorpus:
     """Input of a dump; it is read twice, so each call must begin again at the first line."""
 
     lines: Callable[[], Iterable[str]]
-    """Gives the sentences."""
     targets: Callable[[], Iterable[str]] | None = None
     """Gives a target for each; None: their translations are looked for."""
     origin: str = ""
@@ -79,9 +78,7 @@ class DumpSettings:
     top_k: int | None = None
     """Largest weights of each row that are kept; None: all."""
     max_bytes: int = MAX_BYTES
-    """Most bytes of all shards."""
     shard_pairs: int = SHARD_PAIRS
-    """Most pairs of a shard."""
     tolerance: float | None = None
     """Largest residual that is let pass."""
 
@@ -98,7 +95,6 @@ class DumpEstimate:
     """Estimated size of a dump."""
 
     lines: int
-    """Lines of the corpus."""
     pairs: int
     """Lines that are text and fit the model."""
     n_bytes: int
@@ -116,13 +112,10 @@ class DumpReport:
     resumed_at: int = 0
     """Lines that earlier runs have done."""
     pairs: int = 0
-    """Sentence pairs in the shards."""
     too_long: int = 0
     """Lines skipped by this run, as a side is longer than the model takes."""
     shards: int = 0
-    """Shards written."""
     n_bytes: int = 0
-    """Their bytes."""
     residual: float = 0.0
     """The largest residual of any head of any pair."""
 
@@ -135,11 +128,6 @@ class HeadDumper:
     """
 
     def __init__(self, opened: Opened, settings: DumpSettings | None = None) -> None:
-        """Chooses the heads.
-
-        Raises:
-            UsageError: if they select nothing, or by metrics, or columns are too many to number.
-        """
         self._opened = opened
         self._model = inspected_model(opened.directory)
         self._settings = settings or DumpSettings()
@@ -156,11 +144,7 @@ class HeadDumper:
         self.report = DumpReport()
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
-        """Reads a corpus once to tell how large its dump will be.
-
-        Raises:
-            DataError: if it holds no sentence that fits, or more or fewer targets than lines.
-        """
+        """Reads a corpus once to tell how large its dump will be."""
         check_targets(self._model.config, corpus.targets)
         n_lines = n_pairs = n_bytes = 0
         for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
@@ -192,20 +176,7 @@ class HeadDumper:
         return (none, found) if self._model.config.is_decoder_only else (found, none)
 
     def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
-        """Writes the dump of a corpus, or the rest of it.
-
-        Args:
-            corpus: what to capture.
-            directory: where the shards and their manifest go.
-
-        Yields:
-            How many lines are done, after each buffer.
-
-        Raises:
-            ArtifactError: if the directory holds something else, or cannot be written.
-            DataError: if there are more or fewer targets than lines.
-            TformerError: if the limit of bytes or the tolerance is passed; what was written stays.
-        """
+        """Writes the dump of a corpus, or the rest of it."""
         with shard_directory(directory, self._about(), self._origin(corpus)) as shards:
             self._report_of(shards)
             if shards.is_complete:
@@ -238,7 +209,6 @@ class HeadDumper:
             self._add(shards, shard)
 
     def _add(self, shards: ShardDirectory, shard: _PendingShard) -> None:
-        """Captures the pairs of a shard and writes it."""
         lengths = [self._lengths(len(source), len(target)) for source, target in shard.pairs]
         filled = ShardArrays(self.layout, shard.lines, lengths)
         metadata = {"schema": SCHEMA, "conventions": ALPHA.conventions}

@@ -1,32 +1,87 @@
-"""The heads of a model, followed while it is trained: `heads.jsonl` in the run directory.
+"""Measures the heads of a model while it is trained: `heads.jsonl` in the run directory.
 
 A line for each head at step 0 and every `training.inspect_every` steps. The pairs that are looked
 at are the first of the validation pairs, which a run cannot exchange; `heads-probe.jsonl` names
 them. A checkpoint is written after the lines of its step, so a resumed run cuts off what came after
 the checkpoint and writes it again: nothing is there twice and nothing is missing.
+
+Maps and metrics are those of `inspect-heads`, means over the rows of all pairs; the roles follow
+from the means. Nothing random is drawn, and the model is left as it was, so a run that is looked at
+learns what it would have learned.
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.loading.text_stream import TextStream
+from tformer_cli.data.loading.encoded import TextStream
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.run_log import LARGEST_LOG
-from tformer_cli.inspection.capture.batches import IdPair
+from tformer_cli.inspection.capture.batches import IdPair, capture_batches
 from tformer_cli.inspection.capture.forced import longest_side
-from tformer_cli.inspection.capture.heads import Inspected
-from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
-from tformer_cli.inspection.heads.steps import measure_heads
-from tformer_cli.inspection.heads.timeline import HEADS_LOG
+from tformer_cli.inspection.capture.heads import KINDS, HeadId, Inspected, head_layout
+from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
+from tformer_cli.inspection.heads.roles import role_of
+from tformer_cli.inspection.heads.statistics import HeadStatistics
+from tformer_cli.inspection.heads.timeline import HEADS_LOG, SCHEMA
+from tformer_cli.inspection.json_lines import plain
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.training.events import RolledBack, TrainingEvent
 from tformer_cli.training.run_logs import read_log
-from tformer_cli.workflows.inspection.corpus_pairs import is_written
+from tformer_cli.workflows.inspection.reader import is_written
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadAtStep:
+    """One head at one step."""
+
+    step: int
+    head: HeadId
+    n_sentences: int
+    metrics: dict[str, float]
+    """Means over rows; undefined ones are omitted."""
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "schema": SCHEMA,
+            "step": self.step,
+            **self.head.data,
+            "role": role_of(self.metrics),
+            "n_sentences": self.n_sentences,
+            "metrics": plain(self.metrics),
+        }
+
+
+def measure_heads(
+    model: Inspected,
+    pairs: Sequence[IdPair],
+    step: int,
+    frequencies: TokenFrequencies | None = None,
+) -> list[HeadAtStep]:
+    """Measures every head of a model that is being trained; its mode is left as it was."""
+    statistics = HeadStatistics(head_layout(model), KINDS, resamples=0)
+    was_training = model.training
+    model.eval()
+    try:
+        for indices, batch in capture_batches(model, pairs):
+            rare = [rare_positions(frequencies, ids) for ids in batch.sources]
+            statistics.add_batch(indices, batch, rare)
+    finally:
+        model.train(was_training)
+    found = statistics.means()
+    if not all(math.isfinite(value) for metrics in found.values() for value in metrics.values()):
+        return []
+    return [
+        HeadAtStep(step=step, head=head, n_sentences=len(pairs), metrics=metrics)
+        for head, metrics in found.items()
+    ]
+
 
 PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
@@ -43,14 +98,6 @@ def probe_pairs(
 
     A classifier reads the text alone, and language models, masked or not, the target alone; where
     a language model's texts are a stream, it reads the first blocks of all of them.
-
-    Args:
-        pairs: the validation pairs.
-        tokenizer: of the run.
-        config: of the model.
-
-    Returns:
-        For each pair its number among the validation pairs, its text and its tokens.
     """
     found: list[tuple[int, SentencePair, IdPair]] = []
     longest = longest_side(config)
@@ -97,19 +144,7 @@ class HeadFollower:
         step: int,
         frequencies: TokenFrequencies | None = None,
     ) -> None:
-        """Takes up the file of a run that stands at a step, without what came after it.
-
-        Args:
-            run: the run directory.
-            model: the model that is trained.
-            tokenizer: of the run.
-            pairs: the validation pairs.
-            step: steps made.
-            frequencies: of the source tokens; None: rare-word heads are not judged.
-
-        Raises:
-            ArtifactError: if the run directory cannot be written.
-        """
+        """Takes up the file of a run that stands at a step, without what came after it."""
         self._path = run / HEADS_LOG
         self._model = model
         self._frequencies = frequencies
@@ -125,11 +160,7 @@ class HeadFollower:
         self._keep(lambda found: found <= step if step else False)
 
     def record(self, step: int) -> None:
-        """Measures every head and appends its line; on the disk before a checkpoint can be.
-
-        Raises:
-            ArtifactError: if the file cannot be written.
-        """
+        """Measures every head and appends its line; on the disk before a checkpoint can be."""
         start = time.monotonic()
         if self._pairs:
             found = measure_heads(self._model, self._pairs, step, self._frequencies)

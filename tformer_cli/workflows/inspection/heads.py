@@ -8,7 +8,7 @@ from typing import Unpack
 from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.errors import DataError, UsageError
@@ -41,14 +41,14 @@ from tformer_cli.inspection.record import (
 from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
-from tformer_cli.model.classifier import Classifier
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.fill import GapFiller
-from tformer_cli.workflows.inspection.corpus_pairs import check_targets, gap_filler
-from tformer_cli.workflows.inspection.inspection_model import (
+from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,
+    check_targets,
+    gap_filler,
     inspected_model,
     open_for_inspection,
 )
@@ -169,10 +169,6 @@ class HeadInspector:
         """Yields each line with its target; None: the model's translation is to be looked at.
 
         Without targets a line that is translated sentence by sentence comes as its sentences.
-
-        Raises:
-            UsageError: if there are targets for the mode "live".
-            DataError: if there are more or fewer targets than lines.
         """
         if targets is not None and self._recorder is not None:
             raise UsageError(LIVE_TARGETS)
@@ -185,16 +181,6 @@ class HeadInspector:
         return _with_targets(lines, given_lines(targets, "targets"))
 
     def inspect_line(self, index: int, line: str, target: str | None = None) -> HeadsRecord:
-        """Makes the record of a line.
-
-        Args:
-            index: its number, from 0.
-            line: the source sentence.
-            target: from `pairs`.
-
-        Raises:
-            DataError: if it is too long.
-        """
         if self._is_of_texts:
             return self._inspect_pair(index, line, line)
         if isinstance(self._model, EncoderOnly):
@@ -335,7 +321,6 @@ class HeadInspector:
         )
 
     def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
-        """Data that only a page shows of a pair."""
         source_ids, target_ids = maps.source_tokens, maps.target_ids[:-1]
         search: SearchTree | None = None
         if self._recorder is not None and mode == "live":
@@ -354,7 +339,6 @@ class HeadInspector:
         )
 
     def _labels_of(self, search: SearchTree | None) -> dict[int, str]:
-        """Labels of the tokens of a search."""
         ids = [] if search is None else sorted({node.token for node in search.nodes})
         return dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True))
 
@@ -407,11 +391,7 @@ def patch_labels(config: ModelConfig) -> tuple[str, ...]:
 
 
 def _check_of_texts(config: ModelConfig, mode: CaptureMode, rank: int) -> None:
-    """Refuses what needs a translation.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Refuses what needs a translation."""
     for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
         if is_given:
             one = ONE_MODEL[task_kind(config)]
@@ -427,7 +407,6 @@ def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tupl
 
 
 def summary_of(directory: ModelDirectory) -> ModelSummary:
-    """Describes which model a directory holds."""
     config = directory.config
     return ModelSummary(
         name=directory.path.resolve().name,
@@ -442,11 +421,7 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
 
 
 def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
-    """Frequencies of source tokens in training, if the model directory has them.
-
-    Raises:
-        ArtifactError: if what it says is damaged.
-    """
+    """Frequencies of source tokens in training, if the model directory has them."""
     side = directory.tokenizer.source
     counts = load_frequencies(directory.path, side.vocab_size)
     return None if counts is None else TokenFrequencies(counts, side.mask_id)

@@ -19,7 +19,7 @@ from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
 from tformer_cli.workflows.inspection.heads import HeadInspector
-from tformer_cli.workflows.inspection.inspection_model import InspectionOptions, open_for_inspection
+from tformer_cli.workflows.inspection.reader import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.inspection.views import captured, subject_of
 from tformer_cli.workflows.opening.translator import Opened
 
@@ -38,25 +38,6 @@ def inspect_report(
     observe: Callable[[int], None] = lambda _: None,
     **opening: Unpack[InspectionOptions],
 ) -> Report:
-    """Inspects a few sentences in every way that a page shows.
-
-    Args:
-        model: a model directory, its path, or what `open_for_inspection` returned for as many
-            translations as `options.rank` says.
-        lines: the source sentences; blank ones are skipped.
-        targets: a target for each line, to be looked at instead of the model's translation.
-        options: what is shown; None: the defaults. Maps are captured in its mode, all else is of
-            one forced pass.
-        observe: is told how many lines are done.
-        **opening: of `open_for_inspection`.
-
-    Raises:
-        UsageError: if `heads` or `step` name nothing, a setting cannot be used, or given targets
-            are to be captured live.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if there is no sentence, one is too long, or targets are more or fewer.
-        TformerError: if what would be shown misses the model's own numbers by more.
-    """
     options = options or ReportOptions()
     opened = (
         model
@@ -78,7 +59,6 @@ class _Reporter:
     _options: ReportOptions
 
     def report(self, records: Iterable[HeadsRecord], observe: Callable[[int], None]) -> Report:
-        """Joins all that the views read of sentences and of the model."""
         sentences = []
         for record in records:
             if record.heads:
@@ -139,7 +119,6 @@ class _Reporter:
 
 
 def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
-    """Reads ``HEAD:TOKEN``."""
     name, colon, token = text.partition(":")
     if not colon or not token:
         raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')

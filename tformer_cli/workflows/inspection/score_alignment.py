@@ -1,32 +1,44 @@
-"""Alignment quality of every head of a model, against gold alignments."""
+"""Alignment quality of every head of a model against gold alignments.
+
+Built-in corpora have gold links, so a run on them ends with its best heads stored.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tformer_cli.algorithmic import TASKS, generate_examples
+from tformer_cli.algorithmic import split_sizes as string_sizes
+from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, store_alignment
+from tformer_cli.data.pharaoh import GoldLinks, parse_links
 from tformer_cli.evaluation.alignment_error import (
     AlignmentCounts,
     best_single_links,
     diagonal_links,
 )
+from tformer_cli.grammar.generate import generate_corpus, split_sizes
 from tformer_cli.inspection.alignment.links import (
     ALIGNING,
+    METHODS,
     Convention,
     LinkRule,
     cross_heads,
     default_selection,
     head_mean,
     linked,
+    symmetrize,
     word_weights,
 )
-from tformer_cli.inspection.alignment.symmetrization import METHODS, symmetrize
 from tformer_cli.inspection.capture.batches import capture_pairs
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout, head_layout
 from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores
 from tformer_cli.workflows.inspection.align import (
     BUFFER_LINES,
+    Aligner,
     AlignmentReport,
     PairTexts,
     check_links,
@@ -38,11 +50,12 @@ from tformer_cli.workflows.inspection.align import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from tformer_cli.data.pharaoh import GoldLinks
+    from tformer_cli.data.config import CorpusConfig
     from tformer_cli.inspection.alignment.words import WordTokens
     from tformer_cli.inspection.capture.forced import AttentionMaps
-    from tformer_cli.workflows.inspection.aligner import Aligner
+    from tformer_cli.recipe import Recipe
 
 Tokens = tuple["WordTokens", "WordTokens"]
 
@@ -64,21 +77,7 @@ def score_model(
     gold: Iterable[GoldLinks],
     report: AlignmentReport,
 ) -> Iterator[AlignmentScores]:
-    """Scores the heads of a model on sentence pairs with gold alignments.
-
-    Args:
-        aligner: of the model. If it was given heads, their mean alone is scored, else every
-            cross-attention head and every layer's mean; in both conventions, or in the given one.
-        pairs: the sentence pairs.
-        gold: their alignments.
-        report: counts the lines.
-
-    Yields:
-        The scores so far, after every buffer of pairs.
-
-    Raises:
-        DataError: if lines do not correspond, or gold links words that are not there.
-    """
+    """Scores the heads of a model on sentence pairs with gold alignments."""
     is_given = aligner.choice.reason == "given"
     tally = _Tally(
         {aligner.choice.heads: aligner.choice.members}
@@ -106,11 +105,7 @@ def score_directions(
     gold: Iterable[GoldLinks],
     report: AlignmentReport,
 ) -> Iterator[AlignmentScores]:
-    """Scores two directions, each by its own heads, and every way of joining them.
-
-    Yields:
-        The scores so far, after every buffer of pairs.
-    """
+    """Scores two directions, each by its own heads, and every way of joining them."""
     counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
     bounds = _Bounds()
     for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
@@ -184,3 +179,44 @@ class _Tally:
             for row, name in enumerate(self._candidates)
             for column, convention in enumerate(self._conventions)
         ]
+
+
+N_PAIRS = 200
+"""Held-out pairs that heads are measured on, in a second or two."""
+HELD_OUT: Final = "valid"
+"""Split that they are of: the test stays unseen."""
+
+
+def store_measured_heads(recipe: Recipe, run: Path) -> AlignmentScore | None:
+    """Stores which cross-attention heads of a run align best, if its corpus has gold links."""
+    if recipe.task.kind != "translate":
+        return None
+    pairs = [pair for corpus in recipe.data.train[:1] for pair in _gold_pairs(corpus)]
+    if not pairs:
+        return None
+    directory = load_model_directory(run)
+    if directory.info.alignment is not None or not any(head_layout(directory.model).cross):
+        return None
+    texts, gold = zip(*pairs, strict=True)
+    *_, scores = score_model(Aligner(directory), texts, gold, AlignmentReport())
+    best = scores.best
+    store_alignment(run, AlignmentInfo(heads=best.name, convention=best.convention or "naive"))
+    return best
+
+
+def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
+    """Pairs that training never shows and their links; none of a corpus that has no links."""
+    if corpus.built_in:
+        n_pairs = min(N_PAIRS, split_sizes(corpus.pairs)[HELD_OUT])
+        made = generate_corpus(corpus.pairs, corpus.seed)
+        aligned = islice((pair for split, pair in made if split == HELD_OUT), n_pairs)
+        for n, pair in enumerate(aligned):
+            links = frozenset(pair.links)
+            words = pair.source_words, pair.target_words
+            yield PairTexts(n, pair.source, pair.target, *words), GoldLinks(links, links)
+    elif corpus.algorithmic and not TASKS[corpus.algorithmic].has_labels:
+        n_pairs = min(N_PAIRS, string_sizes(corpus.pairs)[HELD_OUT])
+        drawn = generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
+        examples = islice((one for split, one in drawn if split == HELD_OUT), n_pairs)
+        for n, one in enumerate(examples):
+            yield PairTexts(n, one.source, one.target), parse_links(one.gold, "gold")

@@ -9,7 +9,7 @@ from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subje
 from tformer_cli.inspection.views import all_views
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of
-from tformer_cli.workflows.inspection.inspection_model import (
+from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,
     inspected_model,
     open_for_inspection,
@@ -26,25 +26,7 @@ def inspect_view(
     settings: dict[str, Any] | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[Any]:
-    """Reads one view of sentences' translations, or of the model itself.
-
-    Args:
-        name: the view's, such as ``logits``, ``flow``, ``step`` or ``positions``.
-        model: a model directory, or its path.
-        lines: the source sentences, for a view of sentences. A blank one has an empty record.
-        targets: a target for each line, to be looked at instead of the model's translation.
-        settings: fields of the view's `Options`; a `rank` is that of the translation to look at.
-        **options: of `open_for_inspection`.
-
-    Returns:
-        One record a line, in order; of a view of a model its one record.
-
-    Raises:
-        UsageError: if a setting cannot be used.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if a line is too long, or there are more or fewer targets than lines.
-        TformerError: if what would be shown misses the model's own numbers.
-    """
+    """Reads one view of sentences' translations, or of the model itself."""
     view = all_views()[name]
     chosen = view.Options(**(settings or {}))
     if isinstance(view, ModelView):
@@ -86,7 +68,6 @@ def read_model(
 
 
 def subject_of(directory: ModelDirectory) -> Subject:
-    """Describes the model of a directory to a view."""
     tokenizer = directory.tokenizer
     labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
     return Subject(lambda: inspected_model(directory), summary_of(directory), labels)

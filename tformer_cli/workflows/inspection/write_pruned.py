@@ -40,21 +40,7 @@ def write_pruned(
     settings: AblationSettings | None = None,
     observe: Callable[[str, int, int], None] | None = None,
 ) -> Pruning:
-    """Writes a model without some heads and measures both on a text.
-
-    Args:
-        opened: the whole model, no gates set.
-        heads: heads to take out.
-        directory: where the pruned model directory goes; there must be nothing.
-        sources: source sentences, to be translated by both.
-        references: streams of references; the loss is that of the first.
-        settings: seed and number of draws of the bootstrap.
-        observe: called with the progress.
-
-    Raises:
-        UsageError: if there is something.
-        ArtifactError: if it cannot be written.
-    """
+    """Writes a model without some heads and measures both on a text."""
     check_free(directory, "--write-pruned")
     if not opened.directory.model.config.projections:
         raise UsageError(
@@ -97,7 +83,6 @@ def write_pruned(
 
 
 def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> None:
-    """Writes the pruned model aside and then in its place."""
     pruned = prune_heads(whole.model, heads)
     with directory_aside(directory) as aside:
         save_model_directory(
@@ -130,7 +115,6 @@ def _translate(
     what: str,
     observe: Callable[[str, int, int], None] | None,
 ) -> tuple[list[str], float]:
-    """Translates and takes the time."""
     texts: list[str] = []
     start = perf_counter()
     for translation in opened.translator.stream(sources):

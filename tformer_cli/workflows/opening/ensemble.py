@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tformer_cli.decoding.search.ensemble import Ensemble
+from tformer_cli.decoding.search.models import Ensemble
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.workflows.opening.settings import OpeningSettings
+    from tformer_cli.decoding.opening import OpeningSettings
 
 
 def join_models(directories: Sequence[ModelDirectory], settings: OpeningSettings) -> Ensemble:

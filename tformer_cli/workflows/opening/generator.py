@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.decoding.generator import Generator
+from tformer_cli.decoding.opening import split_options
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.engines import search_engines, tell_if_slower
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
-from tformer_cli.workflows.opening.settings import split_options
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
 from tformer_cli.workflows.opening.translator import device_of, overridden, resolved
 
@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.decoding.config import (
-        DecodingConfig,
-        DecodingOverrides,
-        Engine,
-        PrecisionChoice,
-    )
+    from tformer_cli.decoding.config import DecodingConfig, Engine, PrecisionChoice
+    from tformer_cli.decoding.keywords import DecodingOverrides, TranslatorOptions
     from tformer_cli.model.config import Precision
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 
 @dataclass(frozen=True, kw_only=True)

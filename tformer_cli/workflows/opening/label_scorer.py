@@ -11,8 +11,8 @@ from tformer_cli.workflows.opening.stored_model import DirectoryModel
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.artifacts.weights_file import StoredWeights
+    from tformer_cli.decoding.opening import OpeningSettings
     from tformer_cli.model.config import Precision
-    from tformer_cli.workflows.opening.settings import OpeningSettings
 
 LabelScorer = Callable[[Sequence[Sequence[int]]], list[list[float]]]
 """Computes the probability of every label for each of N lists of ids: (N, L)."""

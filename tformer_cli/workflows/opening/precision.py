@@ -13,9 +13,9 @@ from tformer_cli.errors import ArtifactError, UsageError
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.decoding.config import PrecisionChoice
+    from tformer_cli.decoding.opening import OpeningSettings
     from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.model.transformer import Transformer
-    from tformer_cli.workflows.opening.settings import OpeningSettings
 
 
 def choose_precision(
@@ -87,9 +87,9 @@ def computing_in(
     """
     if not has_fast():  # products are torch's own, under autocast if need be
         return model
-    from tformer_cli.fast.packed import can_pack
     from tformer_cli.fast.products import (
         RoundedProduct,
+        can_pack,
         pack,
         quantized_matrices,
         unpack,

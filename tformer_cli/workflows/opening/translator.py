@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
 from tformer_cli.artifacts.token_frequencies import load_seen_words
-from tformer_cli.decoding.config import MOST_HYPOTHESES, type_problem
+from tformer_cli.decoding.config import MOST_HYPOTHESES, DecodingConfig
+from tformer_cli.decoding.opening import OpeningSettings, split_options
 from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import type_problem, types_of
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.engines import search_engines, tell_if_slower
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.sentence_models import trained_on_sentences
-from tformer_cli.workflows.opening.settings import OpeningSettings, split_options
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 from tformer_cli.workflows.opening.stored_model import DirectoryModel, is_cpu
 
@@ -29,16 +30,11 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.artifacts.weights_file import StoredWeights
-    from tformer_cli.decoding.config import (
-        DecodingConfig,
-        DecodingOverrides,
-        Engine,
-        PrecisionChoice,
-    )
+    from tformer_cli.decoding.config import Engine, PrecisionChoice
     from tformer_cli.decoding.engine import SearchedModel
+    from tformer_cli.decoding.keywords import DecodingOverrides, TranslatorOptions
     from tformer_cli.decoding.sentences import SentenceRule
     from tformer_cli.model.config import Precision
-    from tformer_cli.workflows.opening.settings import TranslatorOptions
 
 OF_SAMPLING = ("temperature", "top_k", "top_p", "candidates")
 """Settings that beam search does not look at."""
@@ -203,7 +199,7 @@ def _searched_model(
         settings: the heads and the other models.
     """
     if settings.heads:
-        from tformer_cli.inspection.ablation.gates import keep_only
+        from tformer_cli.inspection.ablation.losses import keep_only
         from tformer_cli.inspection.capture.heads import head_layout
         from tformer_cli.inspection.heads.selectors import select_heads
 
@@ -244,9 +240,9 @@ def overridden(
         UsageError: naming the option that cannot be.
     """
     given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
-    for field in fields(config):
-        if field.name in given and (problem := type_problem(given[field.name], field.type)):
-            raise UsageError(f"--{field.name.replace('_', '-')}: {problem}")
+    for name, kind in types_of(DecodingConfig).items():
+        if name in given and (problem := type_problem(given[name], kind)):
+            raise UsageError(f"--{name.replace('_', '-')}: {problem}")
     n_best = given.pop("n_best", None)
     try:
         chosen = replace(config, n_best=1, **given)

@@ -69,19 +69,6 @@ def clean_data(
     Arrow and CSV become lines of JSON. The directory
     also holds `dropped.jsonl`, an object for each dropped pair with its line and the reasons, and
     `report.json`. Until it is whole it is called `NAME.part`; a killed run resumes there.
-
-    Args:
-        given: a corpus of text files.
-        output: directory to write; it must not exist, be empty or be an earlier output.
-        dropping: checks for which a pair is dropped.
-        limits: of lengths.
-        progress: called with the number of pairs read, of both passes.
-        on_resume: called with the number of pairs that an earlier run has judged.
-
-    Raises:
-        UsageError: if the directory holds other files, or the corpus has no text files.
-        DataError: if the corpus cannot be read.
-        ArtifactError: if the directory cannot be written, or its beginning is of other inputs.
     """
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)
@@ -165,11 +152,7 @@ def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def corpus_of_files(given: GivenData) -> CorpusConfig:
-    """Returns the only corpus.
-
-    Raises:
-        UsageError: if a recipe was given, which has several that lie anywhere.
-    """
+    """Returns the only corpus."""
     if given.is_recipe:
         raise UsageError("FILE…: is a recipe; name the files of one of its corpora")
     return given.data.train[0]
@@ -186,11 +169,7 @@ def output_names(corpus: CorpusConfig) -> list[str]:
 
 
 def check_output(output: Path, schema: str) -> None:
-    """Checks that a directory holds nothing that would be lost.
-
-    Raises:
-        UsageError: if it holds files which the command with this schema did not write.
-    """
+    """Checks that a directory holds nothing that would be lost."""
     if not output.is_dir() or not any(output.iterdir()):
         return
     try:

@@ -11,15 +11,14 @@ from tformer_cli.data.corpora import SentencePair, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
-from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.examine import Corpora
-from tformer_cli.data.quality.held_out import HeldOut
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS, CorpusKind
+from tformer_cli.data.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
+from tformer_cli.data.quality.minhash import HeldOut
 from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.errors import UsageError
+from tformer_cli.kinds.classify import with_label_fields
+from tformer_cli.kinds.texts import with_text_field
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
-from tformer_cli.workflows.training.classification import with_fields
-from tformer_cli.workflows.training.language_modeling import with_text_field
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
 OF_DATASETS = (".csv", ".parquet", ".arrow")
@@ -108,17 +107,7 @@ class GivenData:
         )
 
     def judged_by(self, *, scores: Sequence[str], worst_share: float, detects: bool) -> "GivenData":
-        """Adds what judges examples besides the rules.
-
-        Args:
-            scores: files with the scores of all pairs; see `ModelScores`.
-            worst_share: share of the pairs whose score is not good enough.
-            detects: whether a detector tells languages.
-
-        Raises:
-            UsageError: if it is of no use for these corpora, or is not installed.
-            DataError: if a file cannot be read.
-        """
+        """Adds what judges examples besides the rules."""
         detector = Detector() if detects else None
         if detector is not None:
             for language in filter(None, self.languages):
@@ -129,15 +118,7 @@ class GivenData:
         return replace(self, detector=detector, scores=found)
 
     def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
-        """Returns the checks of those wanted that can be made of this kind.
-
-        Args:
-            wanted: checks to make.
-            asked: those of them that a user has named.
-
-        Raises:
-            UsageError: if one that was named cannot be made.
-        """
+        """Returns the checks of those wanted that can be made of this kind."""
         known = checks_for(self.kind)
         if other := sorted(asked - known):
             raise UsageError(
@@ -154,20 +135,7 @@ def given_data(
     *,
     near: bool = False,
 ) -> GivenData:
-    """Returns the corpora that are named.
-
-    Args:
-        files: two aligned files, one table, one file of texts, or a recipe: then all corpora that
-            it trains on, and those that it validates on are held out.
-        fields: of tables, and languages.
-        held_out: files with sentences that training must not see: text or tables.
-        near: whether what is nearly the same as one of them will be looked for.
-
-    Raises:
-        UsageError: if these are other files.
-        RecipeError: if a recipe cannot be read.
-        DataError: if a file that is held out cannot be read.
-    """
+    """Returns the corpora that are named."""
     fields = fields or Fields()
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in held_out)
     if not _is_recipe(files):
@@ -184,11 +152,7 @@ def given_data(
 
 
 def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
-    """The data of a recipe, each corpus with its fields, and what they hold.
-
-    Raises:
-        UsageError: if its examples are no lines of text.
-    """
+    """The data of a recipe, each corpus with its fields, and what they hold."""
     kind, data = KINDS.get(recipe.task.kind), recipe.data
     if kind is None:
         raise UsageError(
@@ -202,7 +166,7 @@ def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
         )
     if kind is PAIRS:
         return kind, data
-    complete = with_fields if kind is LABELED else with_text_field
+    complete = with_label_fields if kind is LABELED else with_text_field
     train, valid = (tuple(map(complete, corpora)) for corpora in (data.train, data.valid))
     return kind, replace(data, train=train, valid=valid)
 
@@ -212,11 +176,7 @@ def _texts(pairs: Iterable[SentencePair], kind: CorpusKind) -> Iterator[str]:
 
 
 def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, CorpusKind]:
-    """Returns the corpus in two aligned files, one table or one file of texts, and its kind.
-
-    Raises:
-        UsageError: if these are other files.
-    """
+    """Returns the corpus in two aligned files, one table or one file of texts, and its kind."""
     ending = ending_of(files[0]) if len(files) == 1 else ""
     is_dataset = ending in OF_DATASETS or (len(files) == 1 and Path(files[0]).is_dir())
     if ending == ".xlsx":

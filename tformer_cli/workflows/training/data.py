@@ -10,22 +10,19 @@ from pathlib import Path
 from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
+from tformer_cli.data.languages import frequent_words
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
-from tformer_cli.data.loading.epochs import Mixture
-from tformer_cli.data.seen_words import frequent_words
+from tformer_cli.data.loading.loader import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.errors import DataError, RecipeError
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.training.image_classification import image_tokenizer
 from tformer_cli.workflows.training.start import start_tokenizer
-from tformer_cli.workflows.training.task import Progress
-from tformer_cli.workflows.training.tasks import task_of
 
-OF_PAIRS = ("translate", "classify", "image")
-"""Tasks whose examples have two sides."""
 MOST_SAMPLED = 2000
 """Lines of a corpus that are looked at to know its sentences."""
 MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
@@ -33,21 +30,13 @@ MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
 
 
 def check_files(recipe: Recipe) -> None:
-    """Makes sure that the files of all corpora are there, before any is read.
-
-    Raises:
-        DataError: naming the recipe's key and what to set; with where the data come from.
-    """
+    """Makes sure that the files of all corpora are there, before any is read."""
     check_files_of("data.train", recipe.data.train, recipe.data)
     check_files_of("data.valid", recipe.data.valid, recipe.data)
 
 
 def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) -> None:
-    """Makes sure that the files of the corpora that stand at a recipe's key are there.
-
-    Raises:
-        DataError: naming the key and what to set; with where the data come from.
-    """
+    """Makes sure that the files of the corpora that stand at a recipe's key are there."""
     for corpus in corpora:
         for name in filter(None, (*text_files(corpus), corpus.images, corpus.labels)):
             path = Path(data.directory) / Path(name).expanduser()
@@ -79,21 +68,13 @@ def named_inputs(recipe: Recipe) -> list[NamedPath]:
 
 
 def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
-    """Adds to a recipe what its task and its training data decide; see `Task.completed`.
-
-    Raises:
-        DataError: if a corpus is missing, or does not fit the task.
-    """
+    """Adds to a recipe what its kind and its training data decide; see `Training.completed`."""
     check_files(recipe)
-    return task_of(recipe).completed(recipe, progress)
+    return training_of(recipe).completed(recipe, progress)
 
 
 def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
-    """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora.
-
-    Raises:
-        DataError: if a corpus cannot be read, or they hold no sentence pairs.
-    """
+    """Reads the first `validation.max_sentences` pairs (0: all) of the validation corpora."""
     read = (pair for c in recipe.data.valid for pair in read_corpus(c, recipe.data.directory))
     pairs: list[SentencePair] = []
     for pair in islice(read, recipe.validation.max_sentences or None):
@@ -109,8 +90,10 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
     """Opens the recipe's tokenizer, or trains it on the texts of the training corpora."""
     if recipe.start.model:
         return start_tokenizer(recipe)
-    if recipe.model.reads_images:
-        return image_tokenizer(recipe)
+    return training_of(recipe).make_tokenizer(recipe, partial(_text_tokenizer, recipe, progress))
+
+
+def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
@@ -125,20 +108,15 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
                 f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
                 f'"{tokenizer.algorithm}"'
             )
-    else:
-        tokenizer = train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
-    if recipe.task.kind != "masked":
         return tokenizer
-    from tformer_cli.data.joint_tokenizer import JointTokenizer
-
-    return tokenizer.with_mask() if isinstance(tokenizer, JointTokenizer) else tokenizer
+    return train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
 
 
 def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
-    n_pairs, has_text, task = 0, False, task_of(recipe)
+    n_pairs, has_text, texts = 0, False, training_of(recipe).texts
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
-            yield from task.texts(pair)
+            yield from texts(pair)
             has_text = has_text or any(map(str.strip, pair))
             n_pairs += 1
             if progress and n_pairs % 1000 == 0:
@@ -151,11 +129,7 @@ def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
 def encoded_corpora(
     recipe: Recipe, tokenizer: Tokenizer, progress: Progress
 ) -> list[EncodedCorpus]:
-    """Opens the training corpora, tokenized once.
-
-    Raises:
-        DataError: if one cannot be read, or nothing is left of them.
-    """
+    """Opens the training corpora, tokenized once."""
     corpora = []
     for corpus in recipe.data.train:
         tell = partial(progress, f"encoding {corpus_name(corpus)}")
@@ -176,7 +150,7 @@ def encoded_corpora(
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
     """Reports for each training corpus how many examples it has and why others were skipped."""
     reasons = {
-        "blank": "blank on one side" if recipe.task.kind in OF_PAIRS else "blank",
+        "blank": "blank on one side" if training_of(recipe).examples.has_two_sides else "blank",
         "too_long": f"over {recipe.data.max_length} tokens",
         "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
     }
@@ -219,9 +193,7 @@ def _sampled(corpus: EncodedCorpus, most: int) -> range:
 
 def unit_of(recipe: Recipe) -> str:
     """Returns what an example of a recipe's data is called."""
-    of_texts = "text" if recipe.data.text == "lines" else "block"
-    units = {"translate": "pair", "classify": "example", "image": "image"}
-    return units.get(recipe.task.kind, of_texts)
+    return "block" if recipe.data.text == "stream" else training_of(recipe).examples.example
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:

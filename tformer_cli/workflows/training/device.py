@@ -11,15 +11,7 @@ from tformer_cli.training.processes.launch import Launch
 
 
 def training_device(name: str, launch: Launch) -> torch.device:
-    """Finds the device of this process; each of several processes has a GPU of its own.
-
-    Args:
-        name: "auto", "cpu", "cuda" or "cuda:N".
-        launch: the place of this process.
-
-    Raises:
-        UsageError: if the device or this process's threads cannot be used.
-    """
+    """Finds the device of this process; each of several processes has a GPU of its own."""
     try:
         device = resolve_device(name)
         if launch.world_size > 1 and device.type == "cuda":
@@ -34,15 +26,7 @@ def training_device(name: str, launch: Launch) -> torch.device:
 
 
 def use_kernels(model: Model, *, compiles: bool = False) -> list[str]:
-    """Lets a model on the CPU train by the compiled kernels, where there are any.
-
-    Args:
-        model: on its device.
-        compiles: whether torch is to compile the layers of a model that is elsewhere.
-
-    Returns:
-        Notes for the user: what is done without.
-    """
+    """Lets a model on the CPU train by the compiled kernels, where there are any."""
     if next(model.parameters()).device.type != "cpu":
         if compiles:
             compile_layers(model)

@@ -22,14 +22,13 @@ from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
+from tformer_cli.kinds import kind_named, training_of
 from tformer_cli.model.adapter_config import adapted_parts
-from tformer_cli.model.config import Head
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.training.config import StartConfig, TrainingConfig
+from tformer_cli.training.config import METRICS, StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,8 +39,6 @@ FREE = ("dropout", "attention_dropout", "activation_dropout")
 """Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
 FREE_OF_HEADS = ("pooling", "pooler", "unit_length")
 """The same where the run puts a head of its own on an encoder."""
-HEADS: Mapping[str, Head] = {"classify": "labels", "masked": "tokens"}
-"""Heads of the tasks that encoders alone are trained for."""
 _OF_HEADS = ("output_", "pooler.", "transform.", "transform_norm.")
 """Beginnings of the names of weights that belong to a head."""
 IMPORTED = "imported.json"
@@ -68,13 +65,9 @@ class StartSettings:
     decoding: Mapping[str, Any]
     """Its defaults of translation, the keys of `[decoding]`."""
     algorithm: str
-    """Algorithm of its tokenizer."""
     vocab_size: int
-    """Entries of its vocabulary."""
     weights_hash: str
-    """SHA-256 of its weights file."""
     labels: tuple[str, ...] = ()
-    """Its labels, if it is a classifier."""
 
 
 def completion(
@@ -84,30 +77,14 @@ def completion(
     fresh: bool = False,
     kept: Collection[str] | None = None,
 ) -> Completion:
-    """Makes what completes recipes that start from a model.
-
-    A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
-
-    Args:
-        run: the run directory.
-        say: told what was imported from where, and which keys gave way to the model's.
-        fresh: whether an earlier run in the directory is to be removed.
-        kept: keys that may not give way to the model's, where the command line names the model;
-            None: the recipe names it, and a key of the recipe that contradicts it is an error.
-    """
+    """Makes what completes recipes that start from a model."""
+    # A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
     return partial(_completed, run=None if fresh else run, say=say, kept=kept)
 
 
 def check_start(recipe: Recipe) -> None:
-    """Makes sure that a recipe which starts from a model was completed, and freezes what is there.
-
-    A recipe with a teacher is not for training alone.
-
-    Raises:
-        ArtifactError: if it was not completed.
-        RecipeError: if it freezes all weights, or some that the model has not, or has adapters
-            that fit nothing.
-    """
+    """Checks that a recipe which starts from a model was completed, and what it freezes."""
+    # A recipe with a teacher is not for training alone.
     if recipe.is_distilled:
         raise RecipeError(
             "distillation: a student is trained by `tformer distill RECIPE`; use that, or omit the "
@@ -127,11 +104,7 @@ def check_start(recipe: Recipe) -> None:
 
 
 def frozen_names(recipe: Recipe) -> set[str]:
-    """Finds the weights that a run does not train: those of `model.frozen` and fixed positions.
-
-    Raises:
-        RecipeError: if a pattern fits none, or none is left to train.
-    """
+    """Finds the weights that a run does not train: those of `model.frozen` and fixed positions."""
     names = set(parameter_shapes(recipe.model, 1))
     is_fixed = recipe.model.positions == "table"
     frozen = {name for name in names if is_fixed and name.endswith(".positions.table")}
@@ -150,11 +123,7 @@ def frozen_names(recipe: Recipe) -> set[str]:
 
 
 def freeze(model: "Model", recipe: Recipe) -> list[str]:
-    """Keeps a model's frozen weights as they are: without gradient and optimizer state.
-
-    Returns:
-        Notes for the user: what a run from a model does to it.
-    """
+    """Keeps a model's frozen weights as they are: without gradient and optimizer state."""
     notes = []
     if recipe.start.model:
         training = recipe.training
@@ -180,15 +149,7 @@ def freeze(model: "Model", recipe: Recipe) -> list[str]:
 
 
 def start_origin(start: StartConfig, run: Path | None) -> ImportOrigin | None:
-    """Finds the foreign model that the start of a run was imported from, if it was.
-
-    Args:
-        start: the start.
-        run: a run directory with a checkpoint, which has recorded it; None: a new run.
-
-    Raises:
-        ArtifactError: if there is no such model, or the record is damaged.
-    """
+    """Finds the foreign model that the start of a run was imported from, if it was."""
     if not start.model:
         return None
     if run is None:
@@ -204,12 +165,10 @@ def start_origin(start: StartConfig, run: Path | None) -> ImportOrigin | None:
 
 
 def _keep_start_of_zeros(matrix: "Tensor") -> None:
-    """Gives the row of `<s>` no gradient as long as it is zero.
+    """Gives the row of `<s>` no gradient as long as it is zero."""
 
-    Marian's translations start from zeros; a model that learns another start can no longer be
-    exported to it. The row is looked at in every step, for weights may be loaded later.
-    """
-
+    # Marian's translations start from zeros; a model that learns another start can no longer be
+    # exported to it. The row is looked at in every step, for weights may be loaded later.
     def kept(gradient: "Tensor") -> "Tensor":
         gradient = gradient.clone()
         gradient[BOS_ID] *= matrix[BOS_ID].any()
@@ -220,12 +179,7 @@ def _keep_start_of_zeros(matrix: "Tensor") -> None:
 
 
 def start_tokenizer(recipe: Recipe) -> Tokenizer:
-    """Opens the tokenizer of the model that a run starts from, and adds the run's new tokens.
-
-    Raises:
-        ArtifactError: if there is no such model.
-        RecipeError: if a token cannot be added.
-    """
+    """Opens the tokenizer of the model that a run starts from, and adds the run's new tokens."""
     tokenizer = Tokenizer.from_file(_directory(recipe.start.model) / TOKENIZER)
     try:
         new_tokens = recipe.tokenizer.new_tokens
@@ -235,22 +189,13 @@ def start_tokenizer(recipe: Recipe) -> Tokenizer:
 
 
 def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Model":
-    """Makes the model of a run with the weights that it begins with, on the CPU.
-
-    Args:
-        recipe: what decides the run.
-        vocab_size: entries of its vocabulary.
-        loads: whether the weights of the model that it starts from are read.
-
-    Raises:
-        ArtifactError: if they cannot be.
-    """
+    """Makes the model of a run with the weights that it begins with, on the CPU."""
     import torch
 
-    from tformer_cli.model.low_rank import add_low_ranks
+    from tformer_cli.training.adapters import add_low_ranks
 
     torch.manual_seed(recipe.training.seed)
-    model = task_of(recipe).new_model(recipe.model, vocab_size)
+    model = training_of(recipe).new_model(recipe.model, vocab_size)
     if recipe.start.model and loads:
         load_start(model, recipe.start, recipe.task.labels)
     if recipe.adapter.rank:
@@ -259,18 +204,8 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
 
 
 def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ()) -> None:
-    """Gives a model the weights that its run starts from; new tokens get the mean of the others.
-
-    A head of another kind, or of other labels, keeps the weights that it was made with.
-
-    Args:
-        model: with fresh weights.
-        start: the model to start from.
-        labels: the model's labels, if it is a classifier.
-
-    Raises:
-        ArtifactError: if they cannot be read, or are not those that the recipe was made for.
-    """
+    """Gives a model the weights that its run starts from; new tokens get the mean of the others."""
+    # A head of another kind, or of other labels, keeps the weights that it was made with.
     path = _directory(start.model)
     if hash_file(path / WEIGHTS) != start.weights_hash:
         raise ArtifactError(f"{path / WEIGHTS}: has changed since the run began; restore the file")
@@ -345,16 +280,11 @@ def _completed(
 def _with_head(
     settings: StartSettings, task: Mapping[str, Any]
 ) -> tuple[StartSettings, tuple[str, ...]]:
-    """Puts the head of a task on an encoder that has another one.
-
-    Args:
-        settings: of the model that a run starts from.
-        task: the recipe's `[task]`.
-
-    Returns:
-        The settings, and the keys of `[model]` that a recipe may give beside `from`.
-    """
-    head = HEADS.get(str(task.get("kind")))
+    """Puts the head of a task on an encoder that has another one."""
+    # Returns the settings, and the keys of `[model]` that a recipe may give beside `from`.
+    kind: Any = task.get("kind")
+    training = kind_named(kind).training if kind in METRICS else None  # the recipe is checked later
+    head = None if training is None else training.head
     labels = task.get("labels") or ()
     is_encoder = settings.model["n_decoder_layers"] == 0 and not settings.model["patch_size"]
     has_others = bool(labels) and tuple(labels) != settings.labels

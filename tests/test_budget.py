@@ -1,0 +1,191 @@
+"""The size of the project: a budget of lines for each folder that only falls.
+
+`python -m tests.test_budget` prints the table of sizes. A change that makes a folder smaller lowers
+its budget; a new feature brings a budget of its own and says what it made needless.
+"""
+
+import ast
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "tformer_cli"
+
+BUDGET = {
+    ".": 1811,
+    "artifacts": 2920,
+    "cli": 11482,
+    "converters": 11997,
+    "curves": 713,
+    "data": 9036,
+    "decoding": 5223,
+    "evaluation": 1490,
+    "fast": 4165,
+    "files": 869,
+    "grammar": 2552,
+    "inspection": 11700,
+    "model": 4038,
+    "show": 1469,
+    "tests": 68000,
+    "training": 6198,
+    "workflows": 16475,
+}
+"""Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
+SLACK = 0.02
+"""Share of a budget that may lie unused before it must fall."""
+LONGEST = 60
+"""Lines of a function, above which it is counted as long."""
+MODULES = 589
+LONG_FUNCTIONS = 31
+CIRCLES = 11
+_DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Counts of one file or of many."""
+
+    files: int = 0
+    lines: int = 0
+    docstrings: int = 0
+    comments: int = 0
+    long_functions: int = 0
+
+    def __add__(self, other: "Size") -> "Size":
+        return Size(**{key: value + getattr(other, key) for key, value in vars(self).items()})
+
+
+def size_of(path: Path) -> Size:
+    """Counts the lines of a file, of its docstrings, and its comments other than directives."""
+    text = path.read_text("utf-8")
+    comments = docstrings = long_functions = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT and not token.string.startswith(_DIRECTIVES):
+            comments += 1
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            # a string that stands alone documents what is above it
+            if isinstance(node.value.value, str):
+                docstrings += (node.end_lineno or 0) - node.lineno + 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            long_functions += (node.end_lineno or 0) - node.lineno + 1 > LONGEST
+    return Size(
+        files=1,
+        lines=text.count("\n"),
+        docstrings=docstrings,
+        comments=comments,
+        long_functions=long_functions,
+    )
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    yield from (path for path in sorted(folder.rglob("*.py")) if "__pycache__" not in path.parts)
+
+
+@cache
+def sizes() -> dict[str, Size]:
+    """The size of each folder of the package, of the modules at its top ("."), and of the tests."""
+    found: dict[str, Size] = defaultdict(Size)
+    for path in python_files(PACKAGE):
+        inside = path.relative_to(PACKAGE)
+        found[inside.parts[0] if len(inside.parts) > 1 else "."] += size_of(path)
+    for path in python_files(ROOT / "tests"):
+        found["tests"] += size_of(path)
+    return dict(found)
+
+
+@cache
+def module_imports() -> dict[str, set[str]]:
+    """The modules of the package that each of them imports, in functions and for types, too."""
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in python_files(PACKAGE)
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in names.items():
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                parts = {f"{node.module}.{one.name}" for one in node.names}
+                found[name] |= ((parts & names.keys()) or {node.module}) & names.keys() - {name}
+            elif isinstance(node, ast.Import):
+                found[name] |= {one.name for one in node.names} & names.keys()
+    return found
+
+
+def circles(imports: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that import each other, by Tarjan's algorithm."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for other in sorted(imports[name]):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[name] = min(low[name], low[other])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(imports):
+        if name not in index:
+            visit(name)
+    return found
+
+
+@pytest.mark.parametrize("folder", [*BUDGET])
+def test_a_folder_keeps_its_budget_and_the_budget_falls_with_it(folder: str) -> None:
+    lines, budget = sizes().get(folder, Size()).lines, BUDGET[folder]
+    assert lines <= budget, f"{folder} has {lines:,} lines of {budget:,}; remove what is needless"
+    least = budget * (1 - SLACK) - 20
+    assert lines >= least, f"{folder} has {lines:,} lines of {budget:,}; lower the budget to it"
+
+
+def test_every_folder_has_a_budget() -> None:
+    assert sizes().keys() == BUDGET.keys()
+
+
+def test_modules_long_functions_and_circles_only_fall() -> None:
+    package = sum((size for name, size in sizes().items() if name != "tests"), Size())
+    assert package.files <= MODULES
+    assert package.long_functions <= LONG_FUNCTIONS
+    assert len(circles(module_imports())) <= CIRCLES
+
+
+def test_a_circle_is_found() -> None:
+    imports = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}
+    assert circles(imports) == [["a", "b", "c"]]
+
+
+def table() -> Iterator[str]:
+    """Yields the sizes as a table of Markdown."""
+    yield "| folder | files | lines | budget | docstrings | comments/100 | long functions |"
+    yield "|---|---|---|---|---|---|---|"
+    found = dict(sizes())
+    tests = found.pop("tests")
+    budgets = {**BUDGET, "**package**": sum(BUDGET.values()) - BUDGET["tests"]}
+    rows = [*sorted(found.items()), ("**package**", sum(found.values(), Size())), ("tests", tests)]
+    for name, size in rows:
+        shares = f"{size.docstrings / size.lines:.0%} | {100 * size.comments / size.lines:.1f}"
+        counts = f"{size.files} | {size.lines:,} | {budgets.get(name, 0):,}"
+        yield f"| {name} | {counts} | {shares} | {size.long_functions} |"
+    yield f"\ncircles of imports: {len(circles(module_imports()))}"
+
+
+if __name__ == "__main__":
+    for line in table():
+        print(line)  # noqa: T201

@@ -1,0 +1,215 @@
+"""A setting is declared once: its check, its option, its allow-lists and its type follow."""
+
+import ast
+import inspect
+import os
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal, get_args, get_type_hints
+
+import pytest
+
+from tformer_cli.allow_list import ANY
+from tformer_cli.cli.decoding_options import takes_decoding_options
+from tformer_cli.decoding import config as decoding_config
+from tformer_cli.decoding import keywords
+from tformer_cli.decoding.config import DecodingConfig, search_options
+from tformer_cli.decoding.opening import OpeningSettings
+from tformer_cli.settings import (
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    Option,
+    at_least,
+    between,
+    check_limits,
+    declared_options,
+    literal_values,
+    setting,
+    type_problem,
+)
+
+WRITES = "TFORMER_WRITE_KEYWORDS" in os.environ
+KEYWORDS = '''"""Types of keyword arguments for type checkers, written from the settings by a test.
+
+`TFORMER_WRITE_KEYWORDS=1 pytest -n0 tests/test_settings.py -k keyword` does.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal, TypedDict
+
+from tformer_cli.decoding.config import Engine, PrecisionChoice
+from tformer_cli.decoding.opening import EnsembleSpace, TooLong
+from tformer_cli.decoding.sentences import SentenceRule
+
+
+class SearchOverrides(TypedDict, total=False):
+    """Fields of `DecodingConfig` that may differ from a model's defaults; None: as if not given."""
+
+{search}
+
+class DecodingOverrides(SearchOverrides, total=False):
+    """All of them."""
+
+{n_best}
+
+class TranslatorOptions(DecodingOverrides, total=False):
+    """Keyword arguments of `open_translator`: those of `OpeningSettings`, and of the search."""
+
+{opening}'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    width: Annotated[int, between(1, 9)] = setting(3, Option("Width.", min=1))
+    height: Annotated[int, at_least(0)] = 0
+    share: Annotated[float, SHARE] = 0.5
+    fraction: Annotated[float, FRACTION] = 0.5
+    weight: Annotated[float, NOT_NEGATIVE] = 0.0
+    depth: Annotated[float, POSITIVE] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused", "words"),
+    [
+        ("width", [1, 9], [0, 10], "1 to 9"),
+        ("height", [0, 10**9], [-1], "at least 0"),
+        ("share", [1.0, 1e-9], [0.0, 1.1, float("nan")], "above 0 and at most 1"),
+        ("fraction", [0.0, 0.99], [1.0, -0.1, float("nan")], "at least 0 and below 1"),
+        ("weight", [0.0, 1e300], [-0.1, float("inf"), float("nan")], "a number of at least 0"),
+        ("depth", [1e-300], [0.0, float("inf"), float("nan")], "a number above 0"),
+    ],
+)
+def test_a_value_beyond_its_limits_is_refused(name, allowed, refused, words):
+    for value in allowed:
+        check_limits(Box(**{name: value}))
+    for value in refused:
+        with pytest.raises(ValueError, match=f"^{name}: must be {words}, but is {value}$"):
+            check_limits(Box(**{name: value}))
+
+
+def test_a_declared_option_is_found():
+    assert declared_options(Box, Option) == {"width": Option("Width.", min=1)}
+    assert Box().width == Box.width == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "problem"),
+    [
+        (1, int, ""),
+        (1, float, ""),
+        (True, bool, ""),
+        (True, int, "must be int, but is True (bool)"),
+        ("1", int, "must be int, but is '1' (str)"),
+        ("b", Literal["a", "b"], ""),
+        ("c", Literal["a", "b"], "must be one of a, b; found 'c'"),
+        (None, Literal["a", "b"] | None, ""),
+        (None, Literal["a", "b"], "must be one of a, b; found None"),
+        ("c", Literal["a", "b"] | None, "must be one of a, b; found 'c'"),
+    ],
+)
+def test_a_python_value_is_checked_by_its_type(value, kind, problem):
+    assert type_problem(value, kind) == problem
+
+
+def test_only_types_of_words_have_values():
+    assert literal_values(Literal["a"] | None) == (None, "a")
+    assert literal_values(int) == literal_values(str | None) == literal_values(int | str) == ()
+
+
+def test_the_options_of_a_command_are_its_signature():
+    @takes_decoding_options
+    def command(**decoding: object):
+        """Decodes."""
+
+    shown = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind, option = get_args(parameter.annotation)
+        assert parameter.default is None
+        shown[name] = (kind, option.rich_help_panel or "Common", option.min)
+    assert shown == {
+        "beam_size": (int | None, "Common", 1),
+        "length_penalty": (float | None, "Search", 0.0),
+        "max_length": (int | None, "Search", 1),
+        "max_length_ratio": (float | None, "Search", None),
+        "batch_tokens": (int | None, "Large jobs", 0),
+        "length_normalization": (Literal["gnmt", "average"] | None, "Search", None),
+        "coverage_penalty": (float | None, "Search", None),
+        "min_length": (int | None, "Search", None),
+        "min_length_ratio": (float | None, "Search", None),
+        "no_repeat_ngram": (int | None, "Search", None),
+        "repetition_penalty": (float | None, "Search", None),
+        "sampling": (bool | None, "Sampling", None),
+        "temperature": (float | None, "Sampling", None),
+        "top_k": (int | None, "Sampling", None),
+        "top_p": (float | None, "Sampling", None),
+        "diversity_groups": (int | None, "Search", None),
+        "diversity_penalty": (float | None, "Search", None),
+        "risk": (Literal["none", "chrf", "bleu"] | None, "Sampling", None),
+        "candidates": (int | None, "Sampling", None),
+        "distinct_texts": (bool | None, "Sampling", None),
+    }
+
+
+def test_language_models_have_options_without_a_source():
+    of_texts = search_options(of_prompts=True)
+    assert set(search_options()) - set(of_texts) == {
+        "coverage_penalty", "max_length_ratio", "min_length_ratio",
+    }  # fmt: skip
+    assert of_texts["max_length"].shown_default == "the model's, or 200"
+    assert of_texts["min_length"].help == "Fewest tokens that follow a prompt."
+    assert of_texts["top_k"].help == search_options()["top_k"].help
+
+
+def test_a_search_knows_what_the_simpler_one_knows_and_more():
+    tables = [
+        getattr(decoding_config, name)
+        for name in ("BEAM_SEARCH", "PLAIN_SEARCH", "KERNEL_SEARCH", "ANY_SEARCH")
+    ]
+    added = [
+        {name for name in more if more[name] != fewer[name]} for fewer, more in pairwise(tables)
+    ]
+    assert added == [
+        {"length_normalization", "risk", "distinct_texts"},
+        {"min_length", "min_length_ratio", "no_repeat_ngram"},
+        {"coverage_penalty", "repetition_penalty", "sampling", "diversity_groups"},
+    ]
+    assert tables[0]["beam_size"] is ANY
+    assert tables[0]["risk"] == ("none",)
+    assert tables[1]["risk"] == ("none", "chrf", "bleu")
+    assert tables[3]["sampling"] == (False, True)
+
+
+def declared_types(kind: type) -> dict[str, str]:
+    """The types of a dataclass's fields as its source has them, without limits."""
+    tree = ast.parse(inspect.getsource(kind)).body[0].body
+    types = {}
+    for one in tree:
+        if isinstance(one, ast.AnnAssign):
+            text = ast.unparse(one.annotation)
+            if text.startswith("Annotated["):
+                text = ast.unparse(one.annotation.slice.elts[0])
+            types[one.target.id] = text.replace("'", '"')
+    return types
+
+
+def test_the_types_of_keyword_arguments_are_those_of_the_settings():
+    search = declared_types(DecodingConfig)
+    lines = {name: f"    {name}: {kind} | None\n" for name, kind in search.items()}
+    n_best = lines.pop("n_best")
+    settings = declared_types(OpeningSettings)
+    expected = KEYWORDS.format(
+        search="".join(lines.values()),
+        n_best=n_best,
+        opening="".join(f"    {name}: {kind}\n" for name, kind in settings.items()),
+    )
+    file = Path(keywords.__file__)
+    if WRITES:
+        file.write_text(expected, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == expected
+    assert set(get_type_hints(keywords.TranslatorOptions)) == {
+        *(one.name for one in fields(DecodingConfig)), *settings,
+    }  # fmt: skip

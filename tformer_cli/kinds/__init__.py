@@ -1,0 +1,43 @@
+"""Kinds of models, one module each: what a kind is asked for and what it is trained by.
+
+Begin with `kind`, which says what every kind has. Verbs ask `kind_of`; none of them names a kind.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, get_args
+
+from tformer_cli.artifacts.config_file import TaskKind, task_kind
+
+if TYPE_CHECKING:
+    from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.kinds.training import Training
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.recipe import Recipe
+
+
+def kind_of(config: ModelConfig) -> Kind:
+    """Returns the kind of a model."""
+    return kind_named(task_kind(config))
+
+
+def kind_named(name: TaskKind) -> Kind:
+    """Returns the kind that recipes name so."""
+    # Only the module of the kind in use is loaded: a command line starts sooner
+    kind: Kind = import_module(f"{__name__}.{name.replace('-', '_')}").KIND
+    return kind
+
+
+def training_of(recipe: Recipe) -> Training:
+    """Returns how the kind of model that a recipe names is trained."""
+    training = kind_named(recipe.task.kind).training
+    if training is None:  # a recipe checks that there is one
+        raise ValueError(f'there is no training for "{recipe.task.kind}"')
+    return training
+
+
+def kinds_for(verb: Verb) -> tuple[TaskKind, ...]:
+    """Returns the names of the kinds that a verb takes."""
+    names: tuple[TaskKind, ...] = get_args(TaskKind)
+    return tuple(name for name in names if verb in kind_named(name).verbs)

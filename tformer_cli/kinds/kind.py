@@ -1,0 +1,41 @@
+"""A kind of model: the parts of opening, verbs and training in which kinds differ.
+
+At most ten members; what only one kind needs stays in its module. Adding a kind takes its name in
+`artifacts.config_file`, its module here, and the command of a new verb.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.training import Training
+
+Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
+MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
+"""Settings of opening that have nothing to do with a search."""
+
+
+class Kind(ABC):
+    """A kind of model; its module has one instance, `KIND`."""
+
+    name: ClassVar[TaskKind]
+    """Its name in recipes."""
+    verbs: ClassVar[tuple[Verb, ...]]
+    """The commands that take such models."""
+    methods: ClassVar[tuple[str, ...]]
+    """The methods of a loaded model that work, `heads` besides."""
+    searches: ClassVar[bool] = False
+    """True if it writes text, so that the settings of a search apply."""
+
+    measured_by: ClassVar[Literal["translations", "labels", "text", "gaps"]] = "translations"
+    """What `tformer evaluate` compares with what is right."""
+    training: ClassVar[Training | None] = None
+    """How it is trained; None: only imports make such models."""
+
+    def methods_in_words(self) -> str:
+        """Lists the methods that work, for messages."""
+        *others, last = (f"{name}()" for name in (*self.methods, "heads"))
+        return f"{', '.join(others)} or {last}"

@@ -1,0 +1,133 @@
+"""Declares a setting once: its limits stand behind its type, its option beside its default.
+
+    beam_size: Annotated[int, between(1, 100)] = setting(5, Option("Beam size.", "Search"))
+
+The check on construction, the option of every command, the tables of the guides and the types of
+`load()` follow from the field. The model's settings keep theirs: `model` imports only torch.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from itertools import chain
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Value = TypeVar("Value")
+Panel = Literal[
+    "Common", "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs", "Machine",
+    "Messages",
+]  # fmt: skip
+"""Panels of options in a command's help."""
+Role = Literal["reads_file", "reads_model", "reads_adapter"]
+"""What a path names: members of the command line's `PathRole`."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A condition on the value of a setting, and its words in messages."""
+
+    words: str
+    hold: Callable[[Any], bool]
+
+
+# An infinity passes none of them: it would turn scores and learning rates into NaN.
+NOT_NEGATIVE = Limits("a number of at least 0", lambda value: 0.0 <= value < math.inf)
+POSITIVE = Limits("a number above 0", lambda value: 0.0 < value < math.inf)
+FRACTION = Limits("at least 0 and below 1", lambda value: 0.0 <= value < 1.0)
+SHARE = Limits("above 0 and at most 1", lambda value: 0.0 < value <= 1.0)
+
+
+def at_least(low: int) -> Limits:
+    return Limits(f"at least {low}", lambda value: low <= value < math.inf)
+
+
+def between(low: int, high: int) -> Limits:
+    return Limits(f"{low} to {high}", lambda value: low <= value <= high)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of the command line, of a field of settings: ``top_k`` is ``--top-k``.
+
+    A field of type bool is a flag, one of a `Literal` a choice; a tuple may be given repeatedly.
+    Without a metavar the type names the value; without a panel the option stands in Common.
+    """
+
+    help: str
+    panel: Panel | None = None
+    name: str | None = None
+    metavar: str | None = None
+    min: float | None = None
+    max: float | None = None
+    shown_default: str | None = None
+    """Default in the help, where the value itself would say little."""
+    role: Role | None = None
+
+
+Declared = TypeVar("Declared", bound=Option)
+
+
+def check_limits(settings: Any) -> None:  # noqa: ANN401 - a dataclass
+    """Raises a ValueError that names the first field beyond its limits."""
+    kind: type = type(settings)
+    for name, limits in _limits(kind).items():
+        value = getattr(settings, name)
+        if not limits.hold(value):
+            raise ValueError(f"{name}: must be {limits.words}, but is {value}")
+
+
+@cache
+def _limits(kind: type) -> Mapping[str, Limits]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {
+        field.name: one
+        for field in fields(kind)
+        for one in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(one, Limits)
+    }
+
+
+@cache
+def types_of(kind: type) -> Mapping[str, Any]:
+    """Returns the types of a dataclass's fields, without their limits."""
+    return get_type_hints(kind)
+
+
+def setting(default: Value, option: Option) -> Value:
+    """Declares a field of settings with its option; its limits stand behind its type."""
+    declared: Value = field(default=default, metadata={"option": option})
+    return declared
+
+
+@cache
+def declared_options(kind: type, option: type[Declared]) -> Mapping[str, Declared]:
+    """Finds the options that the fields of a dataclass declare, by the fields' names."""
+    declared = {one.name: one.metadata.get("option") for one in fields(kind)}
+    return {name: one for name, one in declared.items() if isinstance(one, option)}
+
+
+def literal_values(kind: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - a type
+    """Lists the values of a `Literal`, and None where it may be None; empty for other types."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    parts = [literal_values(one) for one in get_args(kind) if one is not NoneType]
+    if get_origin(kind) not in (Union, UnionType) or not all(parts):
+        return ()
+    return (None, *chain.from_iterable(parts))
+
+
+def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
+    """Says why a Python program's value does not have a setting's type; empty: it has.
+
+    Numbers of other libraries are numbers, too.
+    """
+    if choices := literal_values(kind):
+        known = ", ".join(filter(None, choices))
+        return "" if value in choices else f"must be one of {known}; found {value!r}"
+    accepted: type = {int: Integral, float: Real}.get(kind, kind)
+    if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
+        return ""
+    return f"must be {kind.__name__}, but is {value!r} ({type(value).__name__})"

@@ -1,0 +1,4 @@
+"""Results as documents, and their renderers: terminal, HTML, Markdown, LaTeX; figures as SVG, PNG.
+
+Begin with `document`; `terminal`, `html` and `markup` each draw all of it.
+"""

@@ -1,0 +1,124 @@
+"""Figures as SVG: well-formed XML, text that stays text, no script, no external resource."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+from xml.etree.ElementTree import Element, SubElement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LEVELS = 64
+"""Shades of a map. Cells of one shade are one path, which keeps large files small."""
+FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
+MARGIN = 24.0
+"""Pixels around a figure."""
+_NOT_XML = {code: 0xFFFD for code in (*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF)}
+
+
+def new_svg(title: str = "", description: str = "") -> Element:
+    """Makes an empty figure on white ground; see `svg_text`."""
+    root = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "style": FONT})
+    for name, text in (("title", title), ("desc", description)):
+        if text:
+            SubElement(root, name).text = clean(text)
+    SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
+    return root
+
+
+def svg_text(root: Element, width: float, height: float) -> str:
+    """Writes a figure of `new_svg` that has grown to a size in pixels."""
+    size = {"width": number(width), "height": number(height)}
+    root.attrib.update(size, viewBox=f"0 0 {size['width']} {size['height']}")
+    ground = root.find("rect")
+    if ground is not None:
+        ground.attrib.update(size)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def draw_cells(
+    group: Element, rows: Sequence[Sequence[float]], color_of: Callable[[float], str]
+) -> None:
+    """Draws numbers from -1 to 1, each as a unit square, those of one shade as one path."""
+    paths: dict[int, list[str]] = {}
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            if level := round(value * LEVELS):
+                paths.setdefault(level, []).append(f"M{j} {i}h1v1h-1z")
+    for level in sorted(paths):
+        fill = color_of(level / LEVELS)
+        SubElement(group, "path", {"fill": fill, "d": "".join(paths[level])})
+
+
+def draw_map(
+    root: Element,
+    rows: Sequence[Sequence[float]],
+    color_of: Callable[[float], str],
+    corner: tuple[float, float],
+    cell: tuple[float, float],
+) -> None:
+    """Draws a framed map of numbers; see `draw_cells`."""
+    scale = " ".join(map(number, dict.fromkeys(cell)))
+    moved = f"translate({number(corner[0])} {number(corner[1])}) scale({scale})"
+    group = SubElement(root, "g", {"transform": moved, "shape-rendering": "crispEdges"})
+    draw_cells(group, rows, color_of)
+    frame = {"width": str(len(rows[0])), "height": str(len(rows)), "fill": "none"}
+    frame |= {"stroke": "#b9bec8", "vector-effect": "non-scaling-stroke"}
+    SubElement(group, "rect", frame)
+
+
+def draw_labels(
+    root: Element,
+    labels: tuple[Sequence[str], Sequence[str]],
+    corner: tuple[float, float],
+    cell: float,
+    font: float,
+) -> None:
+    """Writes labels beside the rows and, turned, above the columns of a map."""
+    left, top = corner
+    for i, label in enumerate(labels[0]):
+        draw_text(root, label, left - 5, top + (i + 0.5) * cell + font * 0.35, font, anchor="end")
+    for j, label in enumerate(labels[1]):
+        x = left + (j + 0.5) * cell + font * 0.35
+        turn = f"rotate(-90 {number(x)} {number(top - 5)})"
+        draw_text(root, label, x, top - 5, font, transform=turn)
+
+
+def draw_text(
+    parent: Element,
+    text: str,
+    x: float,
+    y: float,
+    size: float,
+    *,
+    fill: str = "#16181d",
+    weight: str = "",
+    anchor: str = "",
+    transform: str = "",
+) -> None:
+    """Writes a text; characters that XML cannot hold become U+FFFD."""
+    attributes = {"x": number(x), "y": number(y), "font-size": number(size), "fill": fill}
+    given = {"font-weight": weight, "text-anchor": anchor, "transform": transform}
+    attributes |= {name: value for name, value in given.items() if value}
+    SubElement(parent, "text", attributes).text = clean(text)
+
+
+def clean(text: str) -> str:
+    """Replaces the characters that XML cannot hold by U+FFFD."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole.translate(_NOT_XML)
+
+
+def display_width(text: str) -> int:
+    """Columns that a text takes in a font of one width: wide characters take two, marks none."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def number(value: float) -> str:
+    """Writes a number with six digits."""
+    return f"{value:.6g}"
