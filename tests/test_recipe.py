@@ -115,7 +115,10 @@ def test_differing_keys_are_named_but_not_caches(path):
             "learning_rate: must be a number, not NaN or infinity; found inf",
         ),
         ("training.max_minutes=inf", "training.max_minutes: must be a number, not NaN or infinity"),
-        ("training.clip_norm=-1", "--set training.clip_norm: must be a number of at least 0, but is -1"),
+        (
+            "training.clip_norm=-1",
+            "--set training.clip_norm: must be a number of at least 0, but is -1",
+        ),
         ("decoding.beam_size=99999999999999999999", "decoding.beam_size: must be 1 to 10000"),
         ("decoding.min_length=-1", "decoding.min_length: must be at least 0, but is -1"),
         ("training.max_steps=2024-01-01", "training.max_steps: must be a string, a number, true"),
