@@ -40,38 +40,21 @@ class ImageOptions:
     ] = ""
 
     def check(self, *, has_texts: bool) -> None:
-        """Refuses to take images twice.
-
-        Raises:
-            UsageError: naming the option.
-        """
+        """Refuses to take images twice."""
         if self.label_field and self.images is None:
             raise UsageError("--label-field: is of a table of pixels; add --images PATH")
         if self.images is not None and has_texts:
             raise UsageError("--images: the input is named already; omit one of the two")
 
     def check_model(self, *, reads_images: bool) -> None:
-        """Refuses options of images for a model of texts.
-
-        Raises:
-            UsageError: naming the first of them.
-        """
+        """Refuses options of images for a model of texts."""
         if self.images is not None and not reads_images:
             raise UsageError("--images: MODEL reads texts; omit it")
 
     def labeled(
         self, labels: str, option: str, counts: LineCounts
     ) -> Iterator[tuple[str, str]] | None:
-        """Returns the names of the images with their labels, if a path is given.
-
-        Args:
-            labels: path of the labels of an idx file; empty: by the name of the images'.
-            option: which that is the value of.
-            counts: counts lines of tables.
-
-        Raises:
-            DataError: if there are none, or labels are missing.
-        """
+        """Returns the names of the images with their labels, if a path is given."""
         from tformer_cli.data.images.corpora import labeled_images
 
         if self.images is None:
@@ -80,12 +63,7 @@ class ImageOptions:
         return labeled_images(self.images, labels, self.label_field, counts, names)
 
     def names(self, opened: "OpenedClassifier | OpenedEncoder") -> Iterator[str] | None:
-        """Returns the names of the images, if a path is given.
-
-        Raises:
-            UsageError: if the model reads texts.
-            DataError: if there are none.
-        """
+        """Returns the names of the images, if a path is given."""
         from tformer_cli.data.images.corpora import image_names
 
         self.check_model(reads_images=opened.reads_images)

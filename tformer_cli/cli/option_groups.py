@@ -146,12 +146,7 @@ def with_settings(command: Command, kind: type, options: Mapping[str, Option]) -
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
-    """Gives a command that ends in ``**some_name`` more options, which arrive under that name.
-
-    Args:
-        command: the command; it is changed.
-        options: for each the annotated type and the default.
-    """
+    """Gives a command that ends in ``**some_name`` more options, which arrive under that name."""
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     (rest,) = (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD)

@@ -36,15 +36,7 @@ def option(
     shown: str | bool = True,
     **details: Any,  # noqa: ANN401 - Typer's
 ) -> Any:  # noqa: ANN401 - Typer's options have no type of their own
-    """Declares an option behind its type, inside `Annotated`.
-
-    Args:
-        sentence: its help.
-        names: `--output`, `-o`; none: that of its parameter.
-        panel: its panel in the help; None: Common.
-        shown: the default that the help shows in place of the real one.
-        **details: other arguments of `typer.Option`.
-    """
+    """Declares an option behind its type, inside `Annotated`."""
     return typer.Option(*names, help=sentence, rich_help_panel=panel, show_default=shown, **details)
 
 

@@ -84,18 +84,7 @@ class RecipeOptions:
     precision: PrecisionOption = "auto"
 
     def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
-        """Reads a recipe with these changes, and imports the model that it starts from.
-
-        Args:
-            name: the recipe.
-            run: the run directory.
-            fresh: whether an earlier run in it is to be removed.
-            quiet: whether nothing is said of an import.
-
-        Raises:
-            RecipeError: if it cannot be used.
-            UsageError: if `--max-time` is not a duration.
-        """
+        """Reads a recipe with these changes, and imports the model that it starts from."""
         from tformer_cli.recipe import load_recipe
         from tformer_cli.workflows.training.start import completion
 
@@ -158,11 +147,7 @@ class ProcessOptions:
     ] = None
 
     def group(self) -> "Group | None":
-        """Reads --processes, --nodes and --meet; None if this process trains alone.
-
-        Raises:
-            UsageError: if they contradict each other, or torchrun has started this process.
-        """
+        """Reads --processes, --nodes and --meet; None if this process trains alone."""
         from tformer_cli.training.processes.launch import Group, Launch, launched
 
         place = launched()
@@ -238,16 +223,7 @@ class RunOptions:
         return not self.dry_run and self.profile is None
 
     def check(self, run: Path, group: "Group | None", *, may_ask: bool) -> None:
-        """Checks that the options fit, and asks before a run is removed.
-
-        Args:
-            run: the run directory.
-            group: processes to start, if any.
-            may_ask: false in a process that an agent has started: the agent's command has asked.
-
-        Raises:
-            UsageError: if two options exclude each other, or the answer is no.
-        """
+        """Checks that the options fit, and asks before a run is removed."""
         if self.dry_run and self.profile is not None:
             raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
         if self.fresh and group is not None and group.max_machines > 1:
@@ -257,11 +233,7 @@ class RunOptions:
 
 
 def parse_minutes(text: str) -> float:
-    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes.
-
-    Raises:
-        UsageError: if it is not a duration.
-    """
+    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes."""
     match = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
     )

@@ -74,11 +74,7 @@ class ConstraintOptions:
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the banned phrases as an argument of `open_translator`.
-
-        Raises:
-            UsageError: if one is empty.
-        """
+        """Returns the banned phrases as an argument of `open_translator`."""
         if self.ban and not all(phrase.strip() for phrase in self.ban):
             raise UsageError("--ban: is empty; name the text that no translation may contain")
         return {"banned": self.ban or ()}
@@ -117,11 +113,7 @@ class EnsembleOptions:
     ] = "probability"
 
     def arguments(self) -> dict[str, Any]:
-        """Returns them as arguments of `open_translator`.
-
-        Raises:
-            UsageError: if the weights are not numbers, or there is one model only.
-        """
+        """Returns them as arguments of `open_translator`."""
         if self.ensemble_weights is not None and not self.ensemble:
             raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
         try:
@@ -232,11 +224,7 @@ class FormatOptions:
     ] = False
 
     def check(self) -> None:
-        """Refuses details that the format cannot hold.
-
-        Raises:
-            UsageError: if there are any.
-        """
+        """Refuses details that the format cannot hold."""
         if self.output_format == "text" and self.n_best > 1:
             raise UsageError(
                 f"--n-best: {self.n_best} translations per line do not fit text output; choose "
