@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.cli.console import warn
-from tformer_cli.cli.options import option
+from tformer_cli.cli.options import option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
@@ -21,23 +21,19 @@ if TYPE_CHECKING:
 class ImageOptions:
     """Images in files of many, or in folders."""
 
-    images: Annotated[
-        Path | None,
-        option(
-            "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
-            shown="none",
-            metavar="PATH",
-        ),
-        PathRole.reads_directory,
-    ] = None
-    label_field: Annotated[
-        str,
-        option(
-            "Column of labels in a table of pixels: first, last or its number.",
-            shown="last, if there are labels",
-            metavar="COLUMN",
-        ),
-    ] = ""
+    images: Path | None = option_field(
+        None,
+        "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
+        shown="none",
+        metavar="PATH",
+        role=PathRole.reads_directory,
+    )
+    label_field: str = option_field(
+        "",
+        "Column of labels in a table of pixels: first, last or its number.",
+        shown="last, if there are labels",
+        metavar="COLUMN",
+    )
 
     def check(self, *, has_texts: bool) -> None:
         """Refuses to take images twice."""
@@ -75,13 +71,11 @@ class ImageOptions:
 class ReadImageOptions(ImageOptions):
     """The same, and those that cannot be read."""
 
-    damaged: Annotated[
-        Literal["error", "skip"],
-        option(
-            "Treatment of images that cannot be read: error ends the command, skip leaves a blank "
-            "line for each, which jsonl explains, and them out of scores."
-        ),
-    ] = "error"
+    damaged: Literal["error", "skip"] = option_field(
+        "error",
+        "Treatment of images that cannot be read: error ends the command, skip leaves a blank "
+        "line for each, which jsonl explains, and them out of scores.",
+    )
 
     def check_model(self, *, reads_images: bool) -> None:
         """See `ImageOptions`."""

@@ -1,8 +1,9 @@
 """Options that several commands share, each with its help sentence."""
 
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -10,6 +11,8 @@ from tformer_cli.cli.help_screen import MACHINE, MESSAGES
 from tformer_cli.cli.option_groups import option_type
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.decoding.opening import OpeningSettings
+
+Value = TypeVar("Value")
 
 
 class DecodingPrecision(StrEnum):  # Typer has no lists of literals, and `benchmark` takes several
@@ -38,6 +41,19 @@ def option(
 ) -> Any:  # noqa: ANN401 - Typer's options have no type of their own
     """Declares an option behind its type, inside `Annotated`."""
     return typer.Option(*names, help=sentence, rich_help_panel=panel, show_default=shown, **details)
+
+
+def option_field(
+    default: Value,
+    sentence: str,
+    *names: str,
+    role: PathRole | None = None,
+    **details: Any,  # noqa: ANN401 - those of `option`
+) -> Value:
+    """Declares a field of a group of options with its default, help and names; see `option`."""
+    metadata = {"option": option(sentence, *names, **details), "role": role}
+    declared: Value = field(default=default, metadata=metadata)
+    return declared
 
 
 ModelArgument = Annotated[
