@@ -10,11 +10,11 @@ import torch
 from tformer_cli import allow_list
 from tformer_cli.artifacts import ctranslate2_export
 from tformer_cli.converters.hugging_face import exporting as hugging_face_export
-from tformer_cli.data import cache_key as cache_keys
 from tformer_cli.data import config as data_config
 from tformer_cli.data import corpora
-from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
+from tformer_cli.data.loading import encoded
+from tformer_cli.data.loading.encoded import cache_key
 from tformer_cli.decoding import config as decoding_config
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.engine import Searcher, Sentence
@@ -41,8 +41,8 @@ TABLES = [
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
     (ModelConfig, hugging_face_export.MARIAN),
     (ModelConfig, hugging_face_export.PEGASUS),
-    (CorpusConfig, cache_keys.KNOWN_OF_CORPUS),
-    (DataConfig, cache_keys.KNOWN_OF_DATA),
+    (CorpusConfig, encoded.KNOWN_OF_CORPUS),
+    (DataConfig, encoded.KNOWN_OF_DATA),
 ]
 
 
@@ -179,7 +179,7 @@ def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypa
     with pytest.raises(DataError, match="does not know xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
     monkeypatch.setattr(
-        cache_keys, "KNOWN_OF_CORPUS", {**cache_keys.KNOWN_OF_CORPUS, "xml": allow_list.ANY}
+        encoded, "KNOWN_OF_CORPUS", {**encoded.KNOWN_OF_CORPUS, "xml": allow_list.ANY}
     )
     with pytest.raises(DataError, match="no reader of corpora given by xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.data.images.decoding import decoded
-from tformer_cli.data.images.idx import read_idx, read_images
+from tformer_cli.data.images.named import read_idx, read_images
 from tformer_cli.errors import DataError
 from tformer_cli.shapes import KINDS, SIDE, generate_shapes, shape_image, shape_sizes, write_shapes
 

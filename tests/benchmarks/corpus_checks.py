@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.data.quality.damage import FOREIGN, KINDS, measure, write_damaged
 from tformer_cli.data.quality.checks import DEFAULT, NEAR_DUPLICATE
-from tformer_cli.data.quality.detector import Detector
+from tformer_cli.data.quality.facts import Detector
 
 
 def main() -> None:

@@ -179,8 +179,7 @@ def _middle(n_pairs: int, directory: Path) -> Figures:
 
 def _batches(directory: Path, share: float) -> Figures:
     """Reads batches from a place in the first epoch, as a resumed run does."""
-    from tformer_cli.data.loading.batch_stream import LoaderPosition
-    from tformer_cli.data.loading.loader import TrainingLoader
+    from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 
     corpus, tokenizer = _corpus(directory), _trained(directory)
     with_all = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1)

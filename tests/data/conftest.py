@@ -3,7 +3,7 @@
 import pytest
 
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.pipelines import ALGORITHMS
+from tformer_cli.data.joint_tokenizer import ALGORITHMS
 from tformer_cli.data.train_tokenizer import train_tokenizer
 
 NOUNS = [("dog", "Hund"), ("man", "Mann"), ("car", "Wagen"), ("boy", "Junge"), ("tree", "Baum")]

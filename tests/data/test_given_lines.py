@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 
 WRONG = [
     ("one line", "is one str; give a list of str, a line each"),

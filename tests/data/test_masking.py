@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.joint_tokenizer import ALGORITHMS
 from tformer_cli.data.masking import Masking, masking_of
-from tformer_cli.data.pipelines import ALGORITHMS
 from tformer_cli.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tformer_cli.data.loading import epochs
-from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
-from tformer_cli.data.loading.batch_stream import LoaderPosition
-from tformer_cli.data.loading.encoded import Counts, EncodedCorpus
-from tformer_cli.data.loading.loader import TrainingLoader
+from tformer_cli.data.loading import loader as loading
+from tformer_cli.data.loading.encoded import SCHEMA, ArrowTable, Counts, EncodedCorpus, record_batch
+from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 
 CHUNK = 8192
 TOKENIZER = SimpleNamespace(source=SimpleNamespace(ids_per_token=1))
@@ -24,7 +22,7 @@ TOKENIZER = SimpleNamespace(source=SimpleNamespace(ids_per_token=1))
 @pytest.fixture(autouse=True, scope="module")
 def small_windows():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(epochs, "WINDOW", 4096)
+        patch.setattr(loading, "WINDOW", 4096)
         yield
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from tformer_cli.data import seen_words
-from tformer_cli.data.seen_words import frequent_words, mostly_unseen
+from tformer_cli.data import languages
+from tformer_cli.data.languages import frequent_words, mostly_unseen
 
 SEEN = frozenset(frequent_words(["The house is green.", "l'école", "猫はいる"]))
 
@@ -24,6 +24,6 @@ def test_a_line_of_mostly_other_words_is_noticed(line, unseen):
 
 
 def test_the_most_frequent_words_are_kept_in_any_order_of_the_lines(monkeypatch):
-    monkeypatch.setattr(seen_words, "MOST_WORDS", 3)
+    monkeypatch.setattr(languages, "MOST_WORDS", 3)
     lines = ["B b c", "d a", "c a"]
     assert frequent_words(lines) == frequent_words(lines[::-1]) == ["a", "b", "c"]

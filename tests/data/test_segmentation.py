@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.data import segmentation
-from tformer_cli.data.pipelines import BY_WORDS
+from tformer_cli.data.joint_tokenizer import BY_WORDS
 from tformer_cli.data.segmentation import BpeDropout
 from tformer_cli.errors import DataError
 

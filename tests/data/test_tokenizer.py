@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tformer_cli.data.pipelines import ALGORITHMS, SPECIAL_PIECES
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from tformer_cli.data.joint_tokenizer import ALGORITHMS
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
 from tformer_cli.errors import DataError
 
 LOSSLESS = ["bpe", "unigram", "byte"]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.pipelines import ALGORITHMS
+from tformer_cli.data.joint_tokenizer import ALGORITHMS
 from tformer_cli.data.train_tokenizer import sampled, train_tokenizer
 from tformer_cli.errors import DataError
 

@@ -6,8 +6,7 @@ import pytest
 from tformer_cli.errors import UsageError
 from tformer_cli.evaluation import comet
 from tformer_cli.evaluation.comet import Comet, check_installed
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
-from tformer_cli.evaluation.comparison.paired_tests import TestSettings, paired_test
+from tformer_cli.evaluation.comparison.paired_tests import MeasuredMetric, TestSettings, paired_test
 
 SOURCES, REFERENCES = ["eins", "zwei", "drei", "vier"], ["one", "two", "three", "four"]
 

@@ -6,9 +6,9 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluation import tokenizers
+from tformer_cli.evaluation import scores
 from tformer_cli.evaluation.choices import Tokenization
-from tformer_cli.evaluation.tokenizers import check_tokenizer
+from tformer_cli.evaluation.scores import check_tokenizer
 
 
 def test_every_choice_is_one_of_sacrebleus():
@@ -30,8 +30,8 @@ def test_what_needs_nothing_is_there(name):
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, name, missing, extra):
-    found = tokenizers.find_spec
-    monkeypatch.setattr(tokenizers, "find_spec", lambda m: None if m == missing else found(m))
+    found = scores.find_spec
+    monkeypatch.setattr(scores, "find_spec", lambda m: None if m == missing else found(m))
     with pytest.raises(UsageError) as refused:
         check_tokenizer(name)
     assert str(refused.value) == (
@@ -44,7 +44,7 @@ def test_a_model_that_cannot_be_downloaded_may_be_stored_by_hand(monkeypatch, tm
     def offline(*args, **options):
         raise urllib.error.URLError("no network")
 
-    monkeypatch.setattr(tokenizers, "SACREBLEU_DIR", str(tmp_path))
+    monkeypatch.setattr(scores, "SACREBLEU_DIR", str(tmp_path))
     monkeypatch.setattr(urllib.request, "urlopen", offline)
     with pytest.raises(UsageError) as refused:
         check_tokenizer("flores200")

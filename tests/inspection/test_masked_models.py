@@ -34,7 +34,7 @@ from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly, MaskedLanguageModel
-from tformer_cli.workflows.evaluate_masked import evaluate_masked
+from tformer_cli.workflows.evaluate_texts import evaluate_masked
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
 from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, HeadDumper

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from tformer_cli.training.divergence import (
+from tformer_cli.training.window import (
     JUDGED_STEPS,
     REMEMBERED,
     Diverged,

@@ -10,7 +10,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training import gradients
 from tformer_cli.training.gradients import add_gradients, batch_loss, clip_gradients
-from tformer_cli.training.projected_loss import projected_loss
+from tformer_cli.training.loss import projected_loss
 from tformer_cli.training.window import Window
 
 SOURCE = [[5, 6, 7], [8, 9], [10], [11, 12, 13, 14]]

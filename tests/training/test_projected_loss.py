@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from tests.oracles.plain_loss import plain_loss, plain_r_drop_loss
-from tformer_cli.training import projected_loss as module
-from tformer_cli.training.projected_loss import projected_loss
+from tformer_cli.training import loss as module
+from tformer_cli.training.loss import projected_loss
 
 
 def case(n_tokens, dtype=torch.float64):

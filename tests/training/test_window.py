@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from tformer_cli.data.batching import collate
-from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.loss import Loss
-from tformer_cli.training.window import Window
+from tformer_cli.training.window import Diverged, Window
 
 
 def window(loss=6.0, norm=1.0):

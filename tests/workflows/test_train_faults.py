@@ -19,12 +19,11 @@ from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeErro
 from tformer_cli.files import atomic
 from tformer_cli.files.lock import locked
 from tformer_cli.recipe import make_recipe
-from tformer_cli.training import divergence, gradients, memory
+from tformer_cli.training import gradients, memory, validation, window
 from tformer_cli.training.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
 from tformer_cli.training.resuming.checkpoints import Checkpoints
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.trainer import Trainer
-from tformer_cli.training.validation import Validator
 from tformer_cli.workflows import train as workflow
 from tformer_cli.workflows.train import train
 
@@ -253,8 +252,8 @@ def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
 
 
 def test_a_diverging_loss_rolls_back_before_the_suspect_batches(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(divergence, "JUDGED_STEPS", 4)
-    monkeypatch.setattr(divergence, "LEARNED", 100.0)
+    monkeypatch.setattr(window, "JUDGED_STEPS", 4)
+    monkeypatch.setattr(window, "LEARNED", 100.0)
     true_loss, n_calls = gradients.projected_loss, [0]
 
     def loss(*arguments):
@@ -497,17 +496,17 @@ def test_a_damaged_checkpoint_is_omitted_from_the_average_with_a_warning(recipe,
 def test_a_stop_during_a_validation_is_obeyed_and_leaves_no_trace(
     recipe, tmp_path, monkeypatch, expected, number
 ):
-    n_validations, loss = [0], Validator._loss
+    n_validations, loss = [0], validation.mean_loss
 
-    def losing(self, model, before_batch):
+    def losing(*arguments):
         n_validations[0] += 1
         if n_validations[0] == number:
             signal.raise_signal(signal.SIGTERM)
-            found = loss(self, model, before_batch)
+            found = loss(*arguments)
             raise AssertionError(found)
-        return loss(self, model, before_batch)
+        return loss(*arguments)
 
-    monkeypatch.setattr(Validator, "_loss", losing)
+    monkeypatch.setattr(validation, "mean_loss", losing)
     with pytest.raises(Interrupted) as stopped:
         train(recipe, tmp_path / "run")
     assert stopped.value.exit_status == 143

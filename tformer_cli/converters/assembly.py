@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.data.pipelines import SPECIAL_PIECES
+from tformer_cli.data.tokenizer import SPECIAL_PIECES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes

@@ -12,13 +12,11 @@ from typing import Any
 
 from tformer_cli.converters.assembly import UNUSED
 from tformer_cli.converters.foreign_model import ForeignModel, read_json_file
-from tformer_cli.data.byte_pieces import BytePieceTokenizer
+from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
-from tformer_cli.data.pieces.subword_nmt import CONTINUES, END
-from tformer_cli.data.pieces.tokenizer import PieceSide
-from tformer_cli.data.pipelines import SPECIAL_PIECES
+from tformer_cli.data.pieces.tokenizer import CONTINUES, END, PieceSide
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide
-from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer, TokenizerSide
 from tformer_cli.errors import ArtifactError
 
 PADDED_TO = (8, 64, 128)

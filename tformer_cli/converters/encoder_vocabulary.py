@@ -23,9 +23,14 @@ from tformer_cli.converters.hugging_face.keys import (
     whole_tokenizer,
 )
 from tformer_cli.converters.keys import USED, Parts, only
-from tformer_cli.data.byte_pieces import BytePieceTokenizer
+from tformer_cli.data.foreign_pieces import (
+    NAMES,
+    PREFIX,
+    BytePieceTokenizer,
+    WordPieceTokenizer,
+    WordRules,
+)
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.data.word_pieces import NAMES, PREFIX, WordPieceTokenizer, WordRules
 from tformer_cli.errors import ArtifactError
 
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")

@@ -60,9 +60,9 @@ from tformer_cli.converters.hugging_face.keys import (
 )
 from tformer_cli.converters.keys import USED, Keys, Parts, no_effect, noted, only
 from tformer_cli.converters.keys import Rows as KeyRows
-from tformer_cli.data.byte_pieces import BytePieceTokenizer
-from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE, blank_tokenizer
-from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.data.foreign_pieces import BytePieceTokenizer
+from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig

@@ -9,8 +9,7 @@ from tformer_cli.data.corpora import SentencePair, corpus_name, read_records, te
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of
 from tformer_cli.data.quality.content import is_same_text
-from tformer_cli.data.quality.facts import Limits, estimate_facts
-from tformer_cli.data.quality.kinds import PAIRS
+from tformer_cli.data.quality.facts import PAIRS, Limits, estimate_facts
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""

@@ -1,9 +1,14 @@
-"""Tokenizers that tformer trains: one vocabulary for both languages.
+"""Tokenizers that tformer trains: one vocabulary for both languages, by one of five pipelines.
 
-`JointTokenizer` wraps a Hugging Face tokenizer built by one of the five pipelines of this package.
-A foreign `tokenizer.json` is refused, so that the promises made here (no text becomes a special
-token; which algorithms are lossless) hold for every instance, and a file cannot bring its own
-patterns.
+All pipelines but "char" work on bytes, so that no text is outside their alphabet. The splitting
+ones put a space before the text and take exactly one away when decoding: a word is then the same
+piece at the start of a line and inside it, and every space survives. Their pre-tokenizer follows
+GPT-2's (Radford et al. 2019, section 2.2) with combining marks kept with their letters and the
+typographic apostrophe read as one. It separates ``<`` from letters, so text such as ``</s>`` can
+never become a special token.
+
+`JointTokenizer` refuses a foreign `tokenizer.json`, so that these promises hold for every instance,
+and a file cannot bring its own patterns.
 """
 
 import json
@@ -13,16 +18,15 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.data.config import MOST_PIECES, Algorithm
 from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.new_tokens import check_new_token
-from tformer_cli.data.pipelines import ALGORITHMS, BY_WORDS, SPECIAL_PIECES, blank_tokenizer
 from tformer_cli.data.segmentation import BpeDropout, WordCache, words_of
-from tformer_cli.data.tokenizer import FILE_NAME, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer import FILE_NAME, SPECIAL_PIECES, Span, Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 
 FEW = 8
@@ -338,3 +342,45 @@ def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, whe
         raise DataError(
             f"{where}: vocabulary is damaged, some of the 256 bytes are missing; restore the file"
         )
+
+
+ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram", "word", "char", "byte")
+BY_WORDS: tuple[Algorithm, ...] = ("bpe", "unigram", "word")
+"""Those that split text before it becomes pieces, at every space that is followed by a word."""
+UNKNOWN_PIECE = "<unk>"
+
+WORDS = (
+    r"['’](?:[sdmt]|ll|ve|re)(?![\p{L}\p{M}])"  # English clitics
+    r"| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+"  # words, numbers, punctuation
+    r"|\s+(?!\S)|\s+"  # white space, its last space left to the word that follows
+)
+CHARACTERS = r"[\s\S]"
+
+
+def blank_tokenizer(algorithm: Algorithm) -> HuggingFaceTokenizer:
+    """A tokenizer of the kind named, complete but for its vocabulary."""
+    tokenizer = HuggingFaceTokenizer(_blank_model(algorithm))
+    if algorithm == "char":
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(CHARACTERS), "isolated")
+        tokenizer.decoder = decoders.Fuse()
+    elif algorithm == "byte":
+        tokenizer.pre_tokenizer = _bytes_of_text()
+        tokenizer.decoder = decoders.ByteLevel()
+    else:
+        tokenizer.normalizer = normalizers.Prepend(" ")
+        split = pre_tokenizers.Split(Regex(WORDS), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, _bytes_of_text()])
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+def _bytes_of_text() -> pre_tokenizers.ByteLevel:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+
+
+def _blank_model(algorithm: Algorithm) -> models.Model:
+    if algorithm in ("bpe", "byte"):
+        return models.BPE()
+    if algorithm == "unigram":
+        return models.Unigram()
+    return models.WordLevel(unk_token=UNKNOWN_PIECE)

@@ -7,8 +7,9 @@ Nothing is learned, and no guess is made where that does not suffice.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import cache, lru_cache
+from unicodedata import normalize
 
 FUNCTION_WORDS = {
     "cs": "a je se na v že to s není jako by do ale jsem který i za po",
@@ -156,3 +157,28 @@ def _languages_of_words() -> dict[str, Sequence[str]]:
 
 _LANGUAGES_OF = _languages_of_words()
 """Languages that have each word among their commonest."""
+
+MOST_WORDS = 1 << 16
+"""Words that are kept, the most frequent ones: those that follow are rare in any text."""
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+"""Letters of scripts that write no spaces between words: each counts as a word."""
+_WORDS = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+")
+
+
+def frequent_words(lines: Iterable[str]) -> list[str]:
+    """Returns the most frequent words of a text, in small letters, sorted."""
+    counts = Counter(word.casefold() for line in lines for word in _words_of_line(line))
+    # of the same frequency the first in the alphabet: the same corpora in another order are equal
+    kept = sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS]
+    return sorted(kept)
+
+
+def mostly_unseen(line: str, seen: Container[str]) -> tuple[str, ...]:
+    """Returns the words of a line that training never saw, if they are over half of all."""
+    words = _words_of_line(line)
+    unseen = [word for word in words if word.casefold() not in seen]
+    return tuple(unseen) if 2 * len(unseen) > len(words) else ()
+
+
+def _words_of_line(line: str) -> list[str]:
+    return _WORDS.findall(normalize("NFC", line))

@@ -16,6 +16,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
@@ -191,11 +192,11 @@ class Tokenizer(ABC):
 
             return ImageTokenizer.parse(text, where)
         if kind == "bytes":
-            from tformer_cli.data.byte_pieces import BytePieceTokenizer
+            from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 
             return BytePieceTokenizer.parse(text, where)
         if kind == "wordpiece":
-            from tformer_cli.data.word_pieces import WordPieceTokenizer
+            from tformer_cli.data.foreign_pieces import WordPieceTokenizer
 
             return WordPieceTokenizer.parse(text, where)
         if foreign:

@@ -7,10 +7,10 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import trainers
 
 from tformer_cli.data.config import TokenizerConfig
+from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.pipelines import SPECIAL_PIECES, UNKNOWN_PIECE, blank_tokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.errors import DataError
 from tformer_cli.files.default_signals import default_signals
 

@@ -11,7 +11,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.data.tokenizer import BOS_ID, UNK_ID
 from tformer_cli.decoding.config import DecodingConfig

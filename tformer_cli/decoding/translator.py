@@ -9,9 +9,9 @@ from hashlib import blake2b
 from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from tformer_cli.data.given_lines import check_lines, checked_line, given_lines
+from tformer_cli.data.languages import mostly_unseen
+from tformer_cli.data.lines import check_lines, checked_line, given_lines
 from tformer_cli.data.prefetch import buffers
-from tformer_cli.data.seen_words import mostly_unseen
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.demands import (
     NO_DEMANDS,

@@ -12,7 +12,9 @@ from tformer_cli.artifacts.config_file import TaskKind, task_kind
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.kinds.training import Training
     from tformer_cli.model.config import ModelConfig
+    from tformer_cli.recipe import Recipe
 
 
 def kind_of(config: ModelConfig) -> Kind:
@@ -25,6 +27,14 @@ def kind_named(name: TaskKind) -> Kind:
     # Only the module of the kind in use is loaded: a command line starts sooner
     kind: Kind = import_module(f"{__name__}.{name.replace('-', '_')}").KIND
     return kind
+
+
+def training_of(recipe: Recipe) -> Training:
+    """Returns how the kind of model that a recipe names is trained."""
+    training = kind_named(recipe.task.kind).training
+    if training is None:  # a recipe checks that there is one
+        raise ValueError(f'there is no training for "{recipe.task.kind}"')
+    return training
 
 
 def kinds_for(verb: Verb) -> tuple[TaskKind, ...]:

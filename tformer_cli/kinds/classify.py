@@ -2,12 +2,164 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+from tformer_cli.errors import DataError
 from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.training import Examples, Training, with_fields
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.data.config import CorpusConfig
+    from tformer_cli.data.corpora import SentencePair
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.kinds.training import HeldOut, Progress
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.config import Head, ModelConfig
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.validation import Scored, Scorer
+
+MOST_LABELS = 1000
+"""More in the data are texts in the place of labels."""
+FEW_LABELS = 20
+"""As many may be labels, however few the examples are."""
+COLUMN_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "rating", "stars")
+"""Names of columns of labels in the first line of a table."""
+
+
+class Classification(Training):
+    """Texts to labels, by an encoder with a row for each label."""
+
+    examples = Examples("example", "text", "prediction", "label")
+    head: ClassVar[Head | None] = "labels"
+
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
+        """Names the fields of examples, and finds the labels of the training data, sorted."""
+        recipe = with_fields(recipe, with_label_fields)
+        labels = tuple(label.strip() for label in recipe.task.labels)
+        labels = labels or tuple(sorted(_labels_of(recipe, progress)))
+        if len(labels) < 2:
+            raise DataError(
+                f"data.train: has {count_of(len(labels), 'label')}, and a classifier tells two or "
+                "more apart; give examples of others, or name the field: target_field"
+            )
+        n_labels = recipe.model.n_labels
+        if n_labels not in (0, len(labels)):
+            raise DataError(
+                f"data.train: has {len(labels)} labels, but model.n_labels is {n_labels}; omit "
+                "that key, or name all labels in task.labels"
+            )
+        return replace(
+            recipe,
+            task=replace(recipe.task, labels=labels),
+            model=replace(recipe.model, n_labels=len(labels)),
+        )
+
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        return (pair.source,)  # labels are no part of its vocabulary
+
+    def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
+        from tformer_cli.data.label_tokenizer import LabelTokenizer
+
+        return LabelTokenizer(tokenizer, recipe.task.labels)
+
+    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
+        from tformer_cli.model.encoder_only import Classifier
+
+        return Classifier(config, vocab_size)
+
+    def scorer(self, held: HeldOut) -> Scorer:
+        """Returns what measures accuracy and macro F1 besides the loss."""
+        from tformer_cli.data.label_tokenizer import LabelTokenizer
+        from tformer_cli.decoding.encoding import label_probabilities
+        from tformer_cli.evaluation.labels import score_labels
+        from tformer_cli.training.validation import Scored, mean_loss
+
+        pairs = held.pairs
+        sides = LabelTokenizer(held.tokenizer, held.recipe.task.labels)
+        sides.target.encode_batch([pair.target for pair in pairs])  # refuses unknown labels
+        names = sides.target.names
+
+        def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a Classifier
+            longest = model.config.longest_source
+            loss = mean_loss(model, pairs, sides, held.precision, before_batch)
+            ids = sides.source.encode_batch([pair.source for pair in pairs])
+            rows = label_probabilities(
+                model, [one[:longest] for one in ids], held.precision, before_batch=before_batch
+            )
+            predicted = [names[row.index(max(row))] for row in rows]
+            scores = score_labels(predicted, [pair.target.strip() for pair in pairs], names)
+            number = sample % len(pairs)
+            return Scored(
+                scores={
+                    "loss": loss,
+                    "accuracy": 100.0 * scores.accuracy,
+                    "macro_f1": 100.0 * scores.macro_f1,
+                },
+                sample=(pairs[number].source, predicted[number], pairs[number].target),
+            )
+
+        return score
+
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """Also doubts first lines that name columns: they would be trained on."""
+        from tformer_cli.data.corpora import corpus_name, read_corpus
+
+        yield from super().doubts(recipe)
+        # The columns of a table of pixels are known by their names, and left out
+        tables = [one for one in recipe.data.train if one.tsv and self.examples.are_texts]
+        for corpus in tables:
+            first = next(read_corpus(corpus, recipe.data.directory), None)
+            if first is not None and first.target.strip().lower() in COLUMN_NAMES:
+                yield (
+                    f'{corpus_name(corpus)}: its first line ("{first.source}", "{first.target}") '
+                    "looks like names of columns and would be trained on; remove it (tail -n +2)"
+                )
+
+
+def with_label_fields(corpus: CorpusConfig) -> CorpusConfig:
+    """Names the fields of a corpus of labeled texts, where the recipe does not."""
+    if corpus.format not in ("jsonl", "dataset"):
+        return corpus
+    return replace(
+        corpus,
+        source_field=corpus.source_field or "text",
+        target_field=corpus.target_field or "label",
+    )
+
+
+def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
+    from tformer_cli.data.corpora import corpus_name, read_corpus
+
+    labels: set[str] = set()
+    n_read = n_examples = 0
+    advice = (
+        "so they are texts; name the fields: source_field of the text, target_field of the label, "
+        "or all labels in task.labels"
+    )
+    for corpus in recipe.data.train:
+        for pair in read_corpus(corpus, recipe.data.directory):
+            if pair.source.strip() and pair.target.strip():
+                labels.add(pair.target.strip())
+                n_examples += 1
+            n_read += 1
+            if progress is not None and n_read % 1000 == 0:
+                progress("finding labels", n_read)
+            # At once: a whole corpus of texts would be held otherwise
+            if len(labels) > MOST_LABELS:
+                raise DataError(
+                    f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, {advice}"
+                )
+    if len(labels) > max(FEW_LABELS, n_examples // 2):
+        raise DataError(
+            f"data.train: has {len(labels)} labels in {n_examples:,} examples, {advice}"
+        )
+    return labels
 
 
 class Classify(Kind):
@@ -16,6 +168,7 @@ class Classify(Kind):
     name: ClassVar[TaskKind] = "classify"
     verbs = ("classify", "embed", "score")
     methods = ("classify", "embed")
+    training: ClassVar[Training] = Classification()
 
 
 KIND = Classify()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.training import Training
 
 Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
@@ -28,6 +29,9 @@ class Kind(ABC):
     """The methods of a loaded model that work, `heads` besides."""
     searches: ClassVar[bool] = False
     """True if it writes text, so that the settings of a search apply."""
+
+    training: ClassVar[Training | None] = None
+    """How it is trained; None: only imports make such models."""
 
     def methods_in_words(self) -> str:
         """Lists the methods that work, for messages."""

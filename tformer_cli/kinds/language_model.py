@@ -1,6 +1,107 @@
 """Language models: a prompt in, its continuation out."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.texts import TextModeling
+from tformer_cli.kinds.training import Examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from tformer_cli.kinds.training import HeldOut, Progress
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.validation import Scored, Scorer
+
+BATCH_TOKENS = 4096
+LONGEST_PROMPT, LONGEST_SAMPLE = 40, 100
+"""Characters of the prompt that is continued, and tokens that may follow it."""
+
+
+class LanguageModeling(TextModeling):
+    """Texts from their beginning, by a decoder alone."""
+
+    examples = Examples("text", "beginning", "continuation", "original", has_two_sides=False)
+
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
+        """Names the fields of texts; blocks of a stream have no end of their own."""
+        recipe = super().completed(recipe, progress)
+        has_ends = recipe.data.text == "lines"
+        return replace(recipe, model=replace(recipe.model, target_eos=has_ends))
+
+    def scorer(self, held: HeldOut) -> Scorer:
+        """Returns what measures loss, perplexity and bits per byte, and continues a line.
+
+        Windows do not overlap: each token is read once, as in training. `tformer evaluate` takes
+        other windows and strides.
+        """
+        from tformer_cli.data.loading.encoded import joined
+        from tformer_cli.decoding.generator import Generator
+        from tformer_cli.decoding.search.text_scoring import score_texts
+        from tformer_cli.decoding.search.torch_engine import TorchEngine
+        from tformer_cli.decoding.text_windows import text_scores
+        from tformer_cli.training.validation import Scored
+
+        recipe = held.recipe
+        if recipe.data.text == "stream":
+            texts = [joined([pair.target for pair in held.pairs])]
+        else:
+            texts = [pair.target for pair in held.pairs if pair.target.strip()]
+        lines = [line for text in texts for line in text.split("\n") if line.strip()]
+        window = recipe.data.max_length + recipe.model.target_eos
+        most = min(LONGEST_SAMPLE, window // 2)
+        decoding = replace(recipe.decoding, n_best=1, min_length=0, max_length=most)
+        engines = [TorchEngine(held.device, held.precision)]
+
+        def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a decoder
+            ids = held.tokenizer.target.encode_phrases(texts)
+            found = score_texts(
+                model,
+                ids,
+                window=window,
+                stride=window,
+                batch_tokens=BATCH_TOKENS,
+                device=held.device,
+                before_batch=before_batch,
+            )
+            n_ends = len(ids) if model.config.target_eos else 0
+            scores = text_scores(found, sum(len(text.encode()) for text in texts) + n_ends)
+            line = lines[sample % len(lines)]
+            length = min(LONGEST_PROMPT, -(-len(line) // 2))
+            generator = Generator(
+                model,
+                held.tokenizer,
+                decoding,
+                engines=engines,
+                target_bos=model.config.target_bos,
+                before_batch=before_batch,
+            )
+            (continued,) = generator.generate([line[:length]], [sample])
+            return Scored(
+                scores={
+                    "loss": scores.loss,
+                    "perplexity": scores.perplexity,
+                    "bits_per_byte": scores.bits_per_byte,
+                },
+                sample=(line[:length], continued.texts[0].text, line[length:]),
+            )
+
+        return score
+
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """Also doubts a training that ends within its warm-up."""
+        yield from super().doubts(recipe)
+        training = recipe.training
+        if 0 < training.max_steps <= training.warmup_steps and not recipe.start.model:
+            yield (
+                f"training.max_steps: {training.max_steps:,} end within the warm-up of "
+                f"{training.warmup_steps:,} steps, so that the model learns little; raise it, or "
+                "lower training.warmup_steps"
+            )
 
 
 class LanguageModel(Kind):
@@ -10,6 +111,7 @@ class LanguageModel(Kind):
     verbs = ("generate", "score")
     methods = ("generate",)
     searches = True
+    training = LanguageModeling()
 
 
 KIND = LanguageModel()

@@ -1,6 +1,159 @@
 """Masked language models: a text with gaps in, tokens that may fill them out."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
 from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.texts import TextModeling, text_ids
+from tformer_cli.kinds.training import Examples
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    import torch
+
+    from tformer_cli.data.batching import Batch
+    from tformer_cli.data.masking import Masking
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.kinds.training import HeldOut
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.encoder_only import MaskedLanguageModel
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.validation import Scored, Scorer
+
+_TOKENS_PER_BATCH = 4096
+_SEED = 0
+"""Of what is hidden: one text's does not depend on the others."""
+
+
+class MaskedModeling(TextModeling):
+    """Hidden tokens of texts, by an encoder with a row for each token."""
+
+    examples = Examples("text", "text", "prediction", "original", has_two_sides=False)
+    head = "tokens"
+
+    def make_tokenizer(self, recipe: Recipe, make: Callable[[], Tokenizer]) -> Tokenizer:  # noqa: ARG002
+        """Adds a token for gaps."""
+        from tformer_cli.data.joint_tokenizer import JointTokenizer
+
+        tokenizer = make()
+        return tokenizer.with_mask() if isinstance(tokenizer, JointTokenizer) else tokenizer
+
+    def masking(self, tokenizer: Tokenizer) -> Masking:
+        from tformer_cli.data.masking import masking_of
+
+        return masking_of(tokenizer)
+
+    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
+        from tformer_cli.model.encoder_only import MaskedLanguageModel
+
+        return MaskedLanguageModel(config, vocab_size)
+
+    def scorer(self, held: HeldOut) -> Scorer:
+        """Returns what measures loss, perplexity and accuracy of the same tokens every time."""
+        import torch
+
+        from tformer_cli.data.masking import masking_of
+        from tformer_cli.data.tokenizer import PAD_ID
+        from tformer_cli.training.validation import Scored
+
+        recipe, tokenizer, device = held.recipe, held.tokenizer, held.device
+        ids = text_ids(
+            [pair.target for pair in held.pairs],
+            tokenizer,
+            recipe.data.max_length,
+            is_stream=recipe.data.text == "stream",
+        )
+        masking, side = masking_of(tokenizer), tokenizer.source
+
+        def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a MaskedLanguageModel
+            found = masked_scores(model, ids, masking, device, before_batch)
+            number = sample % len(ids)
+            batch = hidden_alike([ids[number]], [number], masking)
+            logits = model(batch.source.to(device), batch.source_mask.to(device))
+            best = logits[0].float().argmax(dim=1).cpu()
+            filled = torch.where(batch.target_output[0] != PAD_ID, best, batch.source[0])
+            hidden = " ".join(side.pieces(batch.source[0, :-1].tolist()))
+            return Scored(
+                scores={
+                    "loss": found.loss,
+                    "perplexity": found.perplexity,
+                    "accuracy": found.accuracy,
+                },
+                sample=(hidden, side.decode(filled[:-1].tolist()), side.decode(ids[number])),
+            )
+
+        return score
+
+
+class MaskedScores(NamedTuple):
+    """Scores of hidden tokens."""
+
+    loss: float
+    accuracy: float
+    """Share of the tokens that are the most probable ones, in percent."""
+    n_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        from tformer_cli.training.validation import perplexity
+
+        return perplexity(self.loss)
+
+
+def masked_scores(
+    model: MaskedLanguageModel,
+    texts: Sequence[Sequence[int]],
+    masking: Masking,
+    device: torch.device,
+    before_batch: Callable[[], None],
+) -> MaskedScores:
+    """Predicts hidden tokens of texts (ids without `</s>`), the same ones whenever it is called."""
+    import numpy as np
+    import torch
+
+    from tformer_cli.data.batching import plan_batches
+    from tformer_cli.data.tokenizer import PAD_ID
+
+    lengths = np.array([len(ids) for ids in texts], np.int32)
+    plan = plan_batches(lengths, lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
+    total, n_right, n_tokens = 0.0, 0, 0
+    for indices in plan:
+        before_batch()
+        batch = hidden_alike([texts[i] for i in indices], indices.tolist(), masking)
+        hidden = model.encode(batch.source.to(device), batch.source_mask.to(device))
+        is_target = (batch.target_output != PAD_ID).to(device)
+        targets = batch.target_output.to(device)[is_target]
+        logits = model.project(model.transformed(hidden[is_target])).float()
+        total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
+        n_right += int((logits.argmax(dim=1) == targets).sum())
+        n_tokens += len(targets)
+    share = 100.0 * n_right / max(1, n_tokens)
+    return MaskedScores(total / max(1, n_tokens), share, n_tokens)
+
+
+def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Masking) -> Batch:
+    """Masks each text by a generator of its own, which its number seeds."""
+    import numpy as np
+    import torch
+
+    from tformer_cli.data.batching import Batch
+    from tformer_cli.data.tokenizer import PAD_ID
+
+    parts = [
+        masking.batch([text], np.random.default_rng([_SEED, number]))
+        for text, number in zip(texts, numbers, strict=True)
+    ]
+    source, target = (
+        torch.nn.utils.rnn.pad_sequence([side[0] for side in sides], batch_first=True)
+        for sides in ([one.source for one in parts], [one.target_output for one in parts])
+    )
+    return Batch(
+        source=source, source_mask=source != PAD_ID, target_input=source, target_output=target
+    )
 
 
 class Masked(Kind):
@@ -9,6 +162,7 @@ class Masked(Kind):
     name = "masked"
     verbs = ("fill", "embed", "score")
     methods = ("fill", "embed")
+    training = MaskedModeling()
 
 
 KIND = Masked()

@@ -1,6 +1,74 @@
 """Translation models: a sentence in, its translation out."""
 
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 from tformer_cli.kinds.kind import Kind
+from tformer_cli.kinds.training import Examples, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tformer_cli.data.corpora import SentencePair
+    from tformer_cli.kinds.training import HeldOut
+    from tformer_cli.model.base import Model
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.validation import Scored, Scorer
+
+
+class Translation(Training):
+    """Sentences to sentences, by an encoder-decoder model."""
+
+    examples = Examples("pair", "source", "translation", "reference", are_translated=True)
+
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        return pair  # a vocabulary is joint
+
+    def scorer(self, held: HeldOut) -> Scorer:
+        """Returns what scores translations besides the loss.
+
+        They are compared as text with the untouched references, by the functions that `tformer
+        evaluate` uses, so that a run's scores are those that users will measure.
+        """
+        from tformer_cli.decoding.translator import Translator
+        from tformer_cli.evaluation.scores import bleu, chrf
+        from tformer_cli.training.validation import Scored, mean_loss, perplexity
+        from tformer_cli.workflows.opening.engines import search_engines
+
+        recipe, pairs = held.recipe, held.pairs
+        decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
+        # Made once: they keep what they have packed of a model's weights
+        engines = search_engines("tformer", held.device, held.precision)
+
+        def score(model: Model, sample: int, before_batch: Callable[[], None]) -> Scored:
+            loss = mean_loss(model, pairs, held.tokenizer, held.precision, before_batch)
+            translator = Translator(
+                model, held.tokenizer, decoding, engines=engines, before_batch=before_batch
+            )
+            translations = translator.translate([pair.source for pair in pairs])
+            texts = [translation.hypotheses[0].text for translation in translations]
+            references = [[pair.target for pair in pairs]]
+            by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}
+            number = sample % len(pairs)
+            return Scored(
+                scores={
+                    "loss": loss,
+                    "perplexity": perplexity(loss),
+                    **{name: one.value for name, one in by_name.items()},
+                },
+                signatures={name: one.signature for name, one in by_name.items()},
+                sample=(pairs[number].source, texts[number], pairs[number].target),
+            )
+
+        return score
+
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """Returns doubts about the corpora, languages and lengths."""
+        from tformer_cli.data.doubts import doubts
+
+        return doubts(recipe.data)
 
 
 class Translate(Kind):
@@ -10,6 +78,7 @@ class Translate(Kind):
     verbs = ("translate", "score")
     methods = ("translate", "score")
     searches = True
+    training = Translation()
 
 
 KIND = Translate()

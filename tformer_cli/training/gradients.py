@@ -14,8 +14,7 @@ from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import autocast
-from tformer_cli.training.loss import Loss
-from tformer_cli.training.projected_loss import projected_loss
+from tformer_cli.training.loss import Loss, projected_loss
 from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.window import Window
 

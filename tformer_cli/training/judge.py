@@ -19,7 +19,7 @@ from tformer_cli.training.processes.signals import StopRequest, StopRequested
 from tformer_cli.training.resuming.checkpoints import MODEL
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState
-from tformer_cli.training.validation import ModelValidator, Validation
+from tformer_cli.training.validation import Validation, Validator
 
 PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]
 """Writes weights, their step and their scores as the run's model directory."""
@@ -47,7 +47,7 @@ class Judge:
     def __init__(
         self,
         model: Model,
-        validator: ModelValidator | None,
+        validator: Validator | None,
         config: ValidationConfig,
         publish: PublishWeights,
         processes: Processes,

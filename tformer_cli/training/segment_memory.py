@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.model.transformer import Transformer
 

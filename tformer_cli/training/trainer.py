@@ -7,19 +7,19 @@ from functools import partial
 from typing import Any
 
 from tformer_cli.data.batching import Batch
-from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
+from tformer_cli.data.loading.loader import BatchStream, LoaderPosition
 from tformer_cli.errors import Interrupted
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import training_products
 from tformer_cli.training.batch_budget import PairLengths, settle_tokens_per_batch
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
-from tformer_cli.training.divergence import Diverged, uniform_loss
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
     RunEnded,
     RunStarted,
+    StepReport,
     TrainingEvent,
     TrainingObserver,
 )
@@ -41,9 +41,9 @@ from tformer_cli.training.resuming.recovery import roll_back
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.segment_memory import SegmentMemory
-from tformer_cli.training.speed import HardwareLimit, Pace
-from tformer_cli.training.validation import ModelValidator
-from tformer_cli.training.window import Window, step_report
+from tformer_cli.training.speed import HardwareLimit, Pace, training_flops_per_token
+from tformer_cli.training.validation import Validator
+from tformer_cli.training.window import Diverged, Window, uniform_loss
 
 
 class Trainer:
@@ -56,7 +56,7 @@ class Trainer:
         config: TrainingConfig,
         validation: ValidationConfig,
         loader: Callable[[LoaderPosition, int], BatchStream],
-        validator: ModelValidator | None,
+        validator: Validator | None,
         checkpoints: Checkpoints,
         publish: PublishWeights,
         precision: Precision,
@@ -320,16 +320,25 @@ class Trainer:
             self._notify(pace)
 
     def _report(self, window: Window) -> None:
+        """Sums up the steps since the last report."""
+        state, epoch, model = self.state, self._epochs(), self.model
+        tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
+        flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
+        rate = self.config.n_passes * tokens_per_second * flops
         self._notify(
-            step_report(
-                window,
-                self.state,
-                epoch=self._epochs(),
-                share_done=share_done(self.config, self.state, self._epochs()),
+            StepReport(
+                step=state.step,
+                epoch=epoch,
+                loss=window.mean_loss,
+                perplexity=window.perplexity,
                 learning_rate=self._learning_rate,
-                limit=self.limit,
-                model=self.model,
-                n_passes=self.config.n_passes,
+                gradient_norm=float(window.last_norm),
+                tokens_per_second=tokens_per_second,
+                padding=window.padding,
+                tokens=state.tokens,
+                seconds=state.seconds,
+                share_done=share_done(self.config, state, epoch),
+                hardware_share=self.limit.share_of(rate),
             )
         )
 

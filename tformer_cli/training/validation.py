@@ -1,14 +1,9 @@
-"""Validation of a model: loss on the references, and scores of real translations.
-
-Translations are compared as text with the untouched references, by the same functions as
-`tformer evaluate` uses, so that a run's scores are those that users will measure.
-"""
+"""Validation of a model while it trains: loss, scores and a sample of the same examples."""
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,10 +11,6 @@ import torch
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer import Tokenizer
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.engine import SearchEngine
-from tformer_cli.decoding.translator import Translator
-from tformer_cli.evaluation.scores import bleu, chrf
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import autocast
@@ -28,23 +19,35 @@ from tformer_cli.training.events import ValidationReport
 from tformer_cli.training.gradients import batch_loss
 
 _TOKENS_PER_BATCH = 4096
+LARGEST_EXPONENT = 700.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validation:
-    """Scores of a model on the validation pairs, and a look at one of them."""
+class Scored:
+    """Scores of a model on the validation examples, and a look at one of them."""
 
-    scores: dict[str, float]
-    """loss and perplexity per token, without smoothing; bleu and chrf."""
-    signatures: dict[str, str]
+    scores: Mapping[str, float]
+    """Loss per token without smoothing first, then what the kind of model is measured by."""
     sample: tuple[str, str, str]
-    """A source sentence, its translation and its reference."""
+    """What was read, what the model made of it, and what is right."""
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    """Says how scores were computed, of those that have several ways."""
+
+
+Scorer = Callable[[Model, int, Callable[[], None]], Scored]
+"""Scores a model on the same examples again and again, given the number of the one to show and what
+is called before each batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation(Scored):
+    """A validation that was made."""
+
     seconds: float
 
     def report(
         self, step: int, *, is_best: bool = False, weights: str = "current"
     ) -> ValidationReport:
-        """Makes the event that tells of it."""
         source, translation, reference = self.sample
         return ValidationReport(
             step=step,
@@ -59,70 +62,37 @@ class Validation:
         )
 
 
-class ModelValidator(Protocol):
-    """Validates models of a task on the same examples again and again."""
-
-    def validate(
-        self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
-    ) -> Validation:
-        """Computes loss and scores; the model is left in the mode it was in."""
-
-
-@dataclass
+@dataclass(frozen=True)
 class Validator:
-    """Validates translation models on the same sentence pairs again and again."""
+    """Validates models of one kind on the same examples again and again."""
 
-    pairs: Sequence[SentencePair]
-    tokenizer: Tokenizer
-    decoding: DecodingConfig
-    engines: Sequence[SearchEngine]
+    score: Scorer
     device: torch.device
     precision: Precision
 
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """Computes loss and scores; the model is left in the mode it was in."""
-        was_training = model.training
+        """Scores a model, which is left in the mode it was in.
+
+        Args:
+            model: the model, on its device.
+            sample: number of the example to show, counted round and round.
+            before_batch: called before each batch; what it raises ends the validation.
+        """
+        start, was_training = time.monotonic(), model.training
         model.eval()
         try:
-            return self._validate(model, sample, before_batch or go_on)
+            with torch.inference_mode(), autocast(self.device, self.precision), uncompiled(model):
+                scored = self.score(model, sample, before_batch or (lambda: None))
         finally:
             model.train(was_training)
+        return Validation(**vars(scored), seconds=time.monotonic() - start)
 
-    def _validate(self, model: Model, sample: int, before_batch: Callable[[], None]) -> Validation:
-        start = time.monotonic()
-        with (
-            torch.inference_mode(),
-            autocast(self.device, self.precision),
-            uncompiled(model),
-        ):
-            loss = self._loss(model, before_batch)
-            translator = Translator(
-                model,
-                self.tokenizer,
-                self.decoding,
-                engines=self.engines,
-                before_batch=before_batch,
-            )
-            translations = translator.translate([pair.source for pair in self.pairs])
-        texts = [translation.hypotheses[0].text for translation in translations]
-        references = [[pair.target for pair in self.pairs]]
-        by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}
-        index = sample % len(self.pairs)
-        return Validation(
-            scores={
-                "loss": loss,
-                "perplexity": math.exp(min(loss, 700.0)),
-                **{name: score.value for name, score in by_name.items()},
-            },
-            signatures={name: score.signature for name, score in by_name.items()},
-            sample=(self.pairs[index].source, texts[index], self.pairs[index].target),
-            seconds=time.monotonic() - start,
-        )
 
-    def _loss(self, model: Model, before_batch: Callable[[], None]) -> float:
-        return mean_loss(model, self.pairs, self.tokenizer, self.precision, before_batch)
+def perplexity(loss: float) -> float:
+    """Returns e to the loss, as far as numbers go."""
+    return math.exp(min(loss, LARGEST_EXPONENT))
 
 
 def mean_loss(
@@ -136,6 +106,7 @@ def mean_loss(
     config = model.config
     per_token = config.ids_per_token
     sources, targets = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
+    # What is longer than the model takes is cut off
     source_ids = [ids[: config.longest_source] for ids in tokenizer.source.encode_batch(sources)]
     longest = config.max_positions - 1
     target_ids = [ids[:longest] for ids in tokenizer.target.encode_batch(targets)]
@@ -156,7 +127,3 @@ def mean_loss(
         total += loss.negative_log_likelihood.item()
         n_tokens += batch.n_target_tokens
     return total / max(1, n_tokens)
-
-
-def go_on() -> None:
-    """Ends nothing."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 import numpy as np
 
 from tformer_cli.artifacts.array_file import write_header
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.decoding.pooled import pooled
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.opening.encoder import computed_by_buffer, fitting, source_ids

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
-from tformer_cli.data.given_lines import check_lines, given_lines
-from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.data.lines import LineCounts, check_lines, given_lines, read_lines
 from tformer_cli.decoding.hypothesis import longest_source
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 from tformer_cli.evaluation.comparison.paired_tests import (
+    MeasuredMetric,
     TestedMetric,
     TestSettings,
     paired_test,

@@ -10,19 +10,24 @@ import numpy as np
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
-from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.lines import given_lines
+from tformer_cli.data.loading.encoded import joined
+from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import scored_windows, text_scores
-from tformer_cli.errors import DataError, UsageError
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.kinds.texts import text_ids
 from tformer_cli.workflows.quality.given import JSONL, TSV, ending_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.decoding.text_windows import TextScores
     from tformer_cli.evaluation.significance import PairedDifference
+    from tformer_cli.kinds.masked import MaskedScores
+    from tformer_cli.workflows.opening.encoder import OpenedEncoder
     from tformer_cli.workflows.opening.generator import OpenedGenerator
+
 
 TextKind = Literal["lines", "stream"]
 BLOCK = 128
@@ -178,3 +183,46 @@ def log_probabilities(
             device=opened.device,
             before_batch=progress,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedEvaluation:
+    """Scores of hidden tokens, and how they were hidden."""
+
+    scores: MaskedScores
+    kind: TextKind
+    """Texts that were read: each line, or blocks of all of them as one."""
+    longest: int
+    """Tokens of a text that were read at most."""
+    share: float
+    """Share of the tokens that was chosen."""
+
+    @property
+    def signature(self) -> str:
+        """Says how the scores were computed."""
+        return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
+
+
+def evaluate_masked(
+    opened: OpenedEncoder, lines: Iterable[str], kind: TextKind = "lines"
+) -> MaskedEvaluation:
+    """Scores how a model predicts hidden tokens."""
+    import torch
+
+    from tformer_cli.kinds.masked import masked_scores
+    from tformer_cli.runtime import autocast
+
+    directory = opened.directory
+    try:
+        masking = masking_of(directory.tokenizer)
+    except DataError as error:
+        raise ArtifactError(f"{directory.path}: {error}") from None
+    texts = text_ids(
+        list(given_lines(lines)), directory.tokenizer, opened.longest, is_stream=kind == "stream"
+    )
+    if not texts:
+        raise DataError("--text: has nothing to predict; give a text")
+    device = torch.device(opened.place)
+    with torch.inference_mode(), autocast(device, opened.precision):
+        scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)
+    return MaskedEvaluation(scores=scores, kind=kind, longest=opened.longest, share=masking.share)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.converters.assembly import UNUSED
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import ArtifactError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.data.given_lines import check_lines
+from tformer_cli.data.lines import check_lines
 from tformer_cli.decoding.translator import LINE_ENDS
 from tformer_cli.workflows.opening.generator import open_generator
 

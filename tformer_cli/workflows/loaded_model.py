@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from weakref import WeakSet
 
 from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config
-from tformer_cli.data.given_lines import check_lines, given_lines
+from tformer_cli.data.lines import check_lines, given_lines
 from tformer_cli.decoding.keywords import DecodingOverrides, TranslatorOptions
 from tformer_cli.decoding.opening import split_options
 from tformer_cli.decoding.translator import BUFFER_LINES

@@ -13,6 +13,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.views import all_views
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
 from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier, open_classifier
@@ -24,7 +25,6 @@ from tformer_cli.workflows.inspection.score_alignment import store_measured_head
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
-from tformer_cli.workflows.training.task import Progress
 
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",

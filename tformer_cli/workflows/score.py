@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice, zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.decoding.formats import TSV_ENDS, read_record
 from tformer_cli.decoding.hypothesis import longest_source
 from tformer_cli.errors import DataError, TformerError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.evaluate_texts import log_probabilities

@@ -6,8 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.given_lines import given_lines
-from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.data.lines import LineCounts, given_lines, read_lines
 from tformer_cli.data.tokenizer import UNK_ID, SideName, Tokenizer, TokenizerSide
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError

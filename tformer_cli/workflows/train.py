@@ -24,11 +24,13 @@ from tformer_cli.artifacts.token_frequencies import (
     save_frequencies,
 )
 from tformer_cli.data.corpora import SentencePair, corpus_name
-from tformer_cli.data.loading.batch_stream import BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
-from tformer_cli.data.loading.loader import TrainingLoader
-from tformer_cli.data.loading.segments import SegmentLoader
-from tformer_cli.data.masking import masking_of
+from tformer_cli.data.loading.loader import (
+    BatchStream,
+    LoaderPosition,
+    SegmentLoader,
+    TrainingLoader,
+)
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import (
     ArtifactError,
@@ -47,9 +49,11 @@ from tformer_cli.files.lock import locked
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
 from tformer_cli.inspection.heads.timeline import HEADS_LOG
 from tformer_cli.inspection.views.alignment import AlignmentScore
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import HeldOut, Progress
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
-from tformer_cli.recipe import Recipe, differing_keys, load_recipe
+from tformer_cli.recipe import Recipe, differing_keys, load_recipe, make_recipe
 from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.batch_budget import PairLengths
@@ -64,6 +68,7 @@ from tformer_cli.training.run_logs import MetricsLog, TensorBoardLog
 from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
+from tformer_cli.training.validation import Validator
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
 from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.training.data import (
@@ -79,7 +84,6 @@ from tformer_cli.workflows.training.data import (
     validation_pairs,
 )
 from tformer_cli.workflows.training.device import training_device, use_kernels
-from tformer_cli.workflows.training.same_recipe import check_same_recipe
 from tformer_cli.workflows.training.start import (
     IMPORTED,
     check_start,
@@ -87,13 +91,14 @@ from tformer_cli.workflows.training.start import (
     initial_model,
     start_origin,
 )
-from tformer_cli.workflows.training.task import Progress
-from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Inspected
 
+
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
+MACHINE_KEYS = ("data.directory", "data.cache_directory")
+"""Keys that may differ between processes: where files lie; their content is compared elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,13 +246,13 @@ def _started(
         if prepared.origin is not None:
             write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
         # a model that was trained before knows words of corpora that are not here
-        has_words = recipe.task.kind == "translate" and not recipe.start.model
+        has_words = training_of(recipe).examples.are_translated and not recipe.start.model
         words = source_words(prepared.corpora) if has_words else ()
         save_frequencies(run, _source_counts(recipe, prepared), words)
     names = [*map(corpus_name, recipe.data.train), "data.valid"]
     started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
     if processes.is_first and not prepared.trainer.state.step:
-        started = replace(started, doubts=tuple(task_of(recipe).doubts(recipe)))
+        started = replace(started, doubts=tuple(training_of(recipe).doubts(recipe)))
     return started
 
 
@@ -309,14 +314,14 @@ def prepare(
             "model.memory: its rows are those of one process, but there are "
             f"{processes.world_size}; train with one"
         )
-    progress = progress or _ignore
-    task = task_of(recipe)
+    progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
+    training = training_of(recipe)
     given, tell = recipe, progress
     recipe = processes.prepared(lambda: completed_recipe(given, tell))
     tokenizer = Tokenizer.from_json(
         processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
     )
-    sides = task.sides(recipe, tokenizer)
+    sides = training.sides(recipe, tokenizer)
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
@@ -337,8 +342,11 @@ def prepare(
     model_notes = freeze(model, recipe)
     model_notes += use_kernels(model, compiles=recipe.training.compile)
     probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
-    several = share_of_several(corpora) if recipe.task.kind == "translate" else None
-    validator = task.validator(recipe, valid, tokenizer, device, precision) if valid else None
+    several = share_of_several(corpora) if training.examples.are_translated else None
+    validator = None
+    if valid:
+        score = training.scorer(HeldOut(recipe, valid, tokenizer, device, precision))
+        validator = Validator(score, device, precision)
     trainer = Trainer(
         model=model,
         config=recipe.training,
@@ -402,7 +410,7 @@ def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | N
     if not is_asked:
         return None
     counts = None
-    if not recipe.model.reads_images:
+    if training_of(recipe).examples.are_texts:
         counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
     return HeadFollower(
         run,
@@ -471,7 +479,7 @@ def _open_loader(
         source_eos=recipe.model.ends_sources,
         target_bos=recipe.model.target_bos,
         target_eos=recipe.model.ends_targets,
-        masking=masking_of(tokenizer) if recipe.task.kind == "masked" else None,
+        masking=training_of(recipe).masking(tokenizer),
     )
 
 
@@ -498,11 +506,14 @@ def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start o
         return
     keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
     if keys:
-        shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
         raise RecipeError(
-            f"{run}: the run was started with another recipe, {shown} differ; use another "
+            f"{run}: the run was started with another recipe, {_listed(keys)} differ; use another "
             f"directory{more}"
         )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
@@ -526,19 +537,27 @@ def _clear(run: Path) -> None:
     """Removes what an earlier run wrote, and nothing else that lies there."""
     for directory in ("checkpoints", TENSORBOARD, ADAPTER):
         remove_tree(run / directory)
-    for name in (
-        RECIPE,
-        TOKENIZER,
-        METRICS,
-        HEADS_LOG,
-        PROBE,
-        FREQUENCIES,
-        IMPORTED,
-        CONFIG,
-        WEIGHTS,
-    ):
+    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, IMPORTED)
+    for name in (*records, CONFIG, WEIGHTS):
         (run / name).unlink(missing_ok=True)
 
 
-def _ignore(what: str, n_pairs: int) -> None:
-    """Takes no notice of progress."""
+def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
+    """Compares what this process was started with with what the first one was."""
+    # Machines may hold different versions of a recipe. With other learning rates their weights
+    # would drift apart in silence, and with other limits some would wait for the others for ever.
+    own: dict[str, Any] = {"recipe": recipe.to_mapping(), "fresh": fresh}
+    first = processes.first(lambda: own)
+    if processes.is_first:
+        return
+    keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
+    if keys:
+        raise RecipeError(
+            f"process {processes.rank} has another recipe than the first one: {_listed(keys)} "
+            "differ; bring the same recipe and options to every machine"
+        )
+    if first["fresh"] != fresh:
+        raise UsageError(
+            f"--fresh: process {processes.rank} and the first one disagree; start all "
+            "processes with the same options"
+        )

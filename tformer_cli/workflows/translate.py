@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.data.given_lines import check_lines
+from tformer_cli.data.lines import check_lines
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.formats import (

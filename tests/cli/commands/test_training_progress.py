@@ -16,6 +16,8 @@ from tformer_cli.cli.commands.training_progress import (
     training_progress,
     warnings,
 )
+from tformer_cli.kinds import kind_named
+from tformer_cli.training.config import METRICS
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
@@ -38,6 +40,8 @@ STARTED = RunStarted(
     batches_per_epoch=31,
     notes=("a.tsv: 300 pairs; [left] out",),
 )
+
+PAIRS = kind_named("translate").training.examples
 
 
 def report(step=50, share_done=0.25):
@@ -91,7 +95,7 @@ def test_the_dashboard_draws_every_event_at_every_width(width):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=width, height=50)
     with Live(console=console, auto_refresh=False) as live:
-        view = Dashboard(live)
+        view = Dashboard(live, PAIRS)
         view.prepare("encoding [a.tsv]", 1000)
         for event in EVENTS:
             view.notify(event)
@@ -112,7 +116,7 @@ def test_the_dashboard_draws_every_event_at_every_width(width):
 def test_a_pipe_gets_plain_lines(monkeypatch):
     console = Console(file=io.StringIO(), width=40, soft_wrap=True)
     monkeypatch.setattr(progress, "stderr_console", lambda: console)
-    view = PlainView()
+    view = PlainView(PAIRS)
     for event in EVENTS:
         view.notify(event)
     lines = console.file.getvalue().splitlines()
@@ -131,7 +135,7 @@ def test_preparation_is_reported_every_few_seconds(monkeypatch):
     console, now = Console(file=io.StringIO()), [0.0]
     monkeypatch.setattr(progress, "stderr_console", lambda: console)
     monkeypatch.setattr(progress, "monotonic", lambda: now[0])
-    view = PlainView()
+    view = PlainView(PAIRS)
     for second in range(13):
         now[0] = float(second)
         view.prepare("reading", 1000 * second)
@@ -139,7 +143,7 @@ def test_preparation_is_reported_every_few_seconds(monkeypatch):
 
 
 def test_quiet_shows_nothing(capfd):
-    with training_progress(quiet=True) as view:
+    with training_progress(PAIRS, quiet=True) as view:
         view.prepare("reading", 1)
         for event in EVENTS:
             view.notify(event)
@@ -195,7 +199,7 @@ def test_a_failure_is_one_line_even_when_quiet(capsys, quiet):
     ]
     assert [len(warnings(event)) for event in events] == [1, 1, 1]
     assert "rolled back to the initial weights; learning rates × 0.5" in warnings(events[0])[0]
-    with training_progress(quiet=quiet) as view:
+    with training_progress(PAIRS, quiet=quiet) as view:
         view.notify(events[0])
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
@@ -229,7 +233,7 @@ def test_an_estimate_is_written_in_units_that_it_can_know(seconds, text):
 
 
 @pytest.mark.parametrize(
-    ("task", "names"),
+    ("kind", "names"),
     [
         ("translate", ["source", "translation", "reference"]),
         ("classify", ["text", "prediction", "label"]),
@@ -238,16 +242,16 @@ def test_an_estimate_is_written_in_units_that_it_can_know(seconds, text):
         ("masked", ["text", "prediction", "original"]),
     ],
 )
-def test_a_task_has_words_of_its_own(task, names):
+def test_a_kind_has_its_own_words(kind, names):
     console = Console(file=io.StringIO(), force_terminal=True, width=80, height=50)
     with Live(console=console, auto_refresh=False) as live:
-        view = Dashboard(live, task)
+        view = Dashboard(live, kind_named(kind).training.examples)
         view.prepare("reading", 1000)
         view.notify(STARTED)
         view.notify(validation())
     shown = CODES.sub("", console.file.getvalue())
-    assert ("1,000 pairs" in shown) == (task == "translate")
-    every = {name for words in progress.WORDS.values() for name in words[1:]}
+    assert ("1,000 pairs" in shown) == (kind == "translate")
+    every = {name for one in METRICS for name in kind_named(one).training.examples[1:4]}
     found = [word for word in re.findall(r"[a-z]+", shown) if word in every]
     assert list(dict.fromkeys(found)) == names
 
@@ -255,7 +259,7 @@ def test_a_task_has_words_of_its_own(task, names):
 def test_lines_above_the_dashboard_are_wrapped_by_words():
     console = Console(file=io.StringIO(), force_terminal=True, width=40, soft_wrap=True)
     with Live(console=console, auto_refresh=False) as live:
-        Dashboard(live).notify(STARTED)
+        Dashboard(live, PAIRS).notify(STARTED)
     shown = [CODES.sub("", line).strip("\r") for line in console.file.getvalue().split("\n")]
     (first,) = [n for n, line in enumerate(shown) if line.startswith("starting")]
     assert all(len(line) <= 40 for line in shown[first : first + 3])

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from tests.data.images.test_reading import idx_bytes, picture
-from tformer_cli.data.cache_key import cache_key
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import corpus_name, read_corpus
 from tformer_cli.data.images.corpora import image_names
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
+from tformer_cli.data.loading.encoded import cache_key
 from tformer_cli.errors import DataError
 
 

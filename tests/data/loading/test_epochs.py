@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tformer_cli.data.loading import epochs
-from tformer_cli.data.loading.epochs import Mixture
+from tformer_cli.data.loading import loader as loading
+from tformer_cli.data.loading.loader import Mixture
 
 
 def obvious_examples(sizes, weights, seed, epoch):
@@ -38,8 +38,8 @@ def test_an_epoch_of_one_window_is_the_obvious_list(corpora, epoch):
 
 @pytest.fixture
 def small_windows(monkeypatch):
-    monkeypatch.setattr(epochs, "WINDOW", 100)
-    monkeypatch.setattr(epochs, "BLOCK", 8)
+    monkeypatch.setattr(loading, "WINDOW", 100)
+    monkeypatch.setattr(loading, "BLOCK", 8)
 
 
 @pytest.mark.usefixtures("small_windows")

@@ -5,10 +5,9 @@ from itertools import islice
 import pytest
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.loading import epochs
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading import loader as loading
 from tformer_cli.data.loading.encoded import encode_corpus
-from tformer_cli.data.loading.loader import TrainingLoader
+from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import DataError
 
@@ -48,8 +47,8 @@ def open_loader(corpora, tokenizers):
 def windows(request, monkeypatch):
     """Epochs in one window, and in five."""
     if request.param == "windows":
-        monkeypatch.setattr(epochs, "WINDOW", 64)
-        monkeypatch.setattr(epochs, "BLOCK", 8)
+        monkeypatch.setattr(loading, "WINDOW", 64)
+        monkeypatch.setattr(loading, "BLOCK", 8)
 
 
 def content(batch):

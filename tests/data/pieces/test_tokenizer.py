@@ -5,10 +5,8 @@ import random
 
 import pytest
 
-from tformer_cli.data.pieces.subword_nmt import SubwordCodes
-from tformer_cli.data.pieces.tokenizer import PieceTokenizer
-from tformer_cli.data.pipelines import SPECIAL_PIECES
-from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.data.pieces.tokenizer import PieceTokenizer, SubwordCodes
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from tformer_cli.errors import DataError
 
 MERGES = ["l o", "lo w</w>", "e r</w>", "lo w", "lo l", "w er</w>", "n e", "ne w", "l o", "x x"]

@@ -13,10 +13,9 @@ from random import Random
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.quality.checks import CHECKS, DROPPING
-from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.examine import Corpora, judge, survey
-from tformer_cli.data.quality.facts import Limits
-from tformer_cli.data.quality.held_out import HeldOut
+from tformer_cli.data.quality.facts import Detector, Limits
+from tformer_cli.data.quality.minhash import HeldOut
 
 Pair = tuple[str, str]
 CYRILLIC = "Двое детей играют в парке возле старого дома"

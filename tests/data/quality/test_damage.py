@@ -4,7 +4,7 @@ import pytest
 
 from tests.data.quality.damage import KINDS, measure, write_damaged
 from tformer_cli.data.quality.checks import CHECKS, MALFORMED, SCORE, checks_for
-from tformer_cli.data.quality.kinds import PAIRS
+from tformer_cli.data.quality.facts import PAIRS
 from tformer_cli.grammar.generate import generate_corpus
 
 LOWEST_RECALL = {"joined with others": 0.8, "cut off": 0.8, "sides swapped": 0.6}

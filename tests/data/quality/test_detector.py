@@ -5,9 +5,7 @@ import pytest
 from tests.data.quality.test_checks import ENGLISH, FRENCH
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.quality.checks import checks_for, findings_of
-from tformer_cli.data.quality.detector import Detector
-from tformer_cli.data.quality.facts import Limits, estimate_facts
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS
+from tformer_cli.data.quality.facts import LABELED, PAIRS, TEXTS, Detector, Limits, estimate_facts
 from tformer_cli.errors import UsageError
 from tformer_cli.grammar.generate import generate_corpus
 

@@ -4,8 +4,8 @@ import random
 import pytest
 
 from tformer_cli.data.corpora import SentencePair
+from tformer_cli.data.quality.content import wrong_language
 from tformer_cli.data.quality.facts import Limits, Sample, deviation, estimate_facts
-from tformer_cli.data.quality.wrong_language import wrong_language
 
 
 def pairs_of(ratio, spread, n=4000):

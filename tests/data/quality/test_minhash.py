@@ -8,7 +8,6 @@ import pytest
 
 from tests.data.conftest import make_pairs
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.quality.keys import normalized
 from tformer_cli.data.quality.minhash import (
     BANDS,
     BETWEEN_SIDES,
@@ -22,6 +21,7 @@ from tformer_cli.data.quality.minhash import (
     signatures,
     signatures_of_texts,
 )
+from tformer_cli.data.quality.repeats import normalized
 
 PAIRS = [SentencePair(*pair) for pair in make_pairs()]
 

@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tformer_cli.data.quality import repeats
-from tformer_cli.data.quality.keys import key_of, keys_of_pair, normalized
 from tformer_cli.data.quality.minhash import near_duplicates, signatures_of_texts
-from tformer_cli.data.quality.repeats import NEVER, key_files
-from tformer_cli.data.quality.splitting import (
+from tformer_cli.data.quality.repeats import NEVER, key_files, key_of, keys_of_pair, normalized
+from tformer_cli.workflows.quality.split_data import (
     TEST,
     TRAIN,
     VALID,

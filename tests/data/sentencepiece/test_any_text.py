@@ -12,7 +12,7 @@ from tests.data.sentencepiece.test_segmenter import NAMES
 from tests.data.sentencepiece.test_tokenizer import MARIAN, NLLB, SPECIAL, TAGS, vocabulary
 from tests.data.sentencepiece.texts import hard_text
 from tformer_cli.data.sentencepiece.languages import Languages
-from tformer_cli.data.sentencepiece.segmenter import SpmFile
+from tformer_cli.data.sentencepiece.spm_file import SpmFile
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.data.sentencepiece.test_spm_file import PARTS, SOUND, field, piece
 from tests.data.sentencepiece.test_tokenizer import MARIAN, SPECIAL, TAGS, vocabulary
-from tformer_cli.data.sentencepiece.segmenter import SpmFile
-from tformer_cli.data.sentencepiece.spm_file import BYTE, read_spm
+from tformer_cli.data.sentencepiece.spm_file import BYTE, SpmFile, read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import DataError

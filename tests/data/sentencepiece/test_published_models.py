@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.tokenizer import SPECIAL_PIECES
 
 TOKENIZERS = os.environ.get("TFORMER_OPUS_TOKENIZERS")
 """A folder with a folder for each model: source.spm, target.spm and vocab.json."""

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from sentencepiece import SentencePieceProcessor
 
 from tests.data.sentencepiece.texts import hard_text
-from tformer_cli.data.sentencepiece.segmenter import SpmFile
+from tformer_cli.data.sentencepiece.spm_file import SpmFile
 
 NAMES = ["unigram", "other", "bpe", "bytes", "bpe in bytes", "symbols", "bpe with symbols",
          "spaces", "across words", "identity", "lower case"]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tformer_cli.data.pipelines import SPECIAL_PIECES
+from tformer_cli.data.tokenizer import SPECIAL_PIECES
 
 PARTS = [
     *SPECIAL_PIECES,

@@ -2,7 +2,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from tests.evaluation.comparison.systems import REFERENCES, SECOND, SYSTEMS
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
+from tformer_cli.evaluation.comparison.paired_tests import MeasuredMetric
 from tformer_cli.evaluation.scores import make_metric
 
 

@@ -8,8 +8,7 @@ import pytest
 from sacrebleu.significance import PairedTest
 
 from tests.evaluation.comparison.systems import REFERENCES, SYSTEMS
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
-from tformer_cli.evaluation.comparison.paired_tests import TestSettings, paired_test
+from tformer_cli.evaluation.comparison.paired_tests import MeasuredMetric, TestSettings, paired_test
 from tformer_cli.evaluation.scores import make_metric
 
 METRICS = ("bleu", "chrf", "ter")

@@ -1,7 +1,13 @@
 import pytest
 
-from tformer_cli.evaluation.comparison.buckets import FREQUENCIES, bucket_labels, bucket_of
-from tformer_cli.evaluation.comparison.words import frequencies, word_f1, words_of
+from tformer_cli.evaluation.comparison.words import (
+    FREQUENCIES,
+    bucket_labels,
+    bucket_of,
+    frequencies,
+    word_f1,
+    words_of,
+)
 
 TRAINING = ["the cat sat on the mat .", "the dog sat .", "a cat and a dog sat on the old mat ."]
 TRAINING += ["the the the the"]

@@ -29,7 +29,7 @@ from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.training.gradients import batch_loss
-from tformer_cli.training.projected_loss import projected_loss
+from tformer_cli.training.loss import projected_loss
 
 SIZES = [(9, 11), (3, 2), (1, 1), (17, 8)]
 """Tokens of each pair of a batch."""

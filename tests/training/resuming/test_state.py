@@ -3,10 +3,9 @@ import json
 import pytest
 import torch
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.structure import StructureError
 from tformer_cli.training.config import ValidationConfig
-from tformer_cli.training.divergence import LossHistory
 from tformer_cli.training.events import RolledBack
 from tformer_cli.training.resuming.state import (
     TrainingState,
@@ -14,6 +13,7 @@ from tformer_cli.training.resuming.state import (
     generators_kept,
     restore_generators,
 )
+from tformer_cli.training.window import LossHistory
 
 STATE = TrainingState(
     step=7,

@@ -19,10 +19,9 @@ from tformer_cli.errors import (
 from tformer_cli.recipe import load_recipe
 from tformer_cli.workflows.benchmark import _measured
 from tformer_cli.workflows.distillation import report as report_module
-from tformer_cli.workflows.distillation.display import Silent
 from tformer_cli.workflows.distillation.distill import distill, plan_distillation
 from tformer_cli.workflows.distillation.report import read_report
-from tformer_cli.workflows.distillation.setup import Setup
+from tformer_cli.workflows.distillation.setup import Setup, Silent
 from tformer_cli.workflows.distillation.stages import State
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.start import completion

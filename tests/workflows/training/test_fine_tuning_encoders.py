@@ -9,12 +9,11 @@ from tests.watched_training import at, digest, interrupt
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import Interrupted, RecipeError
-from tformer_cli.kinds import kinds_for
+from tformer_cli.kinds import kinds_for, training_of
 from tformer_cli.recipe import make_recipe
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.start import completion, initial_model
-from tformer_cli.workflows.training.tasks import task_of
 
 pytest.importorskip("transformers")
 
@@ -59,7 +58,7 @@ def make(tmp_path):
 
 def started(recipe):
     """The model that a run begins with."""
-    recipe = task_of(recipe).completed(recipe, None)
+    recipe = training_of(recipe).completed(recipe, None)
     return initial_model(recipe, recipe.tokenizer.vocab_size)
 
 

@@ -11,13 +11,13 @@ from tformer_cli.data.batching import collate
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.decoding.search.text_scoring import score_texts
 from tformer_cli.errors import RecipeError
+from tformer_cli.kinds import training_of
 from tformer_cli.recipe import make_recipe
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.quickstart import held_out_pairs
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.data import completed_recipe, encoded_corpora, make_tokenizer
 from tformer_cli.workflows.training.plan import plan_training
-from tformer_cli.workflows.training.tasks import task_of
 
 LINES = ["abcabcabc", "", "bcabca", "cabcabcabcab", "abcab"] * 12
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -207,7 +207,7 @@ def test_what_is_not_of_the_task_is_one_line(make, tmp_path):
 
 
 def test_a_run_that_ends_within_its_warm_up_is_doubted(make):
-    task = task_of(make())
+    task = training_of(make())
     (doubt,) = task.doubts(make(training__max_steps=4))
     assert doubt.startswith("training.max_steps: 4 end within the warm-up of 4 steps")
     assert not list(task.doubts(make()))

@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.recipe import make_recipe
-from tformer_cli.workflows.training.profile import profile_training
+from tformer_cli.workflows.training.plan import profile_training
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,7 @@ import pytest
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.processes.group import Processes
-from tformer_cli.workflows.training.same_recipe import check_same_recipe
+from tformer_cli.workflows.train import check_same_recipe
 
 
 def recipe(directory="", **keys):

@@ -11,7 +11,7 @@ from tests.watched_training import Watcher, at, crash_at, digest
 from tests.workflows.training.test_language_model import TEXT, examples, make  # noqa: F401 - a fixture
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
-from tformer_cli.data.loading.segments import SegmentLoader
+from tformer_cli.data.loading.loader import SegmentLoader
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.errors import Interrupted, RecipeError, TformerError, UsageError
 from tformer_cli.training import gradients, memory

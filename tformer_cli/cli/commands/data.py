@@ -134,7 +134,7 @@ class FieldOptions:
         quiet: bool,
     ) -> "GivenData":
         """Returns the corpora that files or a recipe name; tells which columns are read."""
-        from tformer_cli.data.quality.kinds import PAIRS
+        from tformer_cli.data.quality.facts import PAIRS
         from tformer_cli.workflows.quality.given import Fields, given_data
 
         fields = Fields(**vars(self))
@@ -313,7 +313,7 @@ def check(
             stream.write(utf8_line(text))
         elif chosen is ReportFormat.html:
             from tformer_cli.show.html import render_html
-            from tformer_cli.workflows.quality.report import report_document
+            from tformer_cli.workflows.quality.check_data import report_document
 
             stream.write(render_html(report_document(report)).encode("utf-8", "replace"))
         else:
@@ -525,7 +525,7 @@ def show_report(console: "Console", report: "DataReport") -> None:
     from rich.text import Text
 
     from tformer_cli.data.quality.checks import CHECKS, DROPPING
-    from tformer_cli.data.quality.encoding import written_out
+    from tformer_cli.data.quality.content import written_out
     from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 
     is_ascii = is_ascii_only(console)

@@ -23,11 +23,12 @@ from tformer_cli.errors import DataError, RecipeError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tformer_cli.kinds.training import Progress
+    from tformer_cli.recipe import Recipe
     from tformer_cli.training.events import TrainingObserver
     from tformer_cli.workflows.distillation.distill import Plan
     from tformer_cli.workflows.distillation.setup import Setup
     from tformer_cli.workflows.distillation.stages import Stage, State
-    from tformer_cli.workflows.training.task import Progress
 
 
 @takes_groups
@@ -128,11 +129,14 @@ class TerminalDisplay:
             yield progress.update
 
     @contextmanager
-    def training(self) -> "Iterator[tuple[Sequence[TrainingObserver], Progress | None]]":
+    def training(
+        self, recipe: "Recipe"
+    ) -> "Iterator[tuple[Sequence[TrainingObserver], Progress | None]]":
         """Shows a training as `tformer train` does."""
         from tformer_cli.cli.commands.training_progress import training_progress
+        from tformer_cli.kinds import training_of
 
-        with training_progress(quiet=self._quiet) as view:
+        with training_progress(training_of(recipe).examples, quiet=self._quiet) as view:
             yield [view], view.prepare
 
 

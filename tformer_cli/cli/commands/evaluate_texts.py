@@ -189,7 +189,7 @@ def _evaluate_masked(
             raise UsageError(f"{name}: MODEL reads a text at once; omit it")
     if options.adapter is not None:
         raise UsageError("--adapter: is of other models; omit it")
-    from tformer_cli.workflows.evaluate_masked import evaluate_masked
+    from tformer_cli.workflows.evaluate_texts import evaluate_masked
     from tformer_cli.workflows.opening.encoder import open_encoder
 
     opened = open_encoder(

@@ -73,6 +73,7 @@ def quickstart(
         tformer quickstart --task image
     """
     from tformer_cli.cli.commands.training_progress import training_progress
+    from tformer_cli.kinds import training_of
     from tformer_cli.recipe import load_recipe
     from tformer_cli.training.processes.launch import launched, one_error_per_node
     from tformer_cli.workflows.quickstart import quickstart as run_quickstart
@@ -84,7 +85,7 @@ def quickstart(
     chosen = QUICKSTARTS[task]
     run = output or Path("runs", chosen.recipe)
     recipe = load_recipe(chosen.recipe, [] if seed is None else [f"training.seed={seed}"])
-    with training_progress(quiet=quiet, task=recipe.task.kind) as view:
+    with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         result = run_quickstart(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )

@@ -134,9 +134,10 @@ def run_training(
 ) -> None:
     """Trains with progress on stderr."""
     from tformer_cli.cli.commands.training_progress import training_progress
+    from tformer_cli.kinds import training_of
     from tformer_cli.workflows import train as workflow
 
-    with training_progress(quiet=quiet, task=recipe.task.kind) as view:
+    with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         result = workflow.train(
             recipe,
             run,
@@ -187,9 +188,10 @@ def show_plan(recipe: "Recipe", *, device: str) -> None:
 def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) -> None:
     """Prints where the time of some steps goes."""
     from tformer_cli.cli.commands.training_progress import training_progress
-    from tformer_cli.workflows.training.profile import profile_training
+    from tformer_cli.kinds import training_of
+    from tformer_cli.workflows.training.plan import profile_training
 
-    with training_progress(quiet=quiet, task=recipe.task.kind) as view:
+    with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)
     for line in profile.lines():
         write_line(line)

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tformer_cli.cli.console import is_live, stderr_console, warn
+from tformer_cli.kinds.training import Examples
 from tformer_cli.training.events import (
     BatchSplit,
     CheckpointWritten,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from tformer_cli.artifacts.config_file import TaskKind
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
@@ -34,29 +34,11 @@ _LONGEST_SAMPLE = 200
 """Characters that are shown of a sentence."""
 
 
-class Words(NamedTuple):
-    """Names of a task's examples, and of the parts of the one that a validation shows."""
-
-    example: str
-    read: str
-    written: str
-    right: str
-
-
-WORDS: Mapping["TaskKind", Words] = {
-    "translate": Words("pair", "source", "translation", "reference"),
-    "classify": Words("example", "text", "prediction", "label"),
-    "image": Words("image", "image", "prediction", "label"),
-    "language-model": Words("text", "beginning", "continuation", "original"),
-    "masked": Words("text", "text", "prediction", "original"),
-}
-
-
 class TrainingView:
-    """Warnings alone, for `--quiet`."""
+    """Shows only warnings, for `--quiet`."""
 
-    def __init__(self, task: "TaskKind" = "translate") -> None:
-        self._words = WORDS[task]
+    def __init__(self, examples: Examples) -> None:
+        self._words = examples
 
     def prepare(self, what: str, n_examples: int) -> None:
         """Receives the progress of preparing the data."""
@@ -70,8 +52,8 @@ class TrainingView:
 class PlainView(TrainingView):
     """One line on stderr for each event worth one."""
 
-    def __init__(self, task: "TaskKind" = "translate") -> None:
-        super().__init__(task)
+    def __init__(self, examples: Examples) -> None:
+        super().__init__(examples)
         self._said_at = monotonic()
 
     def prepare(self, what: str, n_examples: int) -> None:
@@ -94,8 +76,8 @@ class PlainView(TrainingView):
 class Dashboard(TrainingView):
     """A live display: numbers, progress, validations and a sample of what the model does."""
 
-    def __init__(self, live: "Live", task: "TaskKind" = "translate") -> None:
-        super().__init__(task)
+    def __init__(self, live: "Live", examples: Examples) -> None:
+        super().__init__(examples)
         self._live = live
         self._preparing = ""
         self._started: RunStarted | None = None
@@ -238,17 +220,17 @@ class Dashboard(TrainingView):
 
 
 @contextmanager
-def training_progress(*, quiet: bool, task: "TaskKind" = "translate") -> Iterator[TrainingView]:
+def training_progress(examples: Examples, *, quiet: bool) -> Iterator[TrainingView]:
     """Yields the view that fits stderr: live, plain lines or nothing."""
     if quiet:
-        yield TrainingView()
+        yield TrainingView(examples)
     elif not is_live():
-        yield PlainView(task)
+        yield PlainView(examples)
     else:
         from rich.live import Live
 
         with Live(console=stderr_console(), auto_refresh=False) as live:
-            yield Dashboard(live, task)
+            yield Dashboard(live, examples)
 
 
 def event_lines(event: TrainingEvent) -> list[str]:

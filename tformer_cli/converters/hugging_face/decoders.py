@@ -23,11 +23,10 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.converters import gpt2, llama
 from tformer_cli.converters.assembly import NEVER, UNUSED, foreign_names, original_piece
 from tformer_cli.converters.hugging_face.layout import original_ids
-from tformer_cli.data.byte_pieces import BytePieceTokenizer
+from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 from tformer_cli.data.joint_tokenizer import JointTokenizer
-from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from tformer_cli.errors import UsageError
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.transformer import Transformer

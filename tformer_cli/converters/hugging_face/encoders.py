@@ -18,9 +18,8 @@ from tformer_cli.converters.assembly import UNUSED, foreign_names, original_piec
 from tformer_cli.converters.bert import ACTIVATIONS, FAMILIES, Family
 from tformer_cli.converters.hugging_face.decoders import Vocabulary
 from tformer_cli.converters.hugging_face.layout import original_ids
-from tformer_cli.data.byte_pieces import BytePieceTokenizer
+from tformer_cli.data.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
 from tformer_cli.data.tokenizer import PAD_ID
-from tformer_cli.data.word_pieces import NAMES, WordPieceTokenizer
 from tformer_cli.errors import UsageError
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 

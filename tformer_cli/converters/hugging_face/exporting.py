@@ -30,8 +30,7 @@ from tformer_cli.converters.hugging_face.layout import Layout, layout_of
 from tformer_cli.converters.hugging_face.model_card import model_card
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.converters.t5 import exporting as t5
-from tformer_cli.data.pipelines import SPECIAL_PIECES
-from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.data.tokenizer import EOS_ID, SPECIAL_PIECES
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text

@@ -20,9 +20,8 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.converters.assembly import NEVER, UNUSED, original_piece
 from tformer_cli.converters.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.data.joint_tokenizer import JointTokenizer
-from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
 from tformer_cli.errors import UsageError
 
 _N_SPECIAL = len(SPECIAL_PIECES)

@@ -31,9 +31,8 @@ from tformer_cli.converters.hugging_face.sentencepiece_json import (
     model_rows,
 )
 from tformer_cli.converters.keys import USED, no_effect, noted, only
-from tformer_cli.data.joint_tokenizer import JointTokenizer
+from tformer_cli.data.joint_tokenizer import JointTokenizer, blank_tokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
-from tformer_cli.data.pipelines import SPECIAL_PIECES, blank_tokenizer
 from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.spm_file import (
     CONTROL,
@@ -47,7 +46,7 @@ from tformer_cli.data.sentencepiece.spm_file import (
     write_spm,
 )
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.errors import ArtifactError
 
 _SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")

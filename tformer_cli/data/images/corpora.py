@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tformer_cli.data.images.decoding import ENDINGS
-from tformer_cli.data.images.idx import is_idx, read_idx, read_images
-from tformer_cli.data.images.named import is_number, is_row
+from tformer_cli.data.images.named import is_idx, is_number, is_row, read_idx, read_images
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import DataError
 from tformer_cli.files.hashes import hash_file, hash_tree

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
+import zlib
+from functools import lru_cache
 from math import prod
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,11 +27,13 @@ import numpy as np
 
 from tformer_cli import shapes
 from tformer_cli.data.images.decoding import MOST_BYTES, decoded
-from tformer_cli.data.images.idx import is_idx, read_images
+from tformer_cli.data.lines import open_bytes
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import read_regular
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tformer_cli.data.images.decoding import Pixels
 
 INLINE = "data:"
@@ -190,3 +195,64 @@ def name_of_image(image: object, where: str) -> str:
 def short_name(name: str) -> str:
     """A name for messages: of a long one both ends, for a path's last is what tells."""
     return name if len(name) <= MOST_SHOWN else f"{name[:60]}…{name[-60:]}"
+
+
+_UNSIGNED_BYTES = 8
+_MOST_DIMENSIONS = 4
+MOST_ARRAY_BYTES = 1 << 32
+"""Of an array: a damaged or hostile header must not make the program allocate without end."""
+
+
+def is_idx(path: Path) -> bool:
+    """Tells by its first bytes whether a file, which may be compressed, is an idx file."""
+    try:
+        with open_bytes(path) as stream:
+            start = stream.read(4)
+    except (DataError, OSError, EOFError, zlib.error):
+        return False
+    return start[:3] == bytes((0, 0, _UNSIGNED_BYTES)) and len(start) == 4 and start[3] > 0
+
+
+def read_idx(path: Path) -> NDArray[np.uint8]:
+    """Reads the array of an idx file; `.gz` and the like are read through."""
+    wrong = f"{path}: is damaged or not an idx file of bytes; restore the file"
+    try:
+        with open_bytes(path) as stream:
+            start = stream.read(4)
+            if start[:3] != bytes((0, 0, _UNSIGNED_BYTES)) or len(start) < 4:
+                raise DataError(wrong)
+            n_dimensions = start[3]
+            sizes = stream.read(4 * n_dimensions)
+            if not 1 <= n_dimensions <= _MOST_DIMENSIONS or len(sizes) < 4 * n_dimensions:
+                raise DataError(wrong)
+            shape = tuple(np.frombuffer(sizes, ">u4").tolist())
+            n_bytes = math.prod(shape)
+            if n_bytes > MOST_ARRAY_BYTES:
+                raise DataError(f"{path}: says it has {n_bytes:,} bytes; split it into files")
+            content = stream.read(n_bytes + 1)
+    except (OSError, EOFError, zlib.error):
+        raise DataError(wrong) from None
+    if len(content) != n_bytes:
+        raise DataError(f"{path}: has not the {n_bytes:,} bytes that it says; restore the file")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def read_images(path: Path) -> NDArray[np.uint8]:
+    """Reads the images (N, H, W, C) of an idx file, and keeps those of the last files read."""
+    try:
+        status = path.stat()
+    except OSError:
+        raise DataError(f"{path}: no such file; check the path") from None
+    return _images(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=4)
+def _images(path: Path, changed: int, size: int) -> NDArray[np.uint8]:
+    del changed, size  # another file of the same name is read anew
+    array = read_idx(path)
+    if array.ndim < 3 or not array.size:
+        raise DataError(
+            f"{path}: has {array.ndim} dimensions of {' × '.join(map(str, array.shape))}, and "
+            "images have three (number, rows, columns) or four; is it the file of labels?"
+        )
+    return array[..., None] if array.ndim == 3 else array

@@ -1,23 +1,29 @@
-"""Corpora tokenized once, kept in a memory-mapped cache named by content."""
+"""Corpora tokenized once, kept in a memory-mapped Arrow file named by content.
 
+The name is a hash of everything that decides the content. Files are hashed at every start, and each
+format declares what to hash beside its reader (`corpora.FORMATS`). Sizes and times are not trusted
+instead: a run that resumes must never continue silently with changed data.
+"""
+
+import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tformer_cli.data.cache_key import cache_key
-from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.corpora import SentencePair, corpus_name, read_corpus
+from tformer_cli.allow_list import ANY, unknown_setting
+from tformer_cli.data.config import FORMAT_KEYS, CorpusConfig, DataConfig
+from tformer_cli.data.corpora import SentencePair, corpus_name, format_of, read_corpus
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.data.loading.arrow_table import SCHEMA, ArrowTable, record_batch
-from tformer_cli.data.loading.text_stream import TextStream
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 from tformer_cli.files.aside import aside_in_shared
 from tformer_cli.files.atomic import flush_file
@@ -27,6 +33,106 @@ from tformer_cli.files.regular_file import MIB, read_regular
 CHUNK_PAIRS = 8192
 CHUNK_CHARACTERS = 4_000_000
 """A chunk is tokenized at once and becomes one record batch; both bound its memory."""
+
+
+SCHEMA = pa.schema(
+    [
+        pa.field("source_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("target_ids", pa.list_(pa.int32()), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("source_length", pa.int32(), nullable=False),
+        pa.field("target_length", pa.int32(), nullable=False),
+    ]
+)
+
+
+Ids = Sequence[Sequence[int]]
+
+
+def record_batch(
+    source_ids: Ids, target_ids: Ids, sources: Sequence[str], targets: Sequence[str]
+) -> pa.RecordBatch:
+    """Packs the token ids and texts of pairs with their lengths."""
+    lists = [_list_array(ids) for ids in (source_ids, target_ids)]
+    texts = [pa.array(side, pa.string()) for side in (sources, targets)]
+    lengths = [pa.array(np.diff(array.offsets.to_numpy())) for array in lists]
+    return pa.record_batch([*lists, *texts, *lengths], schema=SCHEMA)
+
+
+def _list_array(lists: Ids) -> pa.ListArray:
+    # Arrow's own conversion of nested lists is slow and holds a Python object for each number.
+    offsets = np.zeros(len(lists) + 1, dtype=np.int32)
+    np.cumsum(np.fromiter(map(len, lists), np.int32, len(lists)), out=offsets[1:])
+    values = np.fromiter(chain.from_iterable(lists), np.int32, int(offsets[-1]))
+    return pa.ListArray.from_arrays(offsets, values)
+
+
+class ArrowTable:
+    """Random access to the pairs of a file; nothing that grows with it is held in memory."""
+
+    def __init__(self, path: Path) -> None:
+        """Maps the file."""
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        if reader.schema != SCHEMA:
+            raise pa.ArrowInvalid(f"not a tokenized corpus: {reader.schema.names}")
+        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        sizes = [batch.num_rows for batch in self._batches]
+        self._starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)
+        self._ids = [[_list_views(b.column(i)) for b in self._batches] for i in (0, 1)]
+        self._lengths = [[np.asarray(b.column(i)) for b in self._batches] for i in (4, 5)]
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def ids(self, column: int, indices: NDArray[np.int64]) -> list[list[int]]:
+        """The lists of column 0 (source) or 1 (target) at these rows."""
+        views = self._ids[column]
+        return [
+            views[batch][1][views[batch][0][row] : views[batch][0][row + 1]].tolist()
+            for batch, row in self._places(indices)
+        ]
+
+    def lengths(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        """(2, N) tokens of source and target at these rows."""
+        found = np.empty((2, len(indices)), dtype=np.int32)
+        batches = np.searchsorted(self._starts, indices, side="right") - 1
+        # Places in the order of their batches, cut where the batch changes.
+        places = np.argsort(batches, kind="stable")
+        ends = np.flatnonzero(np.diff(batches[places])) + 1
+        for members in np.split(places, ends) if len(places) else ():
+            batch = batches[members[0]]
+            rows = indices[members] - self._starts[batch]
+            for side in (0, 1):
+                found[side, members] = self._lengths[side][batch][rows]
+        return found
+
+    def counts(self, column: int, vocab_size: int) -> NDArray[np.int64]:
+        """(V) how often each number occurs in the lists of column 0 (source) or 1 (target)."""
+        counts = np.zeros(vocab_size, dtype=np.int64)
+        for offsets, values in self._ids[column]:
+            counts += np.bincount(values[offsets[0] : offsets[-1]], minlength=vocab_size)
+        return counts
+
+    def longest(self) -> int:
+        """Tokens of the longest side of all pairs."""
+        return max((int(part.max(initial=0)) for side in self._lengths for part in side), default=0)
+
+    def strings(self, column: int, indices: NDArray[np.int64]) -> list[str]:
+        """The strings of column 2 (source) or 3 (target) at these rows."""
+        return [
+            self._batches[batch].column(column)[row].as_py() for batch, row in self._places(indices)
+        ]
+
+    def _places(self, indices: NDArray[np.int64]) -> list[tuple[int, int]]:
+        batches = np.searchsorted(self._starts, indices, side="right") - 1
+        rows = indices - self._starts[batches]
+        return list(zip(batches.tolist(), rows.tolist(), strict=True))
+
+
+def _list_views(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Offsets and values of a list column, not copied."""
+    return lists.offsets.to_numpy(), lists.values.to_numpy()
 
 
 @dataclass
@@ -256,3 +362,83 @@ def _crc32(path: Path) -> int:
         while block := file.read(1 << 20):
             checksum = zlib.crc32(block, checksum)
     return checksum
+
+
+FORMAT = 1
+"""Version of the stored form, raised when the same inputs are stored differently."""
+KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(chain.from_iterable(FORMAT_KEYS.values()), ANY),
+        # part of a format's content
+        **dict.fromkeys(("split", "dataset_config", "pairs", "seed", "labels"), ANY),
+        **dict.fromkeys(("source_field", "target_field", "text_field"), ANY),
+        "weight": ANY,  # of the mixture: does not matter
+    }
+)
+"""Settings of a corpus that `cache_key` takes account of."""
+KNOWN_OF_DATA: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(("max_length", "max_length_ratio"), ANY),
+        "text": ("lines", "stream"),
+        **dict.fromkeys(("pixel_max", "scale_images"), ANY),  # part of the tokenizer of images
+        # do not matter: names, places, and which corpora there are
+        **dict.fromkeys(
+            ("source_language", "target_language", "directory", "origin", "train", "valid",
+             "cache_directory"),
+            ANY,
+        ),
+    }
+)  # fmt: skip
+"""Settings of data that `cache_key` takes account of."""
+
+
+def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> str:
+    """Hashes a corpus's content, the filters and the tokenizer; paths and times do not matter."""
+    for settings, known in ((config, KNOWN_OF_CORPUS), (data, KNOWN_OF_DATA)):
+        unknown = unknown_setting(settings, known)
+        if unknown is not None:
+            raise DataError(f"data: the cache of tokenized corpora does not know {unknown}")
+    facts = {
+        "format": FORMAT,
+        "content": format_of(config).content(config, data.directory),
+        "fields": [config.source_field, config.target_field],
+        "filters": [data.max_length, data.max_length_ratio],
+        "tokenizer": tokenizer.to_json(),
+        **({"text": data.text} if config.is_text and data.text != "lines" else {}),
+        **({"text_field": config.text_field} if config.text_field else {}),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+SHORTEST_BLOCK = 2
+"""Tokens of a block: something to read, and something to predict from it."""
+
+
+class TextStream:
+    """Cuts a text that comes in parts into blocks of equally many tokens.
+
+    Parts are tokenized one by one, and no token spans two of them.
+    """
+
+    def __init__(self, side: TokenizerSide, block_length: int) -> None:
+        """Takes what tokenizes, and the tokens of a block."""
+        self._side = side
+        self._length = max(SHORTEST_BLOCK, block_length)
+        self._left: list[int] = []
+
+    def add(self, lines: Iterable[str]) -> list[list[int]]:
+        """Adds lines, each with its line end; returns the blocks that are full."""
+        ids = [*self._left, *self._side.encode_phrases([joined(lines)])[0]]
+        n_blocks = len(ids) // self._length
+        self._left = ids[n_blocks * self._length :]
+        starts = range(0, n_blocks * self._length, self._length)
+        return [ids[start : start + self._length] for start in starts]
+
+    def rest(self) -> list[int]:
+        """Returns the last, shorter block; nothing if too little is left for one."""
+        return self._left if len(self._left) >= SHORTEST_BLOCK else []
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Puts lines together, with their line ends."""
+    return "".join(f"{line}\n" for line in lines)

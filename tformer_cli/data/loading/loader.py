@@ -1,4 +1,9 @@
-"""An endless, resumable stream of training batches from several weighted corpora."""
+"""An endless stream of training batches, prepared in the background, and a place in it.
+
+What an epoch holds is computed where it is needed and stored nowhere: pairs in windows of bounded
+size, shuffled by `TrainingLoader`, or rows that go on from one batch to the next, for a model that
+remembers what it has read (`SegmentLoader`).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +22,9 @@ from tformer_cli.data.batching import (
     plan_batches,
     regroup,
 )
-from tformer_cli.data.loading.batch_stream import START, BatchStream, LoaderPosition
 from tformer_cli.data.loading.encoded import EncodedCorpus
-from tformer_cli.data.loading.epochs import Mixture
 from tformer_cli.data.masking import Masking
+from tformer_cli.data.prefetch import Prefetcher
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.errors import DataError
 
@@ -38,6 +42,149 @@ POOL_SLACK = 1.05
 
 Ids = list[list[int]]
 Item = TypeVar("Item")
+
+
+WINDOW = 1 << 19
+"""Most examples that are sorted into batches together. Planning takes some 60 bytes for each."""
+
+
+BLOCK = 256
+"""Examples that stay together when an epoch of several windows is shuffled: neighbors in the file
+too, so that a window reads a corpus larger than memory in pieces and not page by page."""
+
+
+class Mixture:
+    """The examples of every epoch of several weighted corpora.
+
+    Corpus i with N pairs and weight w gives an epoch round(w·N) examples: every pair ⌊w⌋ times, the
+    rest from a fixed shuffling of the corpus in which each epoch continues where the last one
+    stopped. An epoch of more than `WINDOW` examples is cut into blocks; each window takes as many
+    of them, from all over the epoch, again in every epoch.
+    """
+
+    def __init__(self, sizes: Sequence[int], weights: Sequence[float], seed: int) -> None:
+        """Sets the number of pairs and the weight of each corpus."""
+        self._sizes = list(sizes)
+        self._seed = seed
+        n_examples = [round(weight * size) for size, weight in zip(sizes, weights, strict=True)]
+        self._first_pairs = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        self._first_places = np.concatenate(([0], np.cumsum(n_examples, dtype=np.int64)))
+        self.n_examples = int(self._first_places[-1])
+        """Examples of an epoch."""
+        self.n_windows = max(1, -(-self.n_examples // WINDOW))
+        """Windows of an epoch."""
+        self._shuffled = lru_cache(maxsize=len(self._sizes))(self._shuffle_corpus)
+
+    def places(self, epoch: int, window: int) -> Indices:
+        """The places of a window of an epoch."""
+        if self.n_windows == 1:
+            return np.arange(self.n_examples)
+        start, end = (number * self.n_examples // self.n_windows for number in (window, window + 1))
+        rng = np.random.default_rng([self._seed, epoch, 0, 0, 1])
+        return _Shuffle(self.n_examples, rng)(np.arange(start, end))
+
+    def pairs(self, epoch: int, places: Indices) -> Indices:
+        """The pair number at each of these places of an epoch."""
+        numbers = np.empty(len(places), dtype=np.int64)
+        owners = np.searchsorted(self._first_places, places, side="right") - 1
+        for owner in np.unique(owners).tolist():
+            members = np.flatnonzero(owners == owner)
+            rows = self._rows(owner, epoch, places[members] - self._first_places[owner])
+            numbers[members] = self._first_pairs[owner] + rows
+        return numbers
+
+    def _rows(self, corpus: int, epoch: int, places: Indices) -> Indices:
+        """The rows of a corpus that are at these of its own places."""
+        size = self._sizes[corpus]
+        n_examples = int(self._first_places[corpus + 1] - self._first_places[corpus])
+        n_copied, rest = n_examples // size * size, n_examples % size
+        rows = places % size
+        if rest:
+            is_rest = places >= n_copied
+            drawn = (epoch * rest + places[is_rest] - n_copied) % size
+            rows[is_rest] = self._shuffled(corpus)(drawn)
+        return rows
+
+    def _shuffle_corpus(self, corpus: int) -> "_Shuffle":
+        rng = np.random.default_rng([self._seed, corpus, 1])
+        return _Shuffle(self._sizes[corpus], rng)
+
+
+class _Shuffle:
+    """0, 1, …, n - 1 in random order: one by one, or by blocks where they are many."""
+
+    def __init__(self, n: int, rng: np.random.Generator) -> None:
+        self._block = 1 if n <= WINDOW else BLOCK
+        self._order = rng.permutation(n // self._block)
+
+    def __call__(self, places: Indices) -> Indices:
+        """Items at these places; those after the last whole block stay where they are."""
+        blocks, within = np.divmod(places, self._block)
+        found = places.copy()
+        is_whole = blocks < len(self._order)
+        found[is_whole] = self._order[blocks[is_whole]] * self._block + within[is_whole]
+        return found
+
+
+@dataclass(frozen=True)
+class LoaderPosition:
+    """A place between two batches of the stream."""
+
+    epoch: int = 0
+    """Passes over the corpora completed."""
+    batch: int = 0
+    """Batches of this epoch already given."""
+
+
+START = LoaderPosition()
+"""Where a stream begins."""
+
+
+class BatchStream:
+    """Batches of epoch after epoch, from a position on.
+
+    What comes depends on the position alone: a run that stops and resumes sees the batches it would
+    have seen.
+    """
+
+    def __init__(self, position: LoaderPosition, prefetch: int) -> None:
+        """Takes where to start, and how many batches are made ahead."""
+        self._position = position
+        self._prefetch = prefetch
+        self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
+
+    def n_batches(self, epoch: int) -> int:
+        """Batches of an epoch."""
+        raise NotImplementedError
+
+    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
+        """The batches of an epoch from number `start` on."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        """Yields batches, each with the position after it, until the consumer stops."""
+        worker = Prefetcher(self._stream(), self._prefetch)
+        self._workers.append(worker)
+        try:
+            yield from worker
+        finally:
+            worker.close()
+            self._workers.remove(worker)
+
+    def close(self) -> None:
+        """Ends the background work of every iteration."""
+        for worker in list(self._workers):
+            worker.close()
+
+    def _stream(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        epoch, start = self._position.epoch, self._position.batch
+        while True:
+            n_batches = self.n_batches(epoch)
+            for number, batch in self._epoch(epoch, start):
+                is_last = number + 1 == n_batches
+                after = LoaderPosition(epoch + 1) if is_last else LoaderPosition(epoch, number + 1)
+                yield batch, after
+            epoch, start = epoch + 1, 0
 
 
 @dataclass(frozen=True)
@@ -240,3 +387,52 @@ class TrainingLoader(BatchStream):
                 n_plain += int(lengths.sum())
                 n_drawn += sum(map(len, drawn))
         return POOL_SLACK * n_drawn / max(n_plain, 1)
+
+
+def n_rows(n_blocks: int, block_length: int, tokens_per_batch: int) -> int:
+    """Counts the rows that a text is cut into: as many blocks as a batch has room for."""
+    return min(n_blocks, max(1, tokens_per_batch // block_length))
+
+
+class SegmentLoader(BatchStream):
+    """A text as rows of blocks, read side by side (Dai et al. 2019, section 3.2).
+
+    Row r of a batch continues row r of the batch before: what it reads first is the token that was
+    predicted last there. Only the first batch of an epoch begins with `<s>`. Rows differ by a block
+    at most, and those that are longer come first; so the last batch of an epoch may have fewer.
+    Every epoch is the same.
+    """
+
+    def __init__(
+        self,
+        corpus: EncodedCorpus,
+        tokens_per_batch: int,
+        position: LoaderPosition = START,
+        prefetch: int = 8,
+    ) -> None:
+        """Prepares a stream."""
+        super().__init__(position, prefetch)
+        self._corpus = corpus
+        rows = n_rows(len(corpus), corpus.longest, tokens_per_batch)
+        parts = np.array_split(np.arange(len(corpus)), rows)
+        self._starts = np.array([part[0] for part in parts])
+        self._lengths = np.array([len(part) for part in parts])
+
+    def n_batches(self, epoch: int) -> int:  # noqa: ARG002 - all epochs are alike
+        """Batches of an epoch."""
+        return int(self._lengths[0])
+
+    def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
+        """The batches of an epoch from number `start` on."""
+        for number in range(start, self.n_batches(epoch)):
+            yield number, self._batch(number)
+
+    def _batch(self, number: int) -> Batch:
+        blocks = self._starts[self._lengths > number] + number
+        _, ids = self._corpus.token_ids(blocks)
+        batch = collate([[]] * len(ids), ids, target_eos=False)
+        if number:
+            _, before = self._corpus.token_ids(blocks - 1)
+            for row, tokens in enumerate(before):
+                batch.target_input[row, 0] = tokens[-1]
+        return batch

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.quality import content, encoding, lengths, noise, wrong_language
-from tformer_cli.data.quality.facts import CorpusFacts
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
+from tformer_cli.data.quality import content
+from tformer_cli.data.quality.facts import LABELED, PAIRS, CorpusFacts, CorpusKind
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import did_you_mean, suggestions
 
@@ -56,10 +55,10 @@ class Check:
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         MALFORMED: Check(meaning="a line of a table is no example"),
-        EMPTY: Check(meaning="{side} is blank", of_pair=lengths.empty),
-        "encoding": Check(meaning="characters were lost", of_side=encoding.undecodable),
-        "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=encoding.mojibake),
-        "invisible": Check(meaning="control or invisible characters", of_side=encoding.invisible),
+        EMPTY: Check(meaning="{side} is blank", of_pair=content.empty),
+        "encoding": Check(meaning="characters were lost", of_side=content.undecodable),
+        "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=content.mojibake),
+        "invisible": Check(meaning="control or invisible characters", of_side=content.invisible),
         "markup": Check(meaning="tags, entities, other markup", of_side=content.markup),
         "identical": Check(
             meaning="both sides are the same", of_pair=content.identical, only_of=PAIRS
@@ -67,25 +66,23 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "copied": Check(
             meaning="most of the target is copied", of_pair=content.copied, only_of=PAIRS
         ),
-        "too-long": Check(meaning="{side} is very long", of_pair=lengths.too_long),
-        "long-word": Check(meaning="a very long word", of_side=lengths.long_word),
+        "too-long": Check(meaning="{side} is very long", of_pair=content.too_long),
+        "long-word": Check(meaning="a very long word", of_side=content.long_word),
         "length-ratio": Check(
-            meaning="lengths do not fit", of_pair=lengths.unlike_lengths, only_of=PAIRS
+            meaning="lengths do not fit", of_pair=content.unlike_lengths, only_of=PAIRS
         ),
-        "swapped": Check(
-            meaning="sides are swapped", of_pair=wrong_language.swapped, only_of=PAIRS
-        ),
-        "script": Check(meaning="another script", of_pair=wrong_language.wrong_script),
-        "language": Check(meaning="another language", of_pair=wrong_language.wrong_language),
+        "swapped": Check(meaning="sides are swapped", of_pair=content.swapped, only_of=PAIRS),
+        "script": Check(meaning="another script", of_pair=content.wrong_script),
+        "language": Check(meaning="another language", of_pair=content.wrong_language),
         "numbers": Check(meaning="numbers differ", of_pair=content.numbers, only_of=PAIRS),
         "addresses": Check(
             meaning="web or mail addresses differ", of_pair=content.addresses, only_of=PAIRS
         ),
         "repetition": Check(
-            meaning="one side repeats itself", of_pair=noise.repetition, only_of=PAIRS
+            meaning="one side repeats itself", of_pair=content.repetition, only_of=PAIRS
         ),
-        "symbols": Check(meaning="mostly no letters", of_side=noise.symbols),
-        "spaced-letters": Check(meaning="spaces between letters", of_side=noise.spaced_letters),
+        "symbols": Check(meaning="mostly no letters", of_side=content.symbols),
+        "spaced-letters": Check(meaning="spaces between letters", of_side=content.spaced_letters),
         SCORE: Check(meaning="models find it unlikely", is_default=False, only_of=PAIRS),
         HELD_OUT: Check(meaning="a held-out file has it"),
         DUPLICATE: Check(meaning="an earlier one is the same"),
@@ -128,7 +125,7 @@ def findings_of(
     pair: SentencePair, facts: CorpusFacts, wanted: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
     """Yields the checks that find a pair doubtful, each with why; of a blank one only that."""
-    blank = lengths.empty(pair, facts)
+    blank = content.empty(pair, facts)
     if blank:
         if EMPTY in wanted:
             yield EMPTY, blank

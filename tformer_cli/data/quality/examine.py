@@ -27,14 +27,19 @@ from tformer_cli.data.quality.checks import (
     checks_for,
     findings_of,
 )
-from tformer_cli.data.quality.detector import Detector
-from tformer_cli.data.quality.facts import CorpusFacts, Limits, Sample, estimate_facts
-from tformer_cli.data.quality.held_out import HeldOut
-from tformer_cli.data.quality.keys import keys_of_pair
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, CorpusKind
-from tformer_cli.data.quality.minhash import NearDuplicates, near_duplicates
+from tformer_cli.data.quality.facts import (
+    LABELED,
+    PAIRS,
+    CorpusFacts,
+    CorpusKind,
+    Detector,
+    Limits,
+    Sample,
+    estimate_facts,
+)
+from tformer_cli.data.quality.minhash import HeldOut, NearDuplicates, near_duplicates
 from tformer_cli.data.quality.model_scores import ModelScores
-from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files
+from tformer_cli.data.quality.repeats import NEVER, Keys, Repeated, key_files, keys_of_pair
 from tformer_cli.errors import DataError
 
 CHUNK = 4096

@@ -1,9 +1,15 @@
-"""Facts about a corpus as a whole that its pairs are judged by, estimated from a sample."""
+"""Facts about a corpus as a whole that its pairs are judged by, estimated from a sample.
+
+Languages are those that a user names, or those that the detector py3langid finds, a naive Bayes
+classifier of byte sequences (Lui & Baldwin 2011). It is an extra; without it, checks judge
+languages by scripts and common words.
+"""
 
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 from tformer_cli.data.corpora import SentencePair
@@ -16,8 +22,7 @@ from tformer_cli.data.languages import (
     words_of,
     words_of_another,
 )
-from tformer_cli.data.quality.detector import Detector
-from tformer_cli.data.quality.kinds import PAIRS, CorpusKind
+from tformer_cli.errors import UsageError
 
 SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
@@ -33,6 +38,85 @@ LEAST_SPREAD = 1.0
 """Variance of a length for each character that is assumed at least: generated text has none."""
 MEDIAN_OF_SQUARE = 0.4549
 """Median of the square of a normal variable of variance 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusKind:
+    """What the two sides of an example hold."""
+
+    name: str
+    noun: str
+    """One example, in messages."""
+    sides: tuple[str, str]
+    """What each side is called; empty: there is none."""
+    texts: tuple[int, ...]
+    """Places of the sides that are text."""
+    side: str
+    """One of them, in messages."""
+
+    def texts_of(self, pair: SentencePair) -> list[tuple[str, str]]:
+        """The texts of an example, each with what it is called."""
+        return [(self.sides[place], pair[place]) for place in self.texts]
+
+    def named(self, pair: SentencePair) -> dict[str, str]:
+        """All that an example has, by name."""
+        return {name: side for name, side in zip(self.sides, pair, strict=True) if name}
+
+
+PAIRS = CorpusKind(
+    name="pairs", noun="pair", sides=("source", "target"), texts=(0, 1), side="a side"
+)
+
+
+LABELED = CorpusKind(
+    name="labeled", noun="example", sides=("text", "label"), texts=(0,), side="a text or label"
+)
+
+
+TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,), side="a text")
+
+
+CONFIDENCE = 0.7
+"""Probability below which a language is not told: short sentences are those of many languages."""
+
+
+FEWEST_TEXTS, LEAST_SHARE = 5, 0.5
+"""Texts of a side whose language is told, and the share of them that makes it the side's."""
+
+
+class Detector:
+    """Tells the language of texts."""
+
+    def __init__(self) -> None:
+        """Loads the detector."""
+        try:
+            from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        except ImportError:
+            raise UsageError(
+                "--detect-languages: the package is not installed; pip install 'tformer[langid]'"
+            ) from None
+        self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self._known = frozenset(map(main_code, self._identifier.labels))
+        self.language = lru_cache(maxsize=8)(self._language)  # several checks ask for each text
+
+    def check_known(self, language: str) -> None:
+        """Checks that a language is one of those that are told apart."""
+        if main_code(language) not in self._known:
+            raise UsageError(
+                f'--detect-languages: "{language}" is none of the {len(self._known)} languages '
+                "that are told apart; omit the option"
+            )
+
+    def of_most(self, texts: Iterable[str]) -> str:
+        """Returns the language of most texts; empty if there is none, or there are few texts."""
+        found = Counter(filter(None, map(self._language, texts)))
+        code, count = next(iter(found.most_common(1)), ("", 0))
+        return code if count >= max(FEWEST_TEXTS, LEAST_SHARE * found.total()) else ""
+
+    def _language(self, text: str) -> str:
+        """Returns the code of a text's language; empty if that is not sure."""
+        code, probability = self._identifier.classify(text)
+        return main_code(code) if probability >= CONFIDENCE else ""
 
 
 @dataclass(frozen=True, kw_only=True)

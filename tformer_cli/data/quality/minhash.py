@@ -7,15 +7,15 @@ file: on the disk a pair takes 0.4 KB, in memory nothing besides what `repeats` 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.quality.keys import normalized
-from tformer_cli.data.quality.repeats import NEVER, KeyFiles, Keys, Repeated
+from tformer_cli.data.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalized
 from tformer_cli.files.aside import scratch_errors, scratch_file
 
 HASHES, ROWS, GRAM = 64, 4, 4
@@ -221,3 +221,30 @@ def _few(texts: Sequence[str]) -> Signatures:
         hashes = (grams * _MULTIPLIERS[number] + _SUMMANDS[number]) >> np.uint64(32)
         found[:, number] = np.minimum.reduceat(hashes, starts)
     return found
+
+
+READ_AT_ONCE = 4096
+"""Sentences whose signatures are computed together."""
+
+
+class HeldOut:
+    """Keys of sentences, and their signatures where what is nearly the same is looked for."""
+
+    def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
+        """Takes sentences, blank ones aside."""
+        keys, parts = set[int](), [signatures_of_texts([])]
+        filled = (sentence for sentence in sentences if sentence.strip())
+        while some := list(islice(filled, READ_AT_ONCE)):
+            new = {key_of(normalized(one)): one for one in some}
+            if near:
+                parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))
+            keys |= new.keys()
+        self.keys = frozenset(keys)
+        self._similar = SimilarTexts(np.concatenate(parts)) if near and keys else None
+
+    def nearly(self, texts: Sequence[str]) -> list[float]:
+        """Returns how similar each text is to a sentence; 0 if not nearly the same."""
+        if self._similar is None:
+            return [0.0] * len(texts)
+        found: list[float] = self._similar.similarities(texts).tolist()
+        return found

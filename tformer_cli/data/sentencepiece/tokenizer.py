@@ -14,8 +14,7 @@ from typing import Any
 
 from tformer_cli.data.new_tokens import NewTokens
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
-from tformer_cli.data.sentencepiece.segmenter import SpmFile
-from tformer_cli.data.sentencepiece.spm_file import SPACE
+from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmFile
 from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,

@@ -8,8 +8,8 @@ from functools import cached_property
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.labels import label_of
 from tformer_cli.data.new_tokens import check_new_token
-from tformer_cli.data.pipelines import SPECIAL_PIECES
 from tformer_cli.data.sentencepiece.spm_file import SPACE
+from tformer_cli.data.tokenizer import SPECIAL_PIECES
 from tformer_cli.errors import DataError
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")

@@ -5,21 +5,19 @@ from dataclasses import dataclass
 
 from sacrebleu.metrics.base import Metric
 
-from tformer_cli.evaluation.comparison.buckets import (
-    FREQUENCIES,
-    LENGTHS,
-    bucket_labels,
-    bucket_of,
-)
-from tformer_cli.evaluation.comparison.measured import MeasuredMetric
 from tformer_cli.evaluation.comparison.paired_tests import (
+    MeasuredMetric,
     TestedMetric,
     TestedScore,
     TestSettings,
     paired_test,
 )
 from tformer_cli.evaluation.comparison.words import (
+    FREQUENCIES,
+    LENGTHS,
     Tokenizer,
+    bucket_labels,
+    bucket_of,
     frequencies,
     word_f1,
     words_of,

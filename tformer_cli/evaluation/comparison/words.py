@@ -4,13 +4,30 @@ For each bucket of frequencies the F1 of its words, as compare-mt does (Neubig e
 of a translation is matched by the same word of its reference, each once.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
-from tformer_cli.evaluation.comparison.buckets import FREQUENCIES, bucket_of
+LENGTHS = (10, 20, 30, 40, 50, 60)
+"""Edges of buckets of lengths, in words."""
+FREQUENCIES = (1, 2, 3, 4, 5, 10, 100, 1000)
+"""Edges of buckets of word frequencies. Both are compare-mt's (Neubig et al. 2019)."""
+
+
+def bucket_of(value: int, edges: Sequence[int]) -> int:
+    """Finds the bucket of a number: 0 below the first edge, then [edge, next edge)."""
+    return bisect_right(edges, value)
+
+
+def bucket_labels(edges: Sequence[int]) -> list[str]:
+    """Names the buckets: "<10", "10–19", "60+"; of a single number "3"."""
+    inner = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
+    first = "0" if edges[0] == 1 else f"<{edges[0]}"
+    return [first, *inner, f"{edges[-1]}+"]
+
 
 Words = list[list[str]]
 Tokenizer = Callable[[str], str]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tformer_cli.errors import TformerError
-from tformer_cli.training.divergence import Diverged
 from tformer_cli.training.events import RolledBack
 from tformer_cli.training.resuming.saving import RunSaver
 from tformer_cli.training.resuming.state import CONDITIONS, TrainingState
+from tformer_cli.training.window import Diverged
 
 BACK_OFF = 0.5
 """Factor of the learning rate for each return."""

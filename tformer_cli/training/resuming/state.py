@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tformer_cli.data.loading.batch_stream import LoaderPosition
+from tformer_cli.data.loading.loader import LoaderPosition
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.structure import structure
 from tformer_cli.training.config import ValidationConfig
-from tformer_cli.training.divergence import LossHistory
 from tformer_cli.training.events import RolledBack
+from tformer_cli.training.window import LossHistory
 from tformer_cli.wording import count_of
 
 

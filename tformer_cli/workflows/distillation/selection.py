@@ -264,7 +264,7 @@ def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
     originals = setup.recipe.data.train if config.original_weight or not written else ()
     data = replace(recipe.data, train=(*originals, *written))
     original = replace(recipe, data=data, tokenizer=setup.recipe.tokenizer)
-    with setup.display.training() as (_, progress):
+    with setup.display.training(recipe) as (_, progress):
         tokenizer = make_tokenizer(original, progress)
     tag = _tag(config)
     if tag in tokenizer.new_tokens:

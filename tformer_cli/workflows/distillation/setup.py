@@ -1,11 +1,15 @@
 """A distillation's recipe, places and inputs, checked before anything is done."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import (
@@ -18,18 +22,67 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import TRANSLATORS
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
-from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import corpus_file, format_of
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.recipe import Recipe
-from tformer_cli.training.distillation import DistillationConfig
-from tformer_cli.workflows.distillation.display import Display, Silent
 from tformer_cli.workflows.distillation.stages import MANIFEST
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.training.data import check_files, check_files_of, named_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tformer_cli.data.config import CorpusConfig
+    from tformer_cli.kinds.training import Progress
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.distillation import DistillationConfig
+    from tformer_cli.training.events import TrainingObserver
+    from tformer_cli.workflows.distillation.stages import Stage, State
+
+
+class Display(Protocol):
+    """Receives what happens."""
+
+    def stage(self, stage: Stage, state: State) -> None:
+        """Receives each stage before anything is done."""
+
+    def say(self, text: str) -> None:
+        """Receives a line about what takes long."""
+
+    def lines(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        """Gives what is called with the number of lines done, of a total if it is known."""
+
+    def training(
+        self, recipe: Recipe
+    ) -> AbstractContextManager[tuple[Sequence[TrainingObserver], Progress | None]]:
+        """Gives observers of a training, and what is told of the preparation of its data."""
+
+
+class Silent:
+    """Shows nothing."""
+
+    def stage(self, stage: Stage, state: State) -> None:
+        """Takes no notice."""
+
+    def say(self, text: str) -> None:
+        """Takes no notice."""
+
+    @contextmanager
+    def lines(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
+        """Takes no notice of progress."""
+        yield lambda n_lines: None  # noqa: ARG005
+
+    @contextmanager
+    def training(
+        self,
+        recipe: Recipe,  # noqa: ARG002
+    ) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
+        """Observes nothing."""
+        yield (), None
+
 
 TRANSLATIONS, CORPORA = "translations", "corpora"
 STUDENT, PLAIN, INT8, REPORT = "student", "plain-student", "int8", "report"

@@ -122,7 +122,7 @@ def _train(setup: Setup, recipe: Recipe, run: Path) -> None:
     setup.prepare_torch()
     if (run / RECIPE).is_file():  # a resumed run keeps its decoding settings
         recipe = replace(recipe, decoding=load_recipe(str(run / RECIPE)).decoding)
-    with setup.display.training() as (observers, progress):
+    with setup.display.training(recipe) as (observers, progress):
         train(recipe, run, device=setup.device, observers=observers, progress=progress)
 
 

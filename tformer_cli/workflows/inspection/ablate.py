@@ -10,7 +10,7 @@ import numpy as np
 from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.data.batching import Batch, plan_batches
 from tformer_cli.data.label_tokenizer import LabelTokenizer
-from tformer_cli.data.loading.text_stream import joined
+from tformer_cli.data.loading.encoded import joined
 from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import text_windows
 from tformer_cli.errors import DataError, UsageError
@@ -34,7 +34,8 @@ from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.view import WITH_OUTPUT
 from tformer_cli.inspection.views.ablation import AblationSettings
-from tformer_cli.training.masked_validation import hidden_alike
+from tformer_cli.kinds.masked import hidden_alike
+from tformer_cli.kinds.texts import text_ids
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,
@@ -42,7 +43,6 @@ from tformer_cli.workflows.inspection.reader import (
     open_for_inspection,
 )
 from tformer_cli.workflows.opening.translator import Opened
-from tformer_cli.workflows.training.language_modeling import text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

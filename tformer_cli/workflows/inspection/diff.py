@@ -43,6 +43,7 @@ from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.views.heads import VIEW as HEADS
+from tformer_cli.kinds import training_of
 from tformer_cli.model.adapter_config import adapter_shapes
 from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.runtime import resolve_device
@@ -59,7 +60,6 @@ from tformer_cli.workflows.inspection.reader import (
 )
 from tformer_cli.workflows.opening.translator import Opened
 from tformer_cli.workflows.train import RECIPE, has_run
-from tformer_cli.workflows.training.tasks import task_of
 
 
 def open_model_or_checkpoint(
@@ -112,7 +112,7 @@ def _completed(recipe: Recipe, run: Path) -> Recipe:
     """Adds what the task and its data decide; labels stand in the run, if it has a model yet."""
     if (run / CONFIG).is_file():
         recipe = replace(recipe, task=replace(recipe.task, labels=read_config(run).labels))
-    return task_of(recipe).completed(recipe, None)
+    return training_of(recipe).completed(recipe, None)
 
 
 def run_of_checkpoint(path: Path) -> Path | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.loading.text_stream import TextStream
+from tformer_cli.data.loading.encoded import TextStream
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.run_log import LARGEST_LOG

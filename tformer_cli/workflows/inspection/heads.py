@@ -8,7 +8,7 @@ from typing import Unpack
 from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.token_frequencies import load_frequencies
-from tformer_cli.data.given_lines import given_lines
+from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.errors import DataError, UsageError

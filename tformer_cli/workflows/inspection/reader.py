@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 from tformer_cli.artifacts.config_file import ONE_MODEL, TaskKind, task_kind
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
-from tformer_cli.data.given_lines import check_lines, given_lines
+from tformer_cli.data.lines import check_lines, given_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.inspection.capture.heads import Inspected

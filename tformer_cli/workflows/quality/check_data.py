@@ -17,6 +17,7 @@ from tformer_cli.data.quality.checks import (
     NEAR_DUPLICATE,
     checks_for,
 )
+from tformer_cli.data.quality.content import written_out
 from tformer_cli.data.quality.examine import (
     Judged,
     Progress,
@@ -24,8 +25,9 @@ from tformer_cli.data.quality.examine import (
     progress_after,
     survey,
 )
-from tformer_cli.data.quality.facts import CorpusFacts, Limits
-from tformer_cli.data.quality.kinds import PAIRS, CorpusKind
+from tformer_cli.data.quality.facts import PAIRS, CorpusFacts, CorpusKind, Limits
+from tformer_cli.show.document import Cell, Document, Note, Section, Sentence, Sentences, Table
+from tformer_cli.wording import count_of
 from tformer_cli.workflows.quality.given import GivenData, files_of, options_of_fields
 
 SCHEMA = "tformer.datacheck/1"
@@ -183,3 +185,69 @@ def _checks_of_clean(kind: CorpusKind, wanted: Collection[str]) -> Iterator[tupl
         yield "--only", ",".join(chosen)
     elif others:
         yield "--without", ",".join(others)
+
+
+LONGEST = 1000
+"""Characters of a text that are shown."""
+
+
+def report_document(report: DataReport) -> Document:
+    """Counts of each check, doubts, commands, and examples under the name of their check."""
+    lists = [
+        Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
+        Note(title="To mend it", lines=tuple(map(_shown, report.commands)), is_code=True),
+    ]
+    kept = report.pairs - report.dropped
+    checks = Section(
+        title="Checks",
+        tables=(_counts(report),),
+        notes=tuple(one for one in lists if one.lines),
+        sentences=tuple(_examples(report)),
+        legend=f"{count_of(report.pairs, report.facts.kind.noun)}; {kept:,} raise no doubt.",
+    )
+    return Document(title=", ".join(report.corpora), sections=[checks])
+
+
+def _counts(report: DataReport) -> Table:
+    kind = report.facts.kind
+    return Table(
+        title="Found",
+        head=("check", f"{kind.noun}s", "share", "dropped", "meaning"),
+        rows=tuple(
+            (
+                Cell(name, anchor=name if count.examples else ""),
+                Cell(f"{count.pairs:,}"),
+                Cell(f"{count.pairs / max(report.pairs, 1):.2%}"),
+                Cell("yes" if name in DROPPING else "no"),
+                Cell(CHECKS[name].means(kind)),
+            )
+            for name, count in report.found.items()
+        ),
+        texts=(0, 3, 4),
+    )
+
+
+def _examples(report: DataReport) -> Iterator[Sentences]:
+    kind = report.facts.kind
+    for name, count in report.found.items():
+        if not count.examples:
+            continue
+        sentences = []
+        for one in count.examples:
+            where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
+            texts = {**kind.named(one.record.pair), "why": one.found[name]}
+            sentences.append(
+                Sentence(
+                    heading=f"{where}line {one.record.number:,}",
+                    texts=tuple((side, _shown(text)) for side, text in texts.items()),
+                )
+            )
+        yield Sentences(
+            heading=name, text=CHECKS[name].means(kind), anchor=name, sentences=tuple(sentences)
+        )
+
+
+def _shown(text: str) -> str:
+    """A text of bounded length, its invisible characters written out."""
+    kept = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return "\n".join(written_out(line) for line in kept.split("\n"))

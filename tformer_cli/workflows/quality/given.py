@@ -11,15 +11,14 @@ from tformer_cli.data.corpora import SentencePair, read_corpus, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
-from tformer_cli.data.quality.detector import Detector
 from tformer_cli.data.quality.examine import Corpora
-from tformer_cli.data.quality.held_out import HeldOut
-from tformer_cli.data.quality.kinds import LABELED, PAIRS, TEXTS, CorpusKind
+from tformer_cli.data.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
+from tformer_cli.data.quality.minhash import HeldOut
 from tformer_cli.data.quality.model_scores import ModelScores
 from tformer_cli.errors import UsageError
+from tformer_cli.kinds.classify import with_label_fields
+from tformer_cli.kinds.texts import with_text_field
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
-from tformer_cli.workflows.training.classification import with_fields
-from tformer_cli.workflows.training.language_modeling import with_text_field
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
 OF_DATASETS = (".csv", ".parquet", ".arrow")
@@ -167,7 +166,7 @@ def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
         )
     if kind is PAIRS:
         return kind, data
-    complete = with_fields if kind is LABELED else with_text_field
+    complete = with_label_fields if kind is LABELED else with_text_field
     train, valid = (tuple(map(complete, corpora)) for corpora in (data.train, data.valid))
     return kind, replace(data, train=train, valid=valid)
 

@@ -10,22 +10,19 @@ from pathlib import Path
 from tformer_cli.artifacts.overwriting import NamedPath
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_file, corpus_name, read_corpus, text_files
+from tformer_cli.data.languages import frequent_words
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
-from tformer_cli.data.loading.epochs import Mixture
-from tformer_cli.data.seen_words import frequent_words
+from tformer_cli.data.loading.loader import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.errors import DataError, RecipeError
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
-from tformer_cli.workflows.training.image_classification import image_tokenizer
 from tformer_cli.workflows.training.start import start_tokenizer
-from tformer_cli.workflows.training.task import Progress
-from tformer_cli.workflows.training.tasks import task_of
 
-OF_PAIRS = ("translate", "classify", "image")
-"""Tasks whose examples have two sides."""
 MOST_SAMPLED = 2000
 """Lines of a corpus that are looked at to know its sentences."""
 MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
@@ -71,9 +68,9 @@ def named_inputs(recipe: Recipe) -> list[NamedPath]:
 
 
 def completed_recipe(recipe: Recipe, progress: Progress | None = None) -> Recipe:
-    """Adds to a recipe what its task and its training data decide; see `Task.completed`."""
+    """Adds to a recipe what its kind and its training data decide; see `Training.completed`."""
     check_files(recipe)
-    return task_of(recipe).completed(recipe, progress)
+    return training_of(recipe).completed(recipe, progress)
 
 
 def validation_pairs(recipe: Recipe, progress: Progress | None = None) -> list[SentencePair]:
@@ -93,8 +90,10 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
     """Opens the recipe's tokenizer, or trains it on the texts of the training corpora."""
     if recipe.start.model:
         return start_tokenizer(recipe)
-    if recipe.model.reads_images:
-        return image_tokenizer(recipe)
+    return training_of(recipe).make_tokenizer(recipe, partial(_text_tokenizer, recipe, progress))
+
+
+def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
         tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
@@ -109,20 +108,15 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
                 f"tokenizer.bpe_dropout: needs a BPE tokenizer, but {recipe.tokenizer.path} is "
                 f'"{tokenizer.algorithm}"'
             )
-    else:
-        tokenizer = train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
-    if recipe.task.kind != "masked":
         return tokenizer
-    from tformer_cli.data.joint_tokenizer import JointTokenizer
-
-    return tokenizer.with_mask() if isinstance(tokenizer, JointTokenizer) else tokenizer
+    return train_tokenizer(_texts(recipe, progress), recipe.tokenizer)
 
 
 def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
-    n_pairs, has_text, task = 0, False, task_of(recipe)
+    n_pairs, has_text, texts = 0, False, training_of(recipe).texts
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
-            yield from task.texts(pair)
+            yield from texts(pair)
             has_text = has_text or any(map(str.strip, pair))
             n_pairs += 1
             if progress and n_pairs % 1000 == 0:
@@ -156,7 +150,7 @@ def encoded_corpora(
 def notes(recipe: Recipe, corpora: Sequence[EncodedCorpus]) -> Iterator[str]:
     """Reports for each training corpus how many examples it has and why others were skipped."""
     reasons = {
-        "blank": "blank on one side" if recipe.task.kind in OF_PAIRS else "blank",
+        "blank": "blank on one side" if training_of(recipe).examples.has_two_sides else "blank",
         "too_long": f"over {recipe.data.max_length} tokens",
         "ratio": f"length ratio over {recipe.data.max_length_ratio:g}",
     }
@@ -199,9 +193,7 @@ def _sampled(corpus: EncodedCorpus, most: int) -> range:
 
 def unit_of(recipe: Recipe) -> str:
     """Returns what an example of a recipe's data is called."""
-    of_texts = "text" if recipe.data.text == "lines" else "block"
-    units = {"translate": "pair", "classify": "example", "image": "image"}
-    return units.get(recipe.task.kind, of_texts)
+    return "block" if recipe.data.text == "stream" else training_of(recipe).examples.example
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:

@@ -1,8 +1,11 @@
-"""Plan of a run, from the recipe and a sample of its data; nothing is trained."""
+"""Before a run: a plan from a sample of its data, or a profile of some steps."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,17 +13,21 @@ from numpy.typing import NDArray
 from tformer_cli.data.batching import collate, plan_batches
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.data.loading.segments import n_rows
-from tformer_cli.data.loading.text_stream import TextStream
+from tformer_cli.data.loading.encoded import TextStream
+from tformer_cli.data.loading.loader import n_rows
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import Progress
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.training.data import completed_recipe, make_tokenizer
 from tformer_cli.workflows.training.start import check_start
-from tformer_cli.workflows.training.tasks import task_of
+
+if TYPE_CHECKING:
+    from tformer_cli.training.profiling import StepProfile
 
 SAMPLE = 2000
 
@@ -51,7 +58,7 @@ class Plan:
 
     def lines(self) -> Iterator[str]:
         if self.image is not None:
-            yield from self._lines_of_images(self.image)
+            yield from self._lines_of_patches(self.image)
             return
         yield f"parameters: {self.n_parameters:,} with a vocabulary of {self.vocab_size:,}"
         yield (
@@ -67,7 +74,7 @@ class Plan:
         yield f"target: {pair.target}"
         yield f"  as tokens: {' '.join(target)}"
 
-    def _lines_of_images(self, model: ModelConfig) -> Iterator[str]:
+    def _lines_of_patches(self, model: ModelConfig) -> Iterator[str]:
         height, width, channels = model.image_size
         rows, columns = model.grid
         mean, std = (
@@ -87,12 +94,12 @@ class Plan:
 def plan_training(recipe: Recipe) -> Plan:
     """Batches a sample of every corpus as training would."""
     check_start(recipe)
-    task, recipe = task_of(recipe), completed_recipe(recipe)
+    training, recipe = training_of(recipe), completed_recipe(recipe)
     counts = LineCounts()
     sample = list(_sample(recipe, counts))
     # Trained on the sample where the recipe names none: close enough to estimate lengths
     tokenizer = _sample_tokenizer(recipe, sample)
-    sides = task.sides(recipe, tokenizer)
+    sides = training.sides(recipe, tokenizer)
     encoded = _encoded(recipe, sides, sample)
     per_token = sides.source.ids_per_token
     kept = [
@@ -127,8 +134,8 @@ def plan_training(recipe: Recipe) -> Plan:
         batch_shapes=tuple((*b.source_mask.shape, b.target_input.shape[1]) for b in batches[:3]),
         sentences_per_batch=len(kept) / len(batches),
         padding=1.0 - n_tokens / sum(batch.n_cells for batch in batches),
-        doubts=(*task.doubts(recipe), *_broken(counts)),
-        image=recipe.model if recipe.model.reads_images else None,
+        doubts=(*training.doubts(recipe), *_broken(counts)),
+        image=None if training.examples.are_texts else recipe.model,
         example=(
             sample[0],
             sides.source.pieces(encoded[0][0]),
@@ -181,19 +188,43 @@ def _encoded(
 
 def _sample_tokenizer(recipe: Recipe, sample: list[SentencePair]) -> Tokenizer:
     """The recipe's tokenizer if it names one, else one trained on the sample alone."""
-    if recipe.tokenizer.path or recipe.model.reads_images:
+    training = training_of(recipe)
+    if recipe.tokenizer.path or not training.examples.are_texts:
         return make_tokenizer(recipe)
     if not sample:
         raise DataError("data.train: has no sentence pairs; name another corpus")
-    texts = task_of(recipe).texts
+    texts = training.texts
     return train_tokenizer((text for pair in sample for text in texts(pair)), recipe.tokenizer)
 
 
 def _vocab_size(recipe: Recipe, tokenizer: Tokenizer) -> int:
     """The size the recipe asks for, where the data decide whether it is reached."""
     is_asked_for = (
-        not recipe.model.reads_images
+        training_of(recipe).examples.are_texts
         and not recipe.tokenizer.path
         and recipe.tokenizer.algorithm not in ("byte", "char")
     )
     return recipe.tokenizer.vocab_size if is_asked_for else tokenizer.vocab_size
+
+
+def profile_training(
+    recipe: Recipe,
+    n_steps: int,
+    *,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> "StepProfile":
+    """Makes some steps on the recipe's data, as training would, and measures them."""
+    # A plan does without all that trains
+    from tformer_cli.training.processes.group import Processes
+    from tformer_cli.training.processes.launch import Launch
+    from tformer_cli.training.profiling import profile_steps
+    from tformer_cli.workflows.train import prepare, settle_batches
+    from tformer_cli.workflows.training.device import training_device
+
+    # Nothing is left but the tokenized corpora in the cache, which training will find there
+    with TemporaryDirectory() as directory:
+        place = training_device(device, Launch())
+        prepared = prepare(recipe, Path(directory), place, Processes(), progress)
+        started = settle_batches(recipe, prepared)
+        return profile_steps(prepared.trainer, n_steps, vocab_size=started.vocab_size)

@@ -22,14 +22,13 @@ from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
+from tformer_cli.kinds import kind_named, training_of
 from tformer_cli.model.adapter_config import adapted_parts
-from tformer_cli.model.config import Head
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.training.config import StartConfig, TrainingConfig
+from tformer_cli.training.config import METRICS, StartConfig, TrainingConfig
 from tformer_cli.workflows.import_model import resolve_model
-from tformer_cli.workflows.training.tasks import task_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,8 +39,6 @@ FREE = ("dropout", "attention_dropout", "activation_dropout")
 """Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
 FREE_OF_HEADS = ("pooling", "pooler", "unit_length")
 """The same where the run puts a head of its own on an encoder."""
-HEADS: Mapping[str, Head] = {"classify": "labels", "masked": "tokens"}
-"""Heads of the tasks that encoders alone are trained for."""
 _OF_HEADS = ("output_", "pooler.", "transform.", "transform_norm.")
 """Beginnings of the names of weights that belong to a head."""
 IMPORTED = "imported.json"
@@ -198,7 +195,7 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
     from tformer_cli.training.adapters import add_low_ranks
 
     torch.manual_seed(recipe.training.seed)
-    model = task_of(recipe).new_model(recipe.model, vocab_size)
+    model = training_of(recipe).new_model(recipe.model, vocab_size)
     if recipe.start.model and loads:
         load_start(model, recipe.start, recipe.task.labels)
     if recipe.adapter.rank:
@@ -285,7 +282,9 @@ def _with_head(
 ) -> tuple[StartSettings, tuple[str, ...]]:
     """Puts the head of a task on an encoder that has another one."""
     # Returns the settings, and the keys of `[model]` that a recipe may give beside `from`.
-    head = HEADS.get(str(task.get("kind")))
+    kind: Any = task.get("kind")
+    training = kind_named(kind).training if kind in METRICS else None  # the recipe is checked later
+    head = None if training is None else training.head
     labels = task.get("labels") or ()
     is_encoder = settings.model["n_decoder_layers"] == 0 and not settings.model["patch_size"]
     has_others = bool(labels) and tuple(labels) != settings.labels

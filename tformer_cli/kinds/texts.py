@@ -1,0 +1,53 @@
+"""Training on running text: each line, or a stream of all lines cut into blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tformer_cli.kinds.training import Training, with_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tformer_cli.data.config import CorpusConfig
+    from tformer_cli.data.corpora import SentencePair
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.kinds.training import Progress
+    from tformer_cli.recipe import Recipe
+
+
+class TextModeling(Training):
+    """Texts, each the target of an example with an empty source."""
+
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
+        return with_fields(recipe, with_text_field)
+
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        """Returns the text; line ends are tokens of a stream."""
+        from tformer_cli.data.loading.encoded import joined
+
+        return (joined([pair.target]),)
+
+
+def with_text_field(corpus: CorpusConfig) -> CorpusConfig:
+    """Names the field of a corpus that has its texts, where the recipe does not."""
+    from tformer_cli.data.config import TEXT_FIELDS
+
+    if corpus.is_text or corpus.format not in TEXT_FIELDS:
+        return corpus
+    return replace(corpus, text_field=TEXT_FIELDS[corpus.format])
+
+
+def text_ids(
+    lines: Sequence[str], tokenizer: Tokenizer, longest: int, *, is_stream: bool
+) -> list[Sequence[int]]:
+    """The ids of lines, cut off where they are too long, or of blocks of one stream."""
+    from tformer_cli.data.loading.encoded import TextStream
+
+    if is_stream:
+        stream = TextStream(tokenizer.target, longest)
+        blocks = [*stream.add(lines), stream.rest()]
+    else:
+        blocks = tokenizer.target.encode_batch([line for line in lines if line.strip()])
+    return [ids[:longest] for ids in blocks if ids]

@@ -1,0 +1,105 @@
+"""How a kind is trained; all else of training, from the loader to the report, is common.
+
+An example is a pair of token sequences for every kind, so that one cache, loader and loss serve.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from tformer_cli.data.doubts import WITHOUT_VALIDATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import torch
+
+    from tformer_cli.data.config import CorpusConfig
+    from tformer_cli.data.corpora import SentencePair
+    from tformer_cli.data.masking import Masking
+    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.model.base import Model
+    from tformer_cli.model.config import Head, ModelConfig, Precision
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.training.validation import Scorer
+
+Progress = Callable[[str, int], None]
+"""Called with the name of the data in preparation, and the number of its pairs that are done."""
+
+
+class Examples(NamedTuple):
+    """What the examples of a kind are, and the words for their parts."""
+
+    example: str
+    read: str
+    written: str
+    right: str
+    has_two_sides: bool = True
+    are_texts: bool = True
+    """False: what is read has no vocabulary."""
+    are_translated: bool = False
+    """True: what the model has read decides how `translate` cuts and checks its input."""
+
+
+class HeldOut(NamedTuple):
+    """Validation examples, and what a model of a run computes them with."""
+
+    recipe: Recipe
+    pairs: Sequence[SentencePair]
+    tokenizer: Tokenizer
+    device: torch.device
+    precision: Precision
+
+
+class Training(ABC):
+    """How models of a kind are trained. Defaults fit most kinds; at most ten members."""
+
+    examples: ClassVar[Examples]
+    head: ClassVar[Head | None] = None
+    """The head that a run puts on an encoder that it starts from; None: it keeps its own."""
+
+    def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
+        """Adds to a recipe what the kind and its training data decide.
+
+        The rest of the run is made from the result; the recipe that is stored stays as given.
+        """
+        return recipe
+
+    @abstractmethod
+    def texts(self, pair: SentencePair) -> Iterable[str]:
+        """Returns the texts of an example that a tokenizer is trained on."""
+
+    def make_tokenizer(self, recipe: Recipe, make: Callable[[], Tokenizer]) -> Tokenizer:  # noqa: ARG002
+        """Makes the tokenizer of a run, by `make` if it is one of texts."""
+        return make()
+
+    def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:  # noqa: ARG002 - has both
+        """Returns what turns both sides of examples into ids, given the tokenizer of the run."""
+        return tokenizer
+
+    def masking(self, tokenizer: Tokenizer) -> Masking | None:  # noqa: ARG002 - nothing is hidden
+        """Returns how tokens are hidden from the model, if they are."""
+        return None
+
+    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
+        """Makes a model with random weights, drawn from torch's global generator."""
+        from tformer_cli.model.transformer import Transformer
+
+        return Transformer(config, vocab_size)
+
+    @abstractmethod
+    def scorer(self, held: HeldOut) -> Scorer:
+        """Returns what scores the model while it trains."""
+
+    def doubts(self, recipe: Recipe) -> Iterable[str]:
+        """Returns doubts about the training data, a sentence each."""
+        return () if recipe.data.valid else (WITHOUT_VALIDATION,)
+
+
+def with_fields(recipe: Recipe, complete: Callable[[CorpusConfig], CorpusConfig]) -> Recipe:
+    """Names the fields of examples in all corpora of a recipe."""
+    train, valid = (tuple(map(complete, one)) for one in (recipe.data.train, recipe.data.valid))
+    return replace(recipe, data=replace(recipe.data, train=train, valid=valid))
