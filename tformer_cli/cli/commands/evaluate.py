@@ -19,7 +19,7 @@ from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.image_options import ReadImageOptions
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import QuietOption, option
+from tformer_cli.cli.options import QuietOption, option, option_field
 from tformer_cli.cli.path_roles import Holds, PathRole
 from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
 from tformer_cli.cli.text_io import (
@@ -46,48 +46,41 @@ if TYPE_CHECKING:
 class TextOptions:
     """The texts that are compared, and where translations go."""
 
-    source: Annotated[
-        Path | None,
-        option(
-            "Source text that MODEL translates or labels; - is stdin.",
-            "--source",
-            "-i",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        option(
-            "Reference translation, or right labels. Repeat for several references.",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    hypothesis: Annotated[
-        Path | None,
-        option("Translation to score, without a model; - is stdin.", metavar="FILE"),
-        PathRole.reads_file,
-    ] = None
-    baseline: Annotated[
-        Path | None,
-        option(
-            "Other translations of the same text, or labels of another classifier: their scores, "
-            "and tests of the differences as `tformer compare` makes them.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    baseline_model: Annotated[
-        Path | None,
-        option(
-            "Another language model or classifier: its scores on the same text, and tests of the "
-            "differences.",
-            metavar="MODEL",
-        ),
-        PathRole.reads_model,
-    ] = None
+    source: Path | None = option_field(
+        None,
+        "Source text that MODEL translates or labels; - is stdin.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, or right labels. Repeat for several references.",
+        shown="none",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    hypothesis: Path | None = option_field(
+        None,
+        "Translation to score, without a model; - is stdin.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    baseline: Path | None = option_field(
+        None,
+        "Other translations of the same text, or labels of another classifier: their scores, "
+        "and tests of the differences as `tformer compare` makes them.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    baseline_model: Path | None = option_field(
+        None,
+        "Another language model or classifier: its scores on the same text, and tests of the "
+        "differences.",
+        metavar="MODEL",
+        role=PathRole.reads_model,
+    )
     output: Annotated[
         Path | None,
         option(
@@ -136,10 +129,9 @@ class ScoreOptions:
         TextOrJson,
         format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
     ] = TextOrJson.text
-    confidence: Annotated[
-        bool,
-        option("Also give each score's 95 % interval, by bootstrap (Koehn 2004).", "--confidence"),
-    ] = False
+    confidence: bool = option_field(
+        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
+    )
     lowercase: LowercaseOption = False
     tokenize: TokenizeOption = "13a"
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.config_file import COMMANDS, read_config
 from tformer_cli.cli.commands.changes import change_lines, change_record, signature
 from tformer_cli.cli.console import note, write_line
 from tformer_cli.cli.format_choice import TextOrJson
-from tformer_cli.cli.options import option
+from tformer_cli.cli.options import option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines, note_choices, warn_of_bytes
@@ -40,62 +40,50 @@ OTHER_INPUTS: Mapping[str, str] = MappingProxyType(
 class TextScoringOptions:
     """The text that a language model is evaluated on, and how it is read."""
 
-    text: Annotated[
-        str | None,
-        option(
-            "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
-            "accuracy of a masked one; - is stdin.",
-            panel=LANGUAGE_MODELS,
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    text_field: Annotated[
-        str | None,
-        option(
-            "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
-            "dataset (a hub name or a path).",
-            panel=LANGUAGE_MODELS,
-            shown="none; --text is text",
-            metavar="FIELD",
-        ),
-    ] = None
-    text_split: Annotated[
-        str | None,
-        option(
-            "Split of a dataset; slices such as test[:100] work.",
-            panel=LANGUAGE_MODELS,
-            shown="train",
-            metavar="SPLIT",
-        ),
-    ] = None
-    text_kind: Annotated[
-        Literal["lines", "stream"] | None,
-        option(
-            "Score each line or record of --text by itself, or all of it as one.",
-            panel=LANGUAGE_MODELS,
-            shown="as MODEL was trained",
-        ),
-    ] = None
-    window: Annotated[
-        int | None,
-        option(
-            "Positions that are read at once.",
-            panel=LANGUAGE_MODELS,
-            shown="as many as MODEL takes",
-            min=2,
-        ),
-    ] = None
-    stride: Annotated[
-        int | None,
-        option(
-            "Tokens between the beginnings of two windows; a smaller one gives each token more "
-            "context, and takes longer.",
-            panel=LANGUAGE_MODELS,
-            shown="--window",
-            min=1,
-        ),
-    ] = None
+    text: str | None = option_field(
+        None,
+        "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
+        "accuracy of a masked one; - is stdin.",
+        panel=LANGUAGE_MODELS,
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    text_field: str | None = option_field(
+        None,
+        "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
+        "dataset (a hub name or a path).",
+        panel=LANGUAGE_MODELS,
+        shown="none; --text is text",
+        metavar="FIELD",
+    )
+    text_split: str | None = option_field(
+        None,
+        "Split of a dataset; slices such as test[:100] work.",
+        panel=LANGUAGE_MODELS,
+        shown="train",
+        metavar="SPLIT",
+    )
+    text_kind: Literal["lines", "stream"] | None = option_field(
+        None,
+        "Score each line or record of --text by itself, or all of it as one.",
+        panel=LANGUAGE_MODELS,
+        shown="as MODEL was trained",
+    )
+    window: int | None = option_field(
+        None,
+        "Positions that are read at once.",
+        panel=LANGUAGE_MODELS,
+        shown="as many as MODEL takes",
+        min=2,
+    )
+    stride: int | None = option_field(
+        None,
+        "Tokens between the beginnings of two windows; a smaller one gives each token more "
+        "context, and takes longer.",
+        panel=LANGUAGE_MODELS,
+        shown="--window",
+        min=1,
+    )
 
     def lines(self, counts: LineCounts, *, quiet: bool) -> "Iterable[str]":
         """Returns the lines or records of the text."""
