@@ -8,12 +8,7 @@ if TYPE_CHECKING:
 
 
 def change_record(changes: Sequence["PairedDifference"], test: str) -> dict[str, Any]:
-    """Makes the fields of a JSON object that tell of changes.
-
-    Args:
-        changes: what was compared.
-        test: signature of the test.
-    """
+    """Makes the fields of a JSON object that tell of changes."""
     return {
         "changes": [
             {

@@ -96,11 +96,7 @@ class CorpusOptions:
     )
 
     def given(self, sources: list[str]) -> "GivenCorpus":
-        """The same for the workflow.
-
-        Raises:
-            UsageError: if two columns have one name, or the part has another form.
-        """
+        """The same for the workflow."""
         from tformer_cli.workflows.bulk.plan import GivenCorpus
         from tformer_cli.workflows.bulk.shards import Fields
 
@@ -167,11 +163,7 @@ class WorkerOptions:
     )
 
     def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
-        """Makes what translates the shards.
-
-        Raises:
-            UsageError: if options exclude each other, or the extra is missing.
-        """
+        """Makes what translates the shards."""
         from tformer_cli.workflows.bulk.cluster import DaskCluster, TlsFiles
         from tformer_cli.workflows.bulk.processes import LocalProcesses
 
