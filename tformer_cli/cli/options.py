@@ -11,6 +11,7 @@ from tformer_cli.cli.help_screen import MACHINE, MESSAGES
 from tformer_cli.cli.option_groups import option_type
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.decoding.opening import OpeningSettings
+from tformer_cli.evaluation.choices import Tokenization
 
 Value = TypeVar("Value")
 
@@ -93,4 +94,12 @@ ThreadsOption = option_type(OpeningSettings, "threads")
 QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel=MESSAGES),
+]
+LowercaseOption = Annotated[bool, option("Ignore case when scoring.", "--lowercase")]
+TokenizeOption = Annotated[
+    Tokenization,
+    option(
+        "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
+        "flores101, flores200 and spBLEU-1K the extra spm, and a model that is downloaded once."
+    ),
 ]

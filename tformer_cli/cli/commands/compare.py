@@ -16,14 +16,15 @@ from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
     DeviceOption,
+    LowercaseOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
+    TokenizeOption,
     option_field,
 )
 from tformer_cli.cli.path_roles import PathRole, named_path
 from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     STDOUT,
