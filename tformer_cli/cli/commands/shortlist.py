@@ -114,7 +114,6 @@ class ListOptions:
     ] = "safetensors"
 
     def path(self, model: Path) -> str:
-        """Returns the file to write."""
         from tformer_cli.artifacts.shortlist_file import SHORTLIST
 
         if (self.output is None) != self.save:
