@@ -126,7 +126,6 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         where: str = FILE_NAME,
         mask: str = "",
     ) -> None:
-        """Makes a tokenizer."""
         merged = chain.from_iterable((*pair, "".join(pair)) for pair in merges)
         if not is_vocabulary(pieces, mask, {*BYTE_CHARACTERS, *merged}):
             raise DataError(
@@ -213,7 +212,6 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
     def __init__(
         self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME
     ) -> None:
-        """Makes a tokenizer."""
         if not (is_vocabulary(pieces, mask) and 0 < rules.longest_word <= _LONGEST_WORD):
             raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
         self.all_pieces, self.rules, self.mask = tuple(pieces), rules, mask
