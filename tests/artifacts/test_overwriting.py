@@ -6,7 +6,6 @@ import pytest
 
 from tformer_cli.artifacts import (
     adapter_directory,
-    ctranslate2_export,
     model_directory,
     shard_directory,
     shortlist_file,
@@ -21,6 +20,7 @@ from tformer_cli.artifacts.overwriting import (
     standard_stream,
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES
+from tformer_cli.converters.ctranslate2.exporting import ORIGIN
 from tformer_cli.errors import UsageError
 from tformer_cli.training import run_logs
 from tformer_cli.training.resuming import checkpoints
@@ -39,7 +39,7 @@ def test_the_layout_lists_the_files_written():
         *(model_directory.CONFIG, model_directory.TOKENIZER, model_directory.WEIGHTS),
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
-        *(shard_directory.MANIFEST, ctranslate2_export.ORIGIN, shortlist_file.SHORTLIST),
+        *(shard_directory.MANIFEST, ORIGIN, shortlist_file.SHORTLIST),
         *(IMPORTED, adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
     } == LAYOUT
     checkpoint_tree = checkpoints.Checkpoints(Path()).directory.name

@@ -6,6 +6,7 @@ The names and settings are those that the tools themselves save.
 import argparse
 import json
 import types
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from safetensors.torch import save_file
 from tests.converters.against_torch import logits_differ
 from tests.converters.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, interleaved, layer_tensors
-from tformer_cli.converters import eole, opennmt
+from tformer_cli.converters import eole, opennmt, torch_family
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.import_model import import_model
 
@@ -279,8 +280,8 @@ def test_what_is_wrong_on_purpose_is_noticed(tmp_path, monkeypatch):
             patch.setattr(opennmt, "model_config", lambda p, c=change, **v: make(p, **v | c))
             assert difference(name) > 1e-3, name
     with monkeypatch.context() as patch:
-        bias = opennmt.output_bias
-        patch.setattr(opennmt, "output_bias", lambda rows, _: bias(rows, None))
+        bias = torch_family.output_bias
+        patch.setattr(torch_family, "output_bias", lambda rows, _: bias(rows, None))
         assert difference("bias") > 1e-3
     with monkeypatch.context() as patch:
         take = opennmt.Reader.take
@@ -293,7 +294,7 @@ def test_what_is_wrong_on_purpose_is_noticed(tmp_path, monkeypatch):
     for module in ("self_attention.in_projection", "cross_attention.in_projection"):
         swapped = {**opennmt.TABLE, module: opennmt.TABLE[module][::-1]}
         with monkeypatch.context() as patch:
-            patch.setattr(opennmt, "TABLE", swapped)
+            patch.setattr(opennmt, "NAMES", replace(opennmt.NAMES, layers=swapped))
             assert difference(module) > 1e-3
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tformer_cli.converters.ctranslate2 import importing as ctranslate2
 from tformer_cli.converters.foreign_model import ForeignModel, check_settings, read_json_file
-from tformer_cli.converters.formats.npz import FREE_BYTES, MOST_EXPANSION
+from tformer_cli.converters.formats.marian_binary import FREE_BYTES, MOST_EXPANSION
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.files.aside import scratch_directory, scratch_errors

@@ -6,7 +6,7 @@ eole/config/models.py, eole/models/model_saver.py.
 """
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import Reader, Rows, assembled
+from tformer_cli.converters import opennmt
+from tformer_cli.converters.assembly import Reader, Rows
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
     check_settings,
@@ -24,17 +25,8 @@ from tformer_cli.converters.foreign_model import (
 )
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_safetensors
-from tformer_cli.converters.opennmt import (
-    PAD,
-    START,
-    family_config,
-    outer_weights,
-    take_or_zeros,
-    vocabulary_sides,
-)
-from tformer_cli.converters.opennmt import TABLE as OPENNMT
-from tformer_cli.converters.torch_family import read_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.converters.opennmt import PAD, START, family_config, vocabulary_sides
+from tformer_cli.converters.torch_family import read_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -54,15 +46,16 @@ def _renamed(template: str) -> str:
 
 
 TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {module: tuple(map(_renamed, templates)) for module, templates in OPENNMT.items()}
+    {module: tuple(map(_renamed, templates)) for module, templates in opennmt.TABLE.items()}
 )
 """Foreign names of the modules of a layer and of the final norms."""
-_NAMES_AROUND = {
-    "source": "src_emb.embeddings.weight",
-    "target": "tgt_emb.embeddings.weight",
-    "encoder": "src_emb.pe.pe",
-    "decoder": "tgt_emb.pe.pe",
-}
+NAMES = replace(
+    opennmt.NAMES,
+    layers=TABLE,
+    source="src_emb.embeddings.weight",
+    target="tgt_emb.embeddings.weight",
+    positions={"encoder": "src_emb.pe.pe", "decoder": "tgt_emb.pe.pe"},
+)
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
 _NO, _ZERO, _NONE = (False, None), (0, None), (None,)
 KNOWN: Mapping[str, tuple[Any, ...]] = MappingProxyType(
@@ -150,23 +143,9 @@ def convert(path: Path) -> ForeignModel:
     config = _config(file, model, tables, sides)
     arrays, weight_files = _weights(path)
     reader = Reader(arrays, str(path))
-    given = outer_weights(reader, config, sides, _NAMES_AROUND)
-    weights = assembled(
-        config, len(sides[1].pieces), TABLE, partial(take_or_zeros, reader), given, str(path)
-    )
     _check_scalars(reader)
-    reader.check_all_taken()
-    tokenizer, files, notes = read_tokenizer(path, ("", ""), sides)
-    return ForeignModel(
-        kind="Eole",
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0),
-        files=(file, vocabulary_file, *weight_files, *files),
-        ids=sides[1].foreign,
-        notes=tuple(notes),
-    )
+    files = (file, vocabulary_file, *weight_files)
+    return read_model("Eole", NAMES, reader, config, sides, directory=path, files=files)
 
 
 def _tables(file: Path, model: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

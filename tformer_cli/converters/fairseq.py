@@ -7,22 +7,14 @@ fairseq/models/transformer, fairseq/data/dictionary.py.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.artifacts.library_names import MODULES
-from tformer_cli.converters.assembly import (
-    MOST_ROWS,
-    Reader,
-    Rows,
-    Weight,
-    arranged,
-    assembled,
-    output_bias,
-)
+from tformer_cli.converters.assembly import MOST_ROWS, Reader, Rows, arranged
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
     check_settings,
@@ -35,8 +27,7 @@ from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors, plain
 from tformer_cli.converters.hugging_face.tokenizers import FAIRSEQ_FIRST
 from tformer_cli.converters.positions import tensor2tensor_halves
-from tformer_cli.converters.torch_family import flag, read_tokenizer, vocabulary_rows
-from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.converters.torch_family import DECODING, Names, flag, read_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -51,6 +42,12 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Foreign names of the modules of a layer and of the norms around the stacks."""
+NAMES = Names(
+    layers=TABLE,
+    source="encoder.embed_tokens.weight",
+    target="decoder.embed_tokens.weight",
+    output="decoder.output_projection.weight",
+)
 _NO = (False, None)
 _NONE = (None, 0, False)
 KNOWN = {
@@ -211,23 +208,18 @@ def convert(source: FairseqSource) -> ForeignModel:
         arranged(pieces[1], _PAD, _UNK, _EOS, _EOS),
     )
     config, tables = _config(source, reader, sides)
-    given = {**_outer(reader, config, sides), **tables}
-    weights = assembled(config, len(sides[1].pieces), TABLE, reader.take, given, str(path))
     reader.ignore(name for name in source.arrays if _IGNORED.fullmatch(name))
-    reader.check_all_taken()
-    tokenizer, texts, notes = read_tokenizer(path.parent, languages, sides)
-    return ForeignModel(
-        kind="fairseq",
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(
-            beam_size=5, length_normalization="average", length_penalty=1.0, max_length=200
-        ),
-        files=(path, *dict.fromkeys(files), *texts),
-        ids=sides[1].foreign,
+    return read_model(
+        "fairseq",
+        NAMES,
+        reader,
+        config,
+        sides,
+        directory=path.parent,
+        files=(path, *dict.fromkeys(files)),
+        positions=tables,
         languages=languages,
-        notes=tuple(notes),
+        decoding=replace(DECODING, max_length=200),
     )
 
 
@@ -306,7 +298,7 @@ def _config(
         norm="pre" if is_pre else "post",
         activation=settings.get("activation_fn", "relu"),
         positions="learned" if flag(path, settings, "encoder_learned_pos") else "table",
-        max_positions=len(tables["encoder_input.positions.table"]),
+        max_positions=len(tables["encoder"]),
         tied_embeddings="all" if is_joint else "decoder" if is_tied else "none",
         source_vocab_size=0 if is_joint else len(sides[0].pieces),
         output_bias=True,
@@ -340,7 +332,7 @@ def _tables(
         n_positions = min(_max_positions(path, settings, name) for _, name in sides)
         table = tensor2tensor_halves(n_positions, d_model, _OFFSET)
         read = dict.fromkeys((side for side, _ in sides), table)
-    return {f"{s}_input.positions.table": rows[:n_positions] for s, rows in read.items()}
+    return {side: rows[:n_positions] for side, rows in read.items()}
 
 
 def _max_positions(path: Path, settings: Mapping[str, Any], side: str) -> int:
@@ -348,24 +340,3 @@ def _max_positions(path: Path, settings: Mapping[str, Any], side: str) -> int:
     if settings.get(name) is None:
         return _DEFAULT_POSITIONS
     return min(number(path, settings, name), _MOST_POSITIONS)
-
-
-def _outer(reader: Reader, config: ModelConfig, sides: tuple[Rows, Rows]) -> dict[str, Any]:
-    """Reads the weights around the stacks."""
-    source, target = "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"
-    output = "decoder.output_projection.weight"
-
-    def rows(names: list[str], side: Rows) -> Weight:
-        return vocabulary_rows(reader.take_first(names), side, reader.where, names[0])
-
-    given: dict[str, Any] = {"output_bias": output_bias(sides[1], None)}
-    if config.tied_embeddings == "all":
-        given["source_embedding.weight"] = rows([source, target, output], sides[1])
-        return given
-    given["source_embedding.weight"] = rows([source], sides[0])
-    if config.tied_embeddings == "decoder":
-        given["target_embedding.weight"] = rows([target, output], sides[1])
-    else:
-        given["target_embedding.weight"] = rows([target], sides[1])
-        given["output_projection.weight"] = rows([output], sides[1])
-    return given

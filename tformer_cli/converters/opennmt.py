@@ -13,16 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from tformer_cli.converters.assembly import (
-    Reader,
-    Rows,
-    Weight,
-    arranged,
-    assembled,
-    output_bias,
-)
+from tformer_cli.converters.assembly import Reader, Rows, arranged
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
     check_settings,
@@ -30,11 +21,10 @@ from tformer_cli.converters.foreign_model import (
     number,
     shown,
 )
-from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.converters.formats.lazy_arrays import LazyArrays
 from tformer_cli.converters.formats.torch_checkpoint import named_tensors, plain
 from tformer_cli.converters.formats.weight_files import read_safetensors
-from tformer_cli.converters.torch_family import flag, read_tokenizer, vocabulary_rows
-from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.converters.torch_family import Names, flag, read_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -60,6 +50,15 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Foreign names of the modules of a layer and of the final norms, those of encoder layers as in
 decoder layers."""
+NAMES = Names(
+    layers=TABLE,
+    source="encoder.embeddings.make_embedding.emb_luts.0.weight",
+    target="decoder.embeddings.make_embedding.emb_luts.0.weight",
+    output="generator.weight",
+    output_bias="generator.bias",
+    positions={side: f"{side}.embeddings.make_embedding.pe.pe" for side in ("encoder", "decoder")},
+    lacks_biases=True,
+)
 _NO, _ZERO = (False, None), (0, None)
 KNOWN: Mapping[str, tuple[Any, ...]] = {
     "model_type": ("text", None),
@@ -167,27 +166,8 @@ def convert(source: OpenNmtSource) -> ForeignModel:
     sides = vocabulary_sides(path, entries, start)
     config = _config(source, sides)
     reader = Reader(source.arrays, str(path))
-    names = {
-        "source": "encoder.embeddings.make_embedding.emb_luts.0.weight",
-        "target": "decoder.embeddings.make_embedding.emb_luts.0.weight",
-        "encoder": "encoder.embeddings.make_embedding.pe.pe",
-        "decoder": "decoder.embeddings.make_embedding.pe.pe",
-    }
-    given = outer_weights(reader, config, sides, names)
-    weights = assembled(
-        config, len(sides[1].pieces), TABLE, partial(take_or_zeros, reader), given, str(path)
-    )
-    reader.check_all_taken()
-    tokenizer, files, notes = read_tokenizer(path.parent, ("", ""), sides)
-    return ForeignModel(
-        kind="OpenNMT-py",
-        config=config,
-        weights=weights,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0),
-        files=(*source.files, *files),
-        ids=sides[1].foreign,
-        notes=tuple(notes),
+    return read_model(
+        "OpenNMT-py", NAMES, reader, config, sides, directory=path.parent, files=source.files
     )
 
 
@@ -207,51 +187,6 @@ def vocabulary_sides(
             )
         found.append(arranged(pieces, ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)))
     return found[0], found[1]
-
-
-def outer_weights(
-    reader: Reader,
-    config: ModelConfig,
-    sides: tuple[Rows, Rows],
-    names: Mapping[str, str],
-) -> dict[str, Weight]:
-    """Reads embeddings, positions and the output layer."""
-    given: dict[str, Weight] = {}
-    output, bias = "generator.weight", "generator.bias"
-
-    def rows(some: list[str], side: Rows) -> Weight:
-        there = [name for name in some if name in reader] or some[:1]
-        return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
-
-    source, target = [names["source"]], [names["target"]]
-    has_own = config.source_vocab_size > 0
-    if config.tied_embeddings == "all":
-        given["source_embedding.weight"] = rows([*source, *target, output], sides[1])
-    else:
-        one = source if has_own else [*source, *target]
-        given["source_embedding.weight"] = rows(one, sides[0] if has_own else sides[1])
-        tied = [output] if config.tied_embeddings == "decoder" else []
-        others = [*target, *tied] if has_own else [*target, *source, *tied]
-        given["target_embedding.weight"] = rows(others, sides[1])
-    if config.tied_embeddings == "none":
-        given["output_projection.weight"] = rows([output], sides[1])
-    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
-    for side in ("encoder", "decoder"):
-        table = reader.take(names[side])
-        given[f"{side}_input.positions.table"] = table.reshape(len(table), -1)[
-            : config.max_positions
-        ]
-    return given
-
-
-def take_or_zeros(reader: Reader, name: str) -> Array:
-    """Reads a weight; a bias that no layer of the stack has is zero."""
-    stem, _, part = name.rpartition(".")
-    if part == "bias" and name not in reader and "norm" not in stem:
-        same = re.compile(re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name)))
-        if not any(same.fullmatch(other) for other in reader.arrays):
-            return np.zeros(len(reader.take(f"{stem}.weight")), np.float32)
-    return reader.take(name)
 
 
 def _config(source: OpenNmtSource, sides: tuple[Rows, Rows]) -> ModelConfig:

@@ -1,20 +1,27 @@
-"""What the converters of fairseq, OpenNMT-py and Eole models share.
+"""One reader for models of fairseq, OpenNMT-py and Eole: each of them is a table of names.
 
 Their settings are those of a training run, of which few concern the model; their texts are cut by
 SentencePiece, by a list of merges, or before they reach the tool.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tformer_cli.converters.assembly import Rows, Weight
-from tformer_cli.converters.foreign_model import read_bytes
+import numpy as np
+
+from tformer_cli.converters.assembly import Reader, Rows, Weight, assembled, output_bias
+from tformer_cli.converters.foreign_model import ForeignModel, read_bytes
 from tformer_cli.converters.formats.lazy_arrays import Array
 from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig
 
 CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
 """Names of files of merges."""
@@ -22,6 +29,7 @@ SPMS = ("*.model", "*.spm")
 """Names of SentencePiece models; a file of merges may be called so, too."""
 _VERSION = b"#version:"
 """Begins a file of merges."""
+DECODING = DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0)
 IN_PIECES = (
     "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
     "are the pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
@@ -110,3 +118,94 @@ def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = 
     if value not in (True, False):
         raise ArtifactError(f"{path}: {name} is neither true nor false; use this model's own file")
     return bool(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """A tool's names of weights."""
+
+    layers: Mapping[str, Sequence[str]]
+    """Those of the modules of a layer and of norms; see `assembled`."""
+    source: str
+    target: str
+    output: str
+    """Embeddings, and the matrix of the logits."""
+    output_bias: str = ""
+    positions: Mapping[str, str] = field(default_factory=dict)
+    """Tables of positions of "encoder" and "decoder", where the file holds them."""
+    lacks_biases: bool = False
+    """True if a bias that no layer of a stack has is zero."""
+
+
+def read_model(
+    kind: str,
+    names: Names,
+    reader: Reader,
+    config: ModelConfig,
+    sides: tuple[Rows, Rows],
+    *,
+    directory: Path,
+    files: Iterable[Path],
+    positions: Mapping[str, Array] | None = None,
+    languages: tuple[str, str] = ("", ""),
+    decoding: DecodingConfig = DECODING,
+) -> ForeignModel:
+    """Reads the weights of a model, of which all must be known, and the tokenizer beside it."""
+    given = _around_stacks(names, reader, config, sides)
+    tables = positions or {side: reader.take(name) for side, name in names.positions.items()}
+    for side, table in tables.items():
+        rows = table.reshape(len(table), -1)[: config.max_positions]
+        given[f"{side}_input.positions.table"] = rows
+    read = partial(_take_or_zeros, reader) if names.lacks_biases else reader.take
+    n_pieces = len(sides[1].pieces)
+    weights = assembled(config, n_pieces, names.layers, read, given, reader.where)
+    reader.check_all_taken()
+    tokenizer, texts, notes = read_tokenizer(directory, languages, sides)
+    return ForeignModel(
+        kind=kind,
+        config=config,
+        weights=weights,
+        tokenizer=tokenizer,
+        decoding=decoding,
+        files=(*files, *texts),
+        ids=sides[1].foreign,
+        languages=languages,
+        notes=tuple(notes),
+    )
+
+
+def _around_stacks(
+    names: Names, reader: Reader, config: ModelConfig, sides: tuple[Rows, Rows]
+) -> dict[str, Weight]:
+    """Reads embeddings and the output layer; a matrix that is shared may have several names."""
+    given: dict[str, Weight] = {}
+
+    def rows(some: list[str], side: Rows) -> Weight:
+        there = [name for name in some if name in reader] or some[:1]
+        return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
+
+    source, target, output = [names.source], [names.target], [names.output]
+    has_own = config.source_vocab_size > 0
+    if config.tied_embeddings == "all":
+        given["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
+    else:
+        one = source if has_own else [*source, *target]
+        given["source_embedding.weight"] = rows(one, sides[0] if has_own else sides[1])
+        tied = output if config.tied_embeddings == "decoder" else []
+        others = [*target, *tied] if has_own else [*target, *source, *tied]
+        given["target_embedding.weight"] = rows(others, sides[1])
+    if config.tied_embeddings == "none":
+        given["output_projection.weight"] = rows(output, sides[1])
+    bias = names.output_bias
+    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    return given
+
+
+def _take_or_zeros(reader: Reader, name: str) -> Array:
+    """Reads a weight; a bias that no layer of the stack has is zero."""
+    stem, _, part = name.rpartition(".")
+    if part == "bias" and name not in reader and "norm" not in stem:
+        same = re.compile(re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name)))
+        if not any(same.fullmatch(other) for other in reader.arrays):
+            return np.zeros(len(reader.take(f"{stem}.weight")), np.float32)
+    return reader.take(name)

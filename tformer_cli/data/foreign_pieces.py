@@ -136,7 +136,6 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         mask: str = "",
         words: str = "gpt2",
     ) -> None:
-        """Makes a tokenizer."""
         merged = chain.from_iterable((*pair, "".join(pair)) for pair in merges)
         is_sound = is_vocabulary(pieces, mask, {*BYTE_CHARACTERS, *merged})
         if not is_sound or words not in ("gpt2", "qwen2"):
@@ -230,7 +229,6 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
     def __init__(
         self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME
     ) -> None:
-        """Makes a tokenizer."""
         if not (is_vocabulary(pieces, mask) and 0 < rules.longest_word <= _LONGEST_WORD):
             raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
         self.all_pieces, self.rules, self.mask = tuple(pieces), rules, mask

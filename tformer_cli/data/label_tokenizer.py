@@ -20,7 +20,6 @@ class LabelSide(TokenizerSide):
     """Labels to ids and back; white space around a label does not count."""
 
     def __init__(self, labels: Sequence[str]) -> None:
-        """Numbers labels in the order given."""
         self.names = tuple(labels)
         self._numbers = {label: FIRST_LABEL + i for i, label in enumerate(self.names)}
 
@@ -78,7 +77,6 @@ class LabelTokenizer(Tokenizer):
     """The tokenizer of texts on the source side, labels on the target side."""
 
     def __init__(self, texts: Tokenizer, labels: Sequence[str]) -> None:
-        """Joins a tokenizer with labels."""
         self._texts = texts
         self._side = LabelSide(labels)
 

@@ -21,7 +21,6 @@ class NewTokens:
     """Finds words that were added in texts."""
 
     def __init__(self, words: Iterable[str], *, keeps_space_behind: bool) -> None:
-        """Sets the words, at least one."""
         longest_first = sorted(words, key=len, reverse=True)
         self._pattern = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, longest_first))})(?!\S)")
         self._keeps_space_behind = keeps_space_behind

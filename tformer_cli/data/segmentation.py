@@ -35,7 +35,6 @@ class WordCache:
         encode: Callable[[list[str]], list[list[int]]],
         new_tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Sets the encoder of words not in the cache, and words that have an id of their own."""
         self._encode = encode
         self._new = {word: [number] for word, number in new_tokens.items()}
         self._known = dict(self._new)

@@ -6,7 +6,6 @@ from typing import Literal
 
 from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import WEIGHTS, TaskKind
-from tformer_cli.artifacts.ctranslate2_export import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     named_integers,
@@ -14,6 +13,7 @@ from tformer_cli.artifacts.model_directory import (
     save_model_directory,
 )
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
+from tformer_cli.converters.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free, directory_aside
 from tformer_cli.workflows.import_model import resolve_model

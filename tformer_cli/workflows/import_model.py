@@ -234,7 +234,7 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     from tformer_cli.converters import argos, checkpoints, eole, llama2c, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.marian import importing as marian
-    from tformer_cli.converters.marian.source import find_source
+    from tformer_cli.converters.marian.layout import find_source
 
     family = _family_of(path)
     if family is not None:

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tformer_cli.converters.formats.npz import read_npz
+from tformer_cli.converters.formats.marian_binary import read_npz
 from tformer_cli.errors import ArtifactError
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.artifacts.test_ctranslate2_export import randomised
+from tests.converters.ctranslate2.test_exporting import randomised
 from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.spm import PIECES
 from tformer_cli.artifacts.config_file import StartOrigin

@@ -26,7 +26,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
-from tformer_cli.converters.formats.npz import read_npz
+from tformer_cli.converters.formats.marian_binary import read_npz
 from tformer_cli.converters.formats.yaml_text import parse_yaml, read_yaml, write_yaml
 from tformer_cli.converters.marian.exporting import KNOWN
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID

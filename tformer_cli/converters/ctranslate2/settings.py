@@ -63,7 +63,6 @@ class Scalars:
     """Settings of a model among its arrays."""
 
     def __init__(self, reader: Reader) -> None:
-        """Takes the arrays."""
         self.where = reader.where
         self._reader = reader
 

@@ -16,27 +16,21 @@ class LazyArrays(Mapping[str, Array]):
     """
 
     def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
-        """Takes what reads each array."""
         self._readers = readers
 
     def __getitem__(self, name: str) -> Array:
-        """Reads an array."""
         return self._readers[name]()
 
     def __iter__(self) -> Iterator[str]:
-        """Yields the names."""
         return iter(self._readers)
 
     def __len__(self) -> int:
-        """Counts the arrays."""
         return len(self._readers)
 
     def __contains__(self, name: object) -> bool:
-        """Returns whether there is an array of a name, without reading it."""
         return name in self._readers
 
     def __or__(self, other: "LazyArrays") -> "LazyArrays":
-        """Returns the arrays of both."""
         return LazyArrays({**self._readers, **other._readers})
 
 

@@ -18,7 +18,6 @@ class MappedFile:
     """Bytes of a file, and a place in them from which numbers are taken one after another."""
 
     def __init__(self, path: Path, kind: str) -> None:
-        """Maps a file."""
         self.path, self.kind = path, kind
         self.position = 0
         try:
@@ -35,7 +34,6 @@ class MappedFile:
             ) from None
 
     def __len__(self) -> int:
-        """Counts the bytes of the file."""
         return len(self.bytes)
 
     def damaged(self, reason: str) -> ArtifactError:

@@ -61,7 +61,6 @@ class PickleReader:
         persistent: Callable[[Any], Any] | None = None,
         functions: dict[str, Callable[..., Any]] | None = None,
     ) -> None:
-        """Takes what the pickles refer to."""
         self._stream = stream
         self._persistent = persistent
         self._functions = functions or {}

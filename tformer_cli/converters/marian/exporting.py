@@ -23,7 +23,6 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
 from tformer_cli.converters.assembly import NEVER, UNUSED, Integers, foreign_names, original_piece
 from tformer_cli.converters.formats.lazy_arrays import Array
-from tformer_cli.converters.formats.lexical_shortlist import binary_shortlist
 from tformer_cli.converters.formats.marian_binary import SETTINGS
 from tformer_cli.converters.formats.yaml_text import write_yaml
 from tformer_cli.converters.marian.layout import (
@@ -33,7 +32,7 @@ from tformer_cli.converters.marian.layout import (
     Kind,
     table_of,
 )
-from tformer_cli.converters.marian.shortlists import renumbered
+from tformer_cli.converters.marian.shortlists import binary_shortlist, renumbered
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES
 from tformer_cli.data.sentencepiece.spm_file import read_spm

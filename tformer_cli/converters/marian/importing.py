@@ -30,12 +30,10 @@ from tformer_cli.converters.foreign_model import (
     number,
 )
 from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.converters.formats.marian_binary import SETTINGS, read_marian_binary
-from tformer_cli.converters.formats.npz import read_npz
+from tformer_cli.converters.formats.marian_binary import SETTINGS, read_marian_binary, read_npz
 from tformer_cli.converters.formats.yaml_text import parse_yaml
-from tformer_cli.converters.marian.layout import EPSILONS, POSITIONS, Kind, table_of
+from tformer_cli.converters.marian.layout import EPSILONS, POSITIONS, Kind, MarianSource, table_of
 from tformer_cli.converters.marian.shortlists import read_shortlist
-from tformer_cli.converters.marian.source import MarianSource
 from tformer_cli.converters.marian.vocabularies import read_vocabularies
 from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.tokenizer import BOS_ID

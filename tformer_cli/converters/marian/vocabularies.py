@@ -11,8 +11,7 @@ from typing import Any
 from tformer_cli.converters.assembly import Rows, arranged, names_of_rows
 from tformer_cli.converters.foreign_model import number, read_bytes
 from tformer_cli.converters.formats.yaml_text import read_yaml
-from tformer_cli.converters.marian.layout import EOS_PIECE, TOKENIZER, UNK_PIECE
-from tformer_cli.converters.marian.source import MarianSource
+from tformer_cli.converters.marian.layout import EOS_PIECE, TOKENIZER, UNK_PIECE, MarianSource
 from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import EOS_ID, Tokenizer, TokenizerSide

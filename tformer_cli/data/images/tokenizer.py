@@ -48,7 +48,6 @@ class ImageTokenizer(OneSidedTokenizer):
     kind: ClassVar[str] = "images"
 
     def __init__(self, scaling: Scaling, patch_size: int, pixel_max: int = LARGEST_PIXEL) -> None:
-        """Takes what decides the ids."""
         self.scaling, self.patch_size, self.pixel_max = scaling, patch_size, pixel_max
         n_bytes = int(np.prod(scaling.size))
         self.ids_per_token = patch_size * patch_size * scaling.size[2]

@@ -72,7 +72,6 @@ class ArrowTable:
     """Random access to the pairs of a file; nothing that grows with it is held in memory."""
 
     def __init__(self, path: Path) -> None:
-        """Maps the file."""
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
         if reader.schema != SCHEMA:
             raise pa.ArrowInvalid(f"not a tokenized corpus: {reader.schema.names}")
@@ -421,7 +420,6 @@ class TextStream:
     """
 
     def __init__(self, side: TokenizerSide, block_length: int) -> None:
-        """Takes what tokenizes, and the tokens of a block."""
         self._side = side
         self._length = max(SHORTEST_BLOCK, block_length)
         self._left: list[int] = []

@@ -63,7 +63,6 @@ class Mixture:
     """
 
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], seed: int) -> None:
-        """Sets the number of pairs and the weight of each corpus."""
         self._sizes = list(sizes)
         self._seed = seed
         n_examples = [round(weight * size) for size, weight in zip(sizes, weights, strict=True)]
@@ -118,7 +117,6 @@ class _Shuffle:
         self._order = rng.permutation(n // self._block)
 
     def __call__(self, places: Indices) -> Indices:
-        """Items at these places; those after the last whole block stay where they are."""
         blocks, within = np.divmod(places, self._block)
         found = places.copy()
         is_whole = blocks < len(self._order)
@@ -148,7 +146,6 @@ class BatchStream:
     """
 
     def __init__(self, position: LoaderPosition, prefetch: int) -> None:
-        """Takes where to start, and how many batches are made ahead."""
         self._position = position
         self._prefetch = prefetch
         self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
@@ -162,7 +159,6 @@ class BatchStream:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
-        """Yields batches, each with the position after it, until the consumer stops."""
         worker = Prefetcher(self._stream(), self._prefetch)
         self._workers.append(worker)
         try:
@@ -222,7 +218,6 @@ class TrainingLoader(BatchStream):
         target_eos: bool = True,
         masking: Masking | None = None,
     ) -> None:
-        """Prepares a stream."""
         super().__init__(position, prefetch)
         self._corpora = list(corpora)
         self._tokenizer = tokenizer
@@ -410,7 +405,6 @@ class SegmentLoader(BatchStream):
         position: LoaderPosition = START,
         prefetch: int = 8,
     ) -> None:
-        """Prepares a stream."""
         super().__init__(position, prefetch)
         self._corpus = corpus
         rows = n_rows(len(corpus), corpus.longest, tokens_per_batch)

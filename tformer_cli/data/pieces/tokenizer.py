@@ -51,7 +51,6 @@ class SubwordCodes:
     """A list of merges."""
 
     def __init__(self, text: str, where: str) -> None:
-        """Reads a file of codes."""
         self.text = text
         lines = text.rstrip("\n").split("\n", MOST_PIECES + 1)
         self._ends_apart = not lines[0].startswith(_VERSION) and len(lines[0].split(" ")) < 3
@@ -121,7 +120,6 @@ class PieceSide(TokenizerSide):
     """The tokenizer of a foreign model's source or target."""
 
     def __init__(self, vocabulary: Vocabulary, codes: SubwordCodes | None) -> None:
-        """Joins a vocabulary and what cuts words into its pieces; None: nothing does."""
         self.vocabulary = vocabulary
         self.codes = codes
 
@@ -180,7 +178,6 @@ class PieceTokenizer(Tokenizer):
     """The tokenizer of a foreign model whose texts come in words or pieces."""
 
     def __init__(self, source: PieceSide, target: PieceSide) -> None:
-        """Joins two sides, the same twice if they share a vocabulary."""
         self._source, self._target = source, target
 
     @classmethod

@@ -124,7 +124,6 @@ class Earlier:
     """What an earlier run has found in the first pairs of a corpus."""
 
     def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
-        """Takes the findings."""
         self.n_pairs = n_pairs
         self._found = found
         self._next = next(found, None)

@@ -88,7 +88,6 @@ class Detector:
     """Tells the language of texts."""
 
     def __init__(self) -> None:
-        """Loads the detector."""
         try:
             from py3langid.langid import MODEL_FILE, LanguageIdentifier
         except ImportError:

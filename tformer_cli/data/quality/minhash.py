@@ -62,7 +62,6 @@ class NearDuplicates:
     """Signatures in a file, and an index of their bands."""
 
     def __init__(self) -> None:
-        """Opens temporary files for a first pass."""
         self._file = scratch_file()
         self._bands = KeyFiles(BANDS)
         self._repeated: list[Repeated] = []
@@ -146,7 +145,6 @@ class SimilarTexts:
     """An index in memory of some texts, 0.4 KB for each, that others are compared with."""
 
     def __init__(self, found: Signatures) -> None:
-        """Takes the signatures of the texts: (texts, HASHES)."""
         keys = bands(found)
         self._signatures = found
         self._orders = keys.argsort(axis=1).astype(np.int32)
@@ -167,7 +165,6 @@ class Places:
     """Where the pairs of a stream are, by their number; most are right behind the one before."""
 
     def __init__(self) -> None:
-        """Begins without pairs."""
         self._n_pairs = 0
         self._starts: list[int] = []
         self._first: list[int] = []
@@ -231,7 +228,6 @@ class HeldOut:
     """Keys of sentences, and their signatures where what is nearly the same is looked for."""
 
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
-        """Takes sentences, blank ones aside."""
         keys, parts = set[int](), [signatures_of_texts([])]
         filled = (sentence for sentence in sentences if sentence.strip())
         while some := list(islice(filled, READ_AT_ONCE)):

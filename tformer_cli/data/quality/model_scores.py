@@ -31,7 +31,6 @@ class ModelScores:
     """The score of each pair of a corpus, and the least that is good enough."""
 
     def __init__(self, files: Sequence[str], worst_share: float) -> None:
-        """Reads the log-probabilities of a corpus."""
         if len(files) > 2:
             raise UsageError(
                 f"--scores: found {len(files)} files; name one, or one for each direction"

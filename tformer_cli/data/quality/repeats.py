@@ -90,7 +90,6 @@ class Repeated:
     """Keys that occur more than once, each with the place where it was first seen."""
 
     def __init__(self, keys: Keys) -> None:
-        """Takes the keys, sorted, each once."""
         self._keys = keys
         self._first = np.full(len(keys), NEVER, dtype=np.int64)
 

@@ -43,7 +43,6 @@ class SentencePieceSide(TokenizerSide):
         takes_tags: bool = False,
         prompts: Collection[str] = (),
     ) -> None:
-        """Joins a SentencePiece model and a vocabulary."""
         self.file = file
         self.vocabulary = vocabulary
         self.start, self.end = start, end

@@ -26,7 +26,6 @@ class Vocabulary:
         new_tokens: Sequence[str] = (),
         mark: str = "",
     ) -> None:
-        """Takes a list of pieces."""
         self.pieces = list(pieces)
         self.new_tokens = {
             word: number for number, word in enumerate(new_tokens, len(pieces) - len(new_tokens))

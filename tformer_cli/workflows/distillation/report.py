@@ -71,7 +71,6 @@ class SystemReport:
     models: tuple[str, ...]
     """Its model directories as they are named; several are an ensemble."""
     n_parameters: int
-    """Weights of all of them."""
     weight_bytes: int
     total_bytes: int
     """Bytes of all files that translation needs: tokenizer, settings and shortlist, too."""
@@ -108,9 +107,7 @@ class DistillationReport:
 
     schema: str
     rounds: int
-    """Measurements of each system's speed."""
     n_lines: int
-    """Lines translated in each of them."""
     systems: tuple[SystemReport, ...]
     selected: tuple[Selected, ...]
     """What the student has read besides the original pairs."""
@@ -171,7 +168,6 @@ def read_report(directory: Path) -> DistillationReport:
 
 
 def _contestants(setup: Setup) -> Iterator[_Contestant]:
-    """Yields the systems of the report, the baseline first."""
     config = setup.config
     if config.teachers:
         yield _Contestant(
@@ -209,7 +205,6 @@ def _inputs(setup: Setup) -> Mapping[str, str]:
 
 
 def _choices(options: TranslatorOptions) -> list[str | None]:
-    """What decides translations besides the models."""
     return [
         options.get("precision"),
         options.get("source_language"),
@@ -411,7 +406,6 @@ def _speeds(report: DistillationReport) -> Table:
 
 
 def _ranks(selected: Sequence[Selected]) -> Table:
-    """Counts which of the teacher's translations were chosen."""
     n_ranks = max(len(one.ranks) for one in selected)
     rows = tuple(
         (

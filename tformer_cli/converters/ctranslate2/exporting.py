@@ -1,8 +1,8 @@
 """A model's weights in the format of the CTranslate2 engine.
 
-The engine's own package writes its files; here its specification of a Transformer is filled in. The
-two agree part for part: W_Q, W_K and W_V lie in one matrix here and there, embeddings are scaled by
-√D, and positions are exported as a table, so that no formula has to agree.
+The engine's own package writes its files; here its specification of a Transformer is filled in by
+the table that `importing` reads. Embeddings are scaled by √D here and there, and positions are
+exported as a table, so that no formula has to agree.
 """
 
 import json
@@ -17,14 +17,14 @@ from torch import Tensor
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.converters.assembly import foreign_names
+from tformer_cli.converters.ctranslate2.importing import TABLE
+from tformer_cli.converters.ctranslate2.settings import SIDES
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import PLAIN_TRANSLATION
-from tformer_cli.model.embedding import PositionedEmbedding
-from tformer_cli.model.feed_forward import FeedForward
 
 EXPORT = "ctranslate2"
 """Folder of the export inside a model directory, unless another one is named."""
@@ -138,68 +138,41 @@ def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN4
 
 
 def _fill(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401
-    model = directory.model
+    """Puts the weights where the table of the import reads them from."""
+    model, config = directory.model, directory.model.config
     spec.encoder.embeddings[0].weight = _array(model.source_embedding.weight)
     spec.decoder.embeddings.weight = _array(model.target_matrix)
-    _fill_linear(spec.decoder.projection, model.output_matrix, model.output_bias)
-    inputs = ((spec.encoder, model.encoder_input), (spec.decoder, model.decoder_input))
-    for side, stack_input in inputs:
-        _fill_positions(side.position_encodings, stack_input, model.config.d_model)
-        if stack_input.norm is not None:
-            _fill_norm(side.layernorm_embedding, stack_input.norm)
-    if model.config.norm == "pre":
-        _fill_norm(spec.encoder.layer_norm, model.encoder.final_norm)
-        _fill_norm(spec.decoder.layer_norm, model.decoder.final_norm)
-    for layer_spec, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
-        _fill_self_attention(layer_spec.self_attention, layer.self_attention)
-        _fill_norm(layer_spec.self_attention.layer_norm, layer.self_attention_norm)
-        _fill_feed_forward(layer_spec.ffn, layer.feed_forward)
-        _fill_norm(layer_spec.ffn.layer_norm, layer.feed_forward_norm)
-    for layer_spec, decoder_layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        _fill_self_attention(layer_spec.self_attention, decoder_layer.self_attention)
-        _fill_norm(layer_spec.self_attention.layer_norm, decoder_layer.self_attention_norm)
-        _fill_cross_attention(layer_spec.attention, decoder_layer.cross_attention)
-        _fill_norm(layer_spec.attention.layer_norm, decoder_layer.cross_attention_norm)
-        _fill_feed_forward(layer_spec.ffn, decoder_layer.feed_forward)
-        _fill_norm(layer_spec.ffn.layer_norm, decoder_layer.feed_forward_norm)
+    spec.decoder.projection.weight = _array(model.output_matrix)
+    if model.output_bias is not None:
+        spec.decoder.projection.bias = _array(model.output_bias)
+    for side in SIDES:
+        positions = getattr(model, f"{side}_input").positions
+        rows = positions.rows(0, config.max_positions, torch.device("cpu"))
+        if rows is None:  # the engine adds some in any case
+            rows = torch.zeros(config.max_positions, config.d_model)
+        getattr(spec, side).position_encodings.encodings = _array(rows)
+    for name, weight in model.state_dict().items():
+        names = foreign_names(name, TABLE)
+        # (3·D, D) of a cross-attention: the queries' rows are one matrix, keys and values another
+        parts = (
+            [weight] if len(names) == 1 else [weight[: config.d_model], weight[config.d_model :]]
+        )
+        for foreign, part in zip(names, parts, strict=bool(names)):
+            _set(spec, foreign, part)
+            if foreign.endswith("/gamma") and not config.bias:  # the engine's norms have a bias
+                _set(spec, foreign.replace("/gamma", "/beta"), torch.zeros_like(part))
 
 
-def _fill_positions(spec: Any, embedding: PositionedEmbedding, d_model: int) -> None:  # noqa: ANN401
-    rows = embedding.positions.rows(0, embedding.max_positions, torch.device("cpu"))
-    if rows is None:  # the engine adds some in any case
-        rows = torch.zeros(embedding.max_positions, d_model)
-    spec.encodings = _array(rows)
-
-
-def _fill_self_attention(spec: Any, attention: MultiHeadAttention) -> None:  # noqa: ANN401
-    _fill_linear(spec.linear[0], attention.in_projection.weight, attention.in_projection.bias)
-    _fill_linear(spec.linear[1], attention.out_projection.weight, attention.out_projection.bias)
-
-
-def _fill_cross_attention(spec: Any, attention: MultiHeadAttention) -> None:  # noqa: ANN401
-    weight, bias = attention.in_projection.weight, attention.in_projection.bias
-    d_model = weight.shape[1]
-    # (3·D, D): the queries' rows, then those of keys and values
-    _fill_linear(spec.linear[0], weight[:d_model], None if bias is None else bias[:d_model])
-    _fill_linear(spec.linear[1], weight[d_model:], None if bias is None else bias[d_model:])
-    _fill_linear(spec.linear[2], attention.out_projection.weight, attention.out_projection.bias)
-
-
-def _fill_feed_forward(spec: Any, feed_forward: FeedForward) -> None:  # noqa: ANN401
-    _fill_linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
-    _fill_linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
-
-
-def _fill_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:  # noqa: ANN401
-    spec.weight = _array(weight)
-    if bias is not None:
-        spec.bias = _array(bias)
-
-
-def _fill_norm(spec: Any, norm: Any) -> None:  # noqa: ANN401  # an Identity where there is none
-    spec.gamma = _array(norm.weight)
-    # the engine's norms always have a bias
-    spec.beta = _array(norm.weight.new_zeros(len(norm.weight)) if norm.bias is None else norm.bias)
+def _set(spec: Any, name: str, weight: Tensor) -> None:  # noqa: ANN401
+    """Sets an array by its name in the file: ``layer_0`` is the first of a list ``layer``."""
+    *path, last = name.split("/")
+    for part in path:
+        if hasattr(spec, part):
+            spec = getattr(spec, part)
+        else:
+            several, _, number = part.rpartition("_")
+            spec = getattr(spec, several)[int(number)]
+    setattr(spec, last, _array(weight))
 
 
 def _array(tensor: Tensor) -> Any:  # noqa: ANN401  # numpy's, which only the engine looks at
