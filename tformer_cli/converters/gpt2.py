@@ -63,6 +63,7 @@ from tformer_cli.converters.keys import Rows as KeyRows
 from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
@@ -194,7 +195,7 @@ class Vocabulary:
         places = {piece: place for place, piece in enumerate(rows.pieces)}
         blank.model = type(blank.model)(vocab=places, unk_token=UNKNOWN_PIECE)
         blank.add_special_tokens(list(SPECIAL_PIECES))
-        return Tokenizer.from_json(blank.to_str(), where)
+        return parse_tokenizer(blank.to_str(), where)
 
 
 @dataclass(frozen=True, kw_only=True)
