@@ -9,7 +9,7 @@ import torch
 
 from tformer_cli import allow_list
 from tformer_cli.converters.ctranslate2 import exporting as ctranslate2_export
-from tformer_cli.converters.hugging_face import exporting as hugging_face_export
+from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.data import config as data_config
 from tformer_cli.data import corpora
 from tformer_cli.data.config import CorpusConfig, DataConfig
@@ -39,8 +39,7 @@ TABLES = [
     (Sentence, native_search.KNOWN_DEMANDS),
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
-    (ModelConfig, hugging_face_export.MARIAN),
-    (ModelConfig, hugging_face_export.PEGASUS),
+    (ModelConfig, FAMILIES["marian"].known),
     (CorpusConfig, encoded.KNOWN_OF_CORPUS),
     (DataConfig, encoded.KNOWN_OF_DATA),
 ]
@@ -54,6 +53,13 @@ def made_up_values(kind):
             yield name, "made up"
         elif hint is bool:
             yield name, "made up"
+
+
+def with_value(settings, name, value):
+    """The same settings with a value that their own checks would refuse."""
+    changed = replace(settings)
+    object.__setattr__(changed, name, value)
+    return changed
 
 
 def with_made_up_field(settings):
@@ -84,6 +90,11 @@ def test_tables_name_fields_that_exist_and_know_the_defaults(kind, table):
         Sentence: {"tokens": (5, 6)},
     }
     assert allow_list.unknown_setting(kind(**needed.get(kind, {})), table) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda one: one.title)
+def test_tables_of_families_name_every_setting(family):
+    assert set(family.known) == {one.name for one in fields(ModelConfig)}
 
 
 def test_a_plain_translation_model_has_neutral_values_alone():
@@ -129,7 +140,7 @@ def test_a_made_up_model_setting_is_refused_by_what_computes_it_by_itself(tmp_pa
     monkeypatch.setattr(
         ctranslate2_export, "import_ctranslate2", lambda: SimpleNamespace(specs=None)
     )
-    made_up = [replace(ModelConfig(**SHAPE), **{n: v}) for n, v in made_up_values(ModelConfig)]
+    made_up = [with_value(ModelConfig(**SHAPE), *one) for one in made_up_values(ModelConfig)]
     assert len(made_up) >= 5
     for config in (*made_up, with_made_up_field(ModelConfig(**SHAPE))):
         model = model_of()

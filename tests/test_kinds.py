@@ -23,9 +23,6 @@ artifacts/model_directory.py
 cli/checked_command.py
 cli/commands/classify.py
 cli/commands/embed.py
-cli/commands/evaluate.py
-cli/commands/evaluate_labels.py
-cli/commands/evaluate_texts.py
 cli/commands/fill.py
 cli/commands/import_model.py
 cli/commands/info.py

@@ -1,7 +1,7 @@
 """Every terminal view at three widths, with tokens that are long, wide or run from right to left.
 
-A view is a function `show_…(console, …)` of `cli`, `show` or `inspection/views`; one that is not
-drawn here fails a test.
+A view is a class of `inspection/views` with blocks, or a function `show_…(console, …)` of `cli` or
+`show`; one that is not drawn here fails a test.
 """
 
 import ast
@@ -38,6 +38,7 @@ from tformer_cli.cli.commands.quickstart import (
 )
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help_screen import show_help, show_list
+from tformer_cli.cli.inspection.inspect_heads import show_role_rules
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
@@ -54,27 +55,21 @@ from tformer_cli.inspection.ablation.record import (
     WithoutHeads,
 )
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.role_grid import show_role_rules
 from tformer_cli.inspection.heads.repeats import SCORES, HeadRepeats, Repeats
 from tformer_cli.inspection.heads.roles import ROLES
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.ablation import (
-    AblationSettings,
-    show_ablation,
-    show_changes,
-    show_pruning,
-)
-from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores, show_scores
-from tformer_cli.inspection.views.corpus import show_summaries
-from tformer_cli.inspection.views.diff import show_diff
-from tformer_cli.inspection.views.flow import show_flow
-from tformer_cli.inspection.views.heads import show_record
-from tformer_cli.inspection.views.image import ImageRecord, Looked, show_image
-from tformer_cli.inspection.views.logits import show_logits
-from tformer_cli.inspection.views.positions import show_positions
-from tformer_cli.inspection.views.repeats import show_repeats
-from tformer_cli.inspection.views.step import show_steps
-from tformer_cli.inspection.views.timeline import show_timeline
+from tformer_cli.inspection.views.ablation import AblationSettings, ChangesView, TextAblationView
+from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores, AlignmentView
+from tformer_cli.inspection.views.corpus import CorpusRecord, CorpusView
+from tformer_cli.inspection.views.diff import DiffView
+from tformer_cli.inspection.views.flow import FlowOptions, FlowView
+from tformer_cli.inspection.views.heads import HeadsOptions, HeadsView
+from tformer_cli.inspection.views.image import ImageRecord, ImageView, Looked
+from tformer_cli.inspection.views.logits import LogitsView
+from tformer_cli.inspection.views.positions import PositionsView
+from tformer_cli.inspection.views.repeats import RepeatsView
+from tformer_cli.inspection.views.step import StepView
+from tformer_cli.inspection.views.timeline import TimelineView
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
@@ -371,37 +366,37 @@ def draw(models, chart, report, biased):
     systems = {"a": (TARGET, SOURCE), LONG: (f"{TARGET} x", WIDE)}
     compared = compare_tiny(("bleu", "ter"), systems, references=(TARGET, SOURCE))
     document = comparison_document([compared, compared])
-    shown = [HeadId("enc", 0, 0), HeadId("dec", 1, 3), HeadId("cross", 1, 15)]
+    named = replace(record, heads=(HeadId("enc", 0, 0), HeadId("cross", 1, 15)))
+    chosen, pruned = HeadsOptions(heads=("enc.0.0",)), ablation_of(model.name, has_scores=True)
+    pruned = replace(pruned, pruning=pruning_of(model.name))
+
+    def of(view, record, options=None):
+        return lambda console: view.text(console, record, options)
+
     ways = {
-        "show_record": [lambda c: show_record(c, record, shown)],
+        "HeadsView": [of(HeadsView(), record, HeadsOptions()), of(HeadsView(), named, chosen)],
+        "ImageView": [of(ImageView(), images)],
+        "LogitsView": [of(LogitsView(), logits)],
+        "FlowView": [
+            of(FlowView(), flow, FlowOptions(method=name)) for name in ("alti", "rollout")
+        ],
+        "StepView": [of(StepView(), one) for one in (step, replace(step, quiz=make_quiz(step, 1)))],
+        "DiffView": [of(DiffView(), diff)],
+        "CorpusView": [
+            of(CorpusView(), CorpusRecord(summaries=summaries, rare_reason=f"no {LONG}"))
+        ],
+        "PositionsView": [of(PositionsView(), one) for one in (positions, biases)],
+        "TimelineView": [of(TimelineView(), timeline_of())],
+        "RepeatsView": [of(RepeatsView(), repeats_of(model.name))],
+        "AlignmentView": [of(AlignmentView(), scores_of())],
+        "ChangesView": [of(ChangesView(), changes)],
+        "TextAblationView": [
+            of(TextAblationView(), one)
+            for one in (pruned, ablation_of(model.name, has_scores=False))
+        ],
         "show_shapes": [lambda c: show_shapes(c, shapes, run)],
-        "show_image": [lambda c: show_image(c, images)],
-        "show_logits": [lambda c: show_logits(c, logits)],
-        "show_flow": [
-            lambda c: show_flow(c, flow, "alti"),
-            lambda c: show_flow(c, flow, "rollout"),
-        ],
-        "show_steps": [
-            lambda c: show_steps(c, step),
-            lambda c: show_steps(c, replace(step, quiz=make_quiz(step, 1))),
-        ],
-        "show_diff": [lambda c: show_diff(c, diff)],
-        "show_summaries": [lambda c: show_summaries(c, summaries, f"no {LONG}")],
-        "show_positions": [
-            lambda c: show_positions(c, positions),
-            lambda c: show_positions(c, biases),
-        ],
         "show_role_rules": [show_role_rules],
-        "show_timeline": [lambda c: show_timeline(c, timeline_of())],
         "show_chart": [lambda c: show_chart(c, chart)],
-        "show_repeats": [lambda c: show_repeats(c, repeats_of(model.name))],
-        "show_scores": [lambda c: show_scores(c, scores_of())],
-        "show_changes": [lambda c: show_changes(c, changes)],
-        "show_ablation": [
-            lambda c: show_ablation(c, ablation_of(model.name, has_scores=True)),
-            lambda c: show_ablation(c, ablation_of(model.name, has_scores=False)),
-        ],
-        "show_pruning": [lambda c: show_pruning(c, pruning_of(model.name))],
         "show_speeds": [lambda c: show_speeds(c, speeds_of())],
         "show_statistics": [lambda c: show_statistics(c, statistics)],
         "show_document": [lambda c: show_document(c, document)],
@@ -460,16 +455,24 @@ def context_of(name):
 
 
 def _views():
-    """The names of all functions that show something on the console they are handed."""
+    """The names of functions that show something on a console, and of views that have blocks."""
     names = []
     package = Path(tformer_cli.__file__).parent
-    folders = package / "cli", package / "inspection" / "views", package / "show"
-    for path in sorted(path for folder in folders for path in folder.rglob("*.py")):
+    for path in sorted(
+        one for folder in ("cli", "show") for one in (package / folder).rglob("*.py")
+    ):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("show_"):
                 takes_console = [one for one in node.args.args if one.arg == "console"]
                 names += [node.name] if takes_console else []
-    return names
+    for path in sorted((package / "inspection" / "views").glob("*.py")):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and "blocks" in [
+                getattr(one, "name", "") for one in node.body
+            ]:
+                names.append(node.name)
+    # all views are drawn by blocks, and test_classify.py draws the scores of labels
+    return [name for name in names if name not in ("show_blocks", "show_scores")]
 
 
 VIEWS = _views()
@@ -494,14 +497,14 @@ def test_no_line_is_wider_than_the_terminal(draw, name, width):
 
 NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
 MAY_DROP = {
-    "show_logits": "candidates, which are checked below",
-    "show_flow": "tokens but the largest share, and columns of maps, which are counted",
-    "show_record": "columns of maps, which are counted",
-    "show_diff": "columns of the map, which are counted",
-    "show_steps": "components but the first ones, which are counted",
-    "show_timeline": "steps between others, which are counted",
+    "LogitsView": "candidates, which are checked below",
+    "FlowView": "tokens but the largest share, and columns of maps, which are counted",
+    "HeadsView": "columns of maps, which are counted",
+    "DiffView": "columns of the map, which are counted",
+    "StepView": "components but the first ones, which are counted",
+    "TimelineView": "steps between others, which are counted",
     "show_chart": "labels of axes",
-    "show_positions": "the stride of the map",
+    "PositionsView": "the stride of the map",
 }
 """Views that may show fewer numbers in less room, and of what."""
 
@@ -527,7 +530,7 @@ def test_a_cut_label_has_an_ellipsis_and_keeps_a_part(draw, name, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_measures_of_every_position_stand_below_each_other(draw, width):
-    lines = draw("show_logits", width).splitlines()
+    lines = draw("LogitsView", width).splitlines()
     head = next(place for place, line in enumerate(lines) if line.split()[:2] == ["read", "writes"])
     rows = lines[head + 1 : head + 9]
     ends = {name: cell_len(lines[head].split(name)[0] + name) for name in (" p", "rank", "entropy")}
@@ -549,7 +552,7 @@ def test_the_share_of_the_source_stands_beside_every_token(draw, width):
     whole, narrow = (
         [
             re.search(r"[█░]{8,16} .*?(\d\.\d\d)  ", line)
-            for line in draw("show_flow", w).splitlines()
+            for line in draw("FlowView", w).splitlines()
         ]
         for w in (400, width)
     )
@@ -560,11 +563,11 @@ def test_the_share_of_the_source_stands_beside_every_token(draw, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_named_columns_of_a_step_are_all_there(draw, width):
-    text = draw("show_steps", width)
+    text = draw("StepView", width)
     for name in ("q·k", "÷ √d_k", "weight", "logit", "probability"):
         assert name in text
     flat = " ".join(text.split())
-    for found in re.findall(r"max difference \S+", " ".join(draw("show_steps", 400).split())):
+    for found in re.findall(r"max difference \S+", " ".join(draw("StepView", 400).split())):
         assert found in flat
 
 

@@ -246,7 +246,7 @@ def test_other_modules_are_refused(tmp_path, changes, message):
         ({"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering is not supp"),
         ({"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification is not"),
         ({"hidden_size": 24}, "would have the shape"),
-        ({"num_hidden_layers": 1}, "has tensors that are not supported: encoder.layer.1"),
+        ({"num_hidden_layers": 1}, "has tensors that are not supported: bert.encoder.layer.1"),
         ({"model_type": "albert"}, r"is a Hugging Face model \(albert\)"),
     ],
 )

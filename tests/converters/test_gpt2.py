@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.converters.spm import padded
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters import gpt2
+from tformer_cli.converters.hugging_face import byte_pieces
 from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.generate import generate_texts
@@ -31,7 +31,7 @@ def write_tokenizer(path):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=300,
-        special_tokens=[gpt2.END],
+        special_tokens=[byte_pieces.END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

@@ -19,7 +19,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
 from tformer_cli.converters.assembly import foreign_names
-from tformer_cli.converters.hugging_face.importing import TABLE
+from tformer_cli.converters.hugging_face.families import MARIAN
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.adapter_config import adaptable_parts
 from tformer_cli.model.config import ModelConfig
@@ -153,9 +153,9 @@ def test_names_are_those_of_the_importer():
     """Every part of a model has the name that the importer reads its rows from."""
     config = ModelConfig(n_encoder_layers=2, n_decoder_layers=1)
     for part in adaptable_parts(config):
-        names = foreign_names(f"{part.module}.weight", TABLE)
+        names = foreign_names(f"{part.module}.weight", MARIAN.modules)
         place = part.first // (part.last - part.first)
-        assert names[place] == f"{library_name(part)}.weight"
+        assert f"{MARIAN.prefix}{names[place]}" == f"{library_name(part)}.weight"
     assert set(MODULES) > {"self_attention.in_projection", "feed_forward.outer"}
 
 

@@ -48,9 +48,11 @@ Weight = Array | Integers
 class Reader:
     """Reads a foreign model's arrays and remembers which are left over."""
 
-    def __init__(self, arrays: LazyArrays, where: str) -> None:
-        """Takes the arrays and the name of their file for messages."""
-        self.arrays, self.where = arrays, where
+    def __init__(
+        self, arrays: LazyArrays, where: str, shown: Callable[[str], str] = lambda name: name
+    ) -> None:
+        """Takes the arrays, and for messages the name of their file and what names them there."""
+        self.arrays, self.where, self._shown = arrays, where, shown
         self._left = set(arrays)
 
     def __contains__(self, name: str) -> bool:
@@ -61,7 +63,8 @@ class Reader:
         """Reads an array."""
         if name not in self.arrays:
             raise ArtifactError(
-                f"{self.where}: has no tensor {name}; download the model's own files again"
+                f"{self.where}: has no tensor {self._shown(name)}; download the model's own files "
+                "again"
             )
         self._left.discard(name)
         return self.arrays[name]
@@ -72,9 +75,10 @@ class Reader:
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
             if not np.array_equal(first, self.take(name)):
+                one, other = self._shown(name), self._shown(there[0])
                 raise ArtifactError(
-                    f"{self.where}: {name} differs from {there[0]}, but the model has one matrix "
-                    "for both; convert the model anew"
+                    f"{self.where}: {one} differs from {other}, but the model has one matrix for "
+                    "both; convert the model anew"
                 )
         return first
 
@@ -89,7 +93,7 @@ class Reader:
     def check_all_taken(self) -> None:
         """Refuses a model with arrays that nothing here knows."""
         if self._left:
-            shown = ", ".join(sorted(self._left)[:MOST_SHOWN])
+            shown = ", ".join(sorted(map(self._shown, self._left))[:MOST_SHOWN])
             rest = len(self._left) - MOST_SHOWN
             more = f" and {rest} more" if rest > 0 else ""
             raise ArtifactError(

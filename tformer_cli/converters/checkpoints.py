@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tformer_cli.converters import fairseq, gpt2, mingpt, opennmt
+from tformer_cli.converters import fairseq, nanogpt, opennmt
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.torch_checkpoint import read_checkpoint
 from tformer_cli.errors import ArtifactError
@@ -19,7 +19,7 @@ def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
     if file is None:
         return None
     checkpoint = read_checkpoint(file)
-    for family in (opennmt, gpt2, mingpt, fairseq):
+    for family in (opennmt, nanogpt, fairseq):
         source = family.open_source(file, checkpoint)
         if source is not None:
             return partial(family.convert, source)

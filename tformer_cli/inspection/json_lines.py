@@ -121,12 +121,9 @@ def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
 def packed(value: Any, bits: Bits = 16) -> Any:  # noqa: ANN401 - JSON
     """Packs JSON data for the page, which unpacks them as it reads; see `page/data.js`.
 
-    Objects of the same names become columns, and long lists of fractions fixed-point numbers.
-
-    Args:
-        value: the data.
-        bits: of each number of a list of lists, which is then within 1/254 (8 bits), 1/65534 (16)
-            or some 6e-8 (24) of the largest. Numbers of a plain list have 16.
+    Objects of the same names become columns, and long lists of fractions fixed-point numbers. In a
+    list of lists each is within 1/254 (8 bits), 1/65534 (16) or some 6e-8 (24) of the largest;
+    in a plain list it has 16 bits.
     """
     if isinstance(value, dict):
         return {name: packed(item, bits) for name, item in value.items()}

@@ -22,19 +22,13 @@ class ModelSummary:
     """Model of a record."""
 
     name: str
-    """Name of its directory."""
     n_encoder_layers: int
-    """Encoder layers."""
     n_decoder_layers: int
-    """Decoder layers."""
     n_heads: int
-    """Heads of a layer."""
     step: int
-    """Optimizer steps it was trained for."""
     n_key_heads: int = 0
     """Heads of keys and values, which neighbors share; 0: every head has its own."""
     task: TaskKind = "translate"
-    """Task that it is made for."""
     reads_images: bool = False
     """True if its sources are images, whose patches are the tokens."""
 
@@ -53,15 +47,12 @@ class PageExtras:
     """Data that a page shows of a sentence besides its maps."""
 
     source_words: SpelledWords
-    """The words of the source tokens."""
     target_words: SpelledWords
-    """The words of the target tokens."""
     vectors: HeadVectors
     """Queries and keys of every head, and what makes scores of them."""
     search: SearchTree | None
     """The search tree; None if no tap was set, or it is not plain beam search."""
     search_pieces: dict[int, str]
-    """Labels of its tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +60,9 @@ class FilledGap:
     """A gap of a text, with the most probable token by a masked language model."""
 
     position: int
-    """Its position among the source tokens."""
     piece: str
-    """Label of the token."""
     id: int
-    """Its id."""
     probability: float
-    """Its probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +72,6 @@ class HeadsRecord:
     index: int
     """Number of the sentence, from 0."""
     model: ModelSummary
-    """The model."""
     source: str
     """The source sentence, or a text that a classifier reads."""
     target: str
@@ -110,7 +96,6 @@ class HeadsRecord:
     heads: tuple[HeadId, ...] = ()
     """The selected heads, or layers where maps are of layers; none for a blank line."""
     weighting: Weighting = ALPHA
-    """Kind of the maps' numbers."""
     mode: CaptureMode = "forced"
     """Way in which the maps were captured."""
     rank: int | None = None
@@ -122,7 +107,6 @@ class HeadsRecord:
     extras: PageExtras | None = None
     """Data that only a page shows; None if it was not asked for."""
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
-    """Metrics of the selected heads."""
     largest: float = field(init=False)
     """Number that maps are shaded relative to: 1 of shares, else the largest of all these heads."""
 

@@ -18,6 +18,7 @@ from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run 
     Inspected,
 )
 from tformer_cli.settings import Option
+from tformer_cli.show.document import Text, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspection.record import HeadsRecord, ModelSummary
+    from tformer_cli.show.document import Block, Room
 
 R = TypeVar("R")
 
@@ -161,9 +163,15 @@ class View(ABC, Generic[R]):
         """Makes the objects of the lines of a record, or these lines: by default one object."""
         return [self.line(record)]
 
-    def text(self, console: Console, record: R, options: Any) -> None:
-        """Prints a record on a terminal, fitted to its width; a view of reports alone has none."""
+    def blocks(self, record: R, options: Any, room: Room) -> Iterable[Block]:
+        """Makes what people read; a view that only reports have has none."""
         raise NotImplementedError(self.name)
+
+    def text(self, console: Console, record: R, options: Any) -> None:
+        """Prints a record on a terminal, fitted to its width."""
+        from tformer_cli.show.terminal import room_of, show_blocks
+
+        show_blocks(console, self.blocks(record, options, room_of(console)))
 
     def tab(
         self,
@@ -228,6 +236,12 @@ class SentenceView(View[S]):
         described = describe(record.sentence)
         del described["axes"], described["residual"], described["weighting"]
         return described | self.json(record)
+
+
+def with_half(value: float, low: float, high: float) -> Text:
+    """A number with half the width of its interval."""
+    half = f"{(high - low) / 2:.2f}".removeprefix("0")
+    return text(f"{value:.2f}", (f"±{half}", "dim"))
 
 
 def check_gaps(sentence: HeadsRecord) -> None:

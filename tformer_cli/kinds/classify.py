@@ -168,6 +168,7 @@ class Classify(Kind):
     name: ClassVar[TaskKind] = "classify"
     verbs = ("classify", "embed", "score")
     methods = ("classify", "embed")
+    measured_by = "labels"
     training: ClassVar[Training] = Classification()
 
 

@@ -30,6 +30,8 @@ class Kind(ABC):
     searches: ClassVar[bool] = False
     """True if it writes text, so that the settings of a search apply."""
 
+    measured_by: ClassVar[Literal["translations", "labels", "text", "gaps"]] = "translations"
+    """What `tformer evaluate` compares with what is right."""
     training: ClassVar[Training | None] = None
     """How it is trained; None: only imports make such models."""
 

@@ -111,6 +111,7 @@ class LanguageModel(Kind):
     verbs = ("generate", "score")
     methods = ("generate",)
     searches = True
+    measured_by = "text"
     training = LanguageModeling()
 
 

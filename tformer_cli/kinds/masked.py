@@ -162,6 +162,7 @@ class Masked(Kind):
     name = "masked"
     verbs = ("fill", "embed", "score")
     methods = ("fill", "embed")
+    measured_by = "gaps"
     training = MaskedModeling()
 
 

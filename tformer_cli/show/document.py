@@ -1,7 +1,39 @@
-"""A result for people: sections of tables, notes, sentences and pictures, whatever draws them."""
+"""A result for people: blocks, and sections of them, whatever draws them.
+
+Colors and styles are words that a medium may ignore. A text is shown as it is: no character of it
+commands a terminal, a page or LaTeX.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+
+
+class Label(str):
+    """A text that keeps its direction: its neighbors stay in their places."""
+
+    __slots__ = ()
+
+
+Span = str | tuple[str, str]
+"""A text, or a text with its style: bold, dim, italic, underline, a color."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph, or a cell with more than one style."""
+
+    spans: tuple[Span, ...] = ()
+    style: str = ""
+    _: KW_ONLY
+    indent: int = 0
+    wraps: bool = True
+
+
+def text(*spans: Span, style: str = "") -> Text:
+    return Text(spans, style)
+
+
+BLANK = Text()
 
 
 @dataclass(frozen=True)
@@ -15,19 +47,96 @@ class Cell:
     """Anchor of the sentences that the cell refers to."""
 
 
+Row = list[Cell | Text | str]
+
+
+def plain_text(cell: Cell | Text | str) -> str:
+    """A cell without its styles."""
+    if isinstance(cell, Text):
+        return "".join(one if isinstance(one, str) else one[0] for one in cell.spans)
+    return cell.text if isinstance(cell, Cell) else cell
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table, the first column of which names the rows."""
+    """A table; columns hold numbers where nothing else is said."""
 
-    title: str
+    title: str = ""
     head: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: Sequence[Sequence[Cell | Text | str]]
     note: str = ""
     """A line below it, such as the signature."""
     remark: str = ""
     """A sentence below that."""
-    texts: tuple[int, ...] = (0,)
-    """Columns that hold texts; the others hold numbers."""
+    labels: tuple[int, ...] = (0,)
+    """Columns of labels, which may be cut where there is little room."""
+    texts: tuple[int, ...] = ()
+    """Columns of texts, which are aligned like labels."""
+    row_styles: Sequence[str] = ()
+    n_repeated: int = 1
+    """Leading columns that are repeated where a table is continued."""
+    gap: int = 2
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Tables next to each other, as many as fit, each below its title."""
+
+    tables: Sequence[Table]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Sentences, each with its name."""
+
+    sentences: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Rows of cells without a heading; the last cell may take several lines."""
+
+    rows: Sequence[Sequence[Text | str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Map:
+    """A heat map of shares of `largest`, or of signed numbers."""
+
+    kind: str
+    """The kind of head whose colors it has: "enc", "dec" or "cross"."""
+    labels: tuple[Sequence[str], Sequence[str]]
+    """Labels of the rows and of the columns."""
+    values: Sequence[Sequence[float]]
+    largest: float = 1.0
+    is_signed: bool = False
+    wider: str = "use a wider terminal or --format html"
+    """What to do about columns that have no room."""
+    wraps: bool = False
+    taller: str = ""
+    """What to do about rows that a screen has no room for; empty: all rows are shown."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Numbers from 0 to 1, a character each, below each other."""
+
+    kind: str
+    values: Sequence[Sequence[float]]
+
+
+Block = Text | Table | SideBySide | Texts | Facts | Map | Field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """Room and abilities of the medium that blocks are for."""
+
+    width: int
+    """Cells of a line."""
+    is_ascii: bool = False
+    has_color: bool = False
+    is_screen: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +185,6 @@ class Section:
     notes: tuple[Note, ...] = ()
     sentences: tuple[Sentences, ...] = ()
     pictures: tuple[tuple[Picture, ...], ...] = ()
-    """Rows of pictures."""
     legend: str = ""
     """Meaning of the columns; renderers show the first section's legend above everything."""
 

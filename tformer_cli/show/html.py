@@ -5,7 +5,17 @@ from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 
-from tformer_cli.show.document import Cell, Document, Note, Picture, Section, Sentences, Table
+from tformer_cli.show.document import (
+    Cell,
+    Document,
+    Note,
+    Picture,
+    Section,
+    Sentences,
+    Table,
+    Text,
+    plain_text,
+)
 
 _STYLE = """\
 header { padding: 16px 24px; background: var(--panel); border-bottom: 1px solid var(--line); }
@@ -100,7 +110,7 @@ def _section(section: Section) -> Iterator[str]:
 
 def _table(table: Table) -> Iterator[str]:
     # the first column needs no class: the style of all tables has it on the left
-    classes = ["text" * (place > 0 and place in table.texts) for place in range(len(table.head))]
+    classes = ["text" * (place in table.texts) for place in range(len(table.head))]
     heads = (
         f"<th{_class(c)}>{escape(one)}</th>" for c, one in zip(classes, table.head, strict=True)
     )
@@ -116,7 +126,9 @@ def _table(table: Table) -> Iterator[str]:
     yield "</div>"
 
 
-def _cell(cell: Cell, kind: str) -> str:
+def _cell(cell: Cell | Text | str, kind: str) -> str:
+    if not isinstance(cell, Cell):
+        return f"<td{_class(kind)}>{escape(plain_text(cell))}</td>"
     text = escape(cell.text)
     if cell.anchor:
         text = f'<a href="#{escape(cell.anchor, quote=True)}">{text}</a>'

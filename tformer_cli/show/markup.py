@@ -7,7 +7,7 @@ letters, XeLaTeX or LuaLaTeX with a font that has them.
 import re
 from collections.abc import Iterator, Sequence
 
-from tformer_cli.show.document import Cell, Document, Section, Table
+from tformer_cli.show.document import Cell, Document, Section, Table, Text, plain_text
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 _LATEX = str.maketrans(
@@ -50,11 +50,17 @@ def _markdown_table(table: Table) -> Iterator[str]:
     def row(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    def text(cell: Cell) -> str:
-        return f"**{_md(cell.text)}**" if cell.is_best else _md(cell.text)
+    def text(cell: Cell | Text | str) -> str:
+        written = _md(plain_text(cell))
+        return f"**{written}**" if isinstance(cell, Cell) and cell.is_best else written
 
     yield from ("", f"### {_md(table.title)}", "", row([_md(one) for one in table.head]))
-    yield row([":--" if place in table.texts else "--:" for place in range(len(table.head))])
+    yield row(
+        [
+            ":--" if place in (*table.labels, *table.texts) else "--:"
+            for place in range(len(table.head))
+        ]
+    )
     yield from (row([text(cell) for cell in cells]) for cells in table.rows)
     if table.note:
         yield from ("", f"`{table.note}`")
@@ -93,10 +99,14 @@ def _latex_table(table: Table) -> Iterator[str]:
     def row(cells: Sequence[str]) -> str:
         return rf"{' & '.join(cells)} \\"
 
-    def text(cell: Cell) -> str:
-        return rf"\textbf{{{_tex(cell.text)}}}" if cell.is_best else _tex(cell.text)
+    def text(cell: Cell | Text | str) -> str:
+        written = _tex(plain_text(cell))
+        is_best = isinstance(cell, Cell) and cell.is_best
+        return rf"\textbf{{{written}}}" if is_best else written
 
-    columns = "".join("l" if place in table.texts else "r" for place in range(len(table.head)))
+    columns = "".join(
+        "l" if place in (*table.labels, *table.texts) else "r" for place in range(len(table.head))
+    )
     yield from ("", r"\begin{table}[ht]", r"\centering")
     yield rf"\caption{{{_tex(table.title)}}}"
     yield rf"\begin{{tabular}}{{{columns}}}"

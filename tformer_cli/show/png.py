@@ -61,11 +61,7 @@ def png_of(pixels: "NDArray[np.uint8]", *, is_signed: bool = False) -> bytes:
 
 
 def check_png() -> None:
-    """Checks that figures can be drawn.
-
-    Raises:
-        UsageError: if matplotlib is not installed.
-    """
+    """Checks that figures can be drawn."""
     if find_spec("matplotlib") is None:
         raise UsageError(
             "--format png: needs matplotlib; install it with pip install 'tformer[png]', "
@@ -74,14 +70,7 @@ def check_png() -> None:
 
 
 def render_png(svg: str) -> bytes:
-    """Renders a figure; the same one gives the same bytes.
-
-    Args:
-        svg: what `show.svg` has drawn. Its title and description are kept in the metadata.
-
-    Raises:
-        UsageError: if matplotlib is not installed.
-    """
+    """Renders a figure; the same one gives the same bytes."""
     check_png()
     from matplotlib.figure import Figure
     from matplotlib.transforms import Affine2D

@@ -59,15 +59,7 @@ def draw_map(
     corner: tuple[float, float],
     cell: tuple[float, float],
 ) -> None:
-    """Draws a framed map of numbers; see `draw_cells`.
-
-    Args:
-        root: where to.
-        rows: Q rows of K numbers.
-        color_of: gives the color of a number as ``#rrggbb``.
-        corner: its left and upper edge.
-        cell: width and height of a cell.
-    """
+    """Draws a framed map of numbers; see `draw_cells`."""
     scale = " ".join(map(number, dict.fromkeys(cell)))
     moved = f"translate({number(corner[0])} {number(corner[1])}) scale({scale})"
     group = SubElement(root, "g", {"transform": moved, "shape-rendering": "crispEdges"})

@@ -13,20 +13,56 @@ leading columns repeated. So no line is wider than the terminal and no number is
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table as Grid
-from rich.text import Text
+from rich.text import Text as Line
 
-from tformer_cli.show.document import Document, Table
-from tformer_cli.wording import SPACE_LABEL, visible
+from tformer_cli.show.document import (
+    BLANK,
+    Block,
+    Cell,
+    Document,
+    Facts,
+    Field,
+    Label,
+    Map,
+    Room,
+    SideBySide,
+    Span,
+    Table,
+    Text,
+    Texts,
+    plain_text,
+    text,
+)
+from tformer_cli.show.palette import color, signed_color
+from tformer_cli.wording import SPACE_LABEL, count_of, visible
 
 ISOLATE, END_OF_ISOLATE = "\u2068", "\u2069"
 RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI")
 """Bidirectional classes of text that runs from right to left, and of marks that make it do so."""
 ROOM_FOR_ELLIPSIS = 4
 """Cells from which on a text that is cut ends with an ellipsis."""
+ASCII_FOR = str.maketrans(
+    {
+        SPACE_LABEL: "_",
+        "→": ">",
+        "…": "~",
+        "’": "'",
+        "±": "+-",
+        "–": "-",
+        "×": "x",
+        "█": "#",
+        "░": ".",
+    }
+)
+"""ASCII forms of characters, for terminals that are not UTF-8."""
 ASCII_SIGNS = str.maketrans(
     {
         "√": "sqrt ",
@@ -36,6 +72,7 @@ ASCII_SIGNS = str.maketrans(
         "∞": "inf",
         "÷": "/",
         "…": "..",
+        "✓": "ok",
         "ᵀ": "^T",
         "μ": "mu",
         "σ": "sigma",
@@ -43,18 +80,22 @@ ASCII_SIGNS = str.maketrans(
         "ε": "eps",
         "γ": "gamma",
         "β": "beta",
-        "✓": "ok",
-        "█": "#",
-        "→": ">",
-        "▁": "_",
     }
 )
-"""ASCII forms of signs in formulas, for terminals that are not UTF-8."""
-ASCII_FOR = str.maketrans({SPACE_LABEL: "_", "→": ">", "…": "~", "’": "'", "±": "+-", "–": "-"})
+"""ASCII forms of signs in formulas and sentences of ours."""
 GAP = 2
 """Cells between two columns."""
 NARROWEST_LABEL = 4
 """Cells that a label keeps at least."""
+BLOCKS, ASCII_BLOCKS = " ░▒▓█", " .:*#"
+"""Shades where there is no color, for shares below 0.1, 0.3, 0.5, 0.75 and up to 1."""
+STEPS = (0.1, 0.3, 0.5, 0.75)
+NARROWEST, WIDEST = 4, 9
+"""Cells a column of a map takes at least and at most, the gap to the next included."""
+SIGNED = 5
+"""Cells of a signed number: a sign, up to three digits and a gap."""
+FEWEST_ROWS = 8
+"""Rows of a map that are shown on any screen."""
 
 
 def is_ascii_only(console: Console) -> bool:
@@ -68,6 +109,12 @@ def shown(text: str, *, is_ascii: bool) -> str:
     if is_ascii:
         return text.translate(ASCII_FOR).encode("ascii", "replace").decode("ascii")
     return text
+
+
+def readable(text: str, room: Room, width: int | None = None) -> str:
+    """A text as a terminal can show it, cut to a number of cells."""
+    kept = shown(text, is_ascii=room.is_ascii)
+    return kept if width is None else cut(kept, width, is_ascii=room.is_ascii)
 
 
 def isolated(text: str) -> str:
@@ -90,6 +137,11 @@ def cut(text: str, width: int, *, is_ascii: bool = False) -> str:
     return set_cell_size(text, width - 1).rstrip() + ("~" if is_ascii else "…")
 
 
+def width_of(text: str) -> int:
+    """The cells that a text takes."""
+    return cell_len(text)
+
+
 def left_aligned(text: str, width: int) -> str:
     kept = cut(text, width)
     return isolated(kept) + " " * (width - cell_len(kept))
@@ -107,7 +159,7 @@ def sentence_lines(console: Console, sentences: Sequence[tuple[str, str]]) -> Gr
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, sentence in sentences:
-        grid.add_row(Text(name), Text(isolated(shown(sentence, is_ascii=is_ascii))))
+        grid.add_row(Line(name), Line(isolated(shown(sentence, is_ascii=is_ascii))))
     return grid
 
 
@@ -117,7 +169,7 @@ class Column:
 
     head: str
     """The heading, which is never cut."""
-    cells: Sequence[str | Text]
+    cells: Sequence[str | Line]
     """The cells; those of a label are text that a console can show."""
     _: KW_ONLY
     is_label: bool = False
@@ -131,7 +183,7 @@ class Column:
     def natural(self) -> int:
         """Cells that the widest cell takes, or the heading."""
         lengths = [
-            cell.cell_len if isinstance(cell, Text) else cell_len(cell) for cell in self.cells
+            cell.cell_len if isinstance(cell, Line) else cell_len(cell) for cell in self.cells
         ]
         return max([cell_len(self.head), *lengths])
 
@@ -167,27 +219,18 @@ def table_lines(
     gap: int = GAP,
     styles: Sequence[str] = (),
     is_ascii: bool = False,
-) -> list[Text]:
-    """Draws a table, a line for the headings and one for each row.
-
-    Args:
-        columns: the columns, the first ones naming the rows.
-        room: the width of the terminal.
-        n_repeated: leading columns repeated in each part of a table that is continued below.
-        gap: cells between two columns.
-        styles: of each row; none: all alike.
-        is_ascii: true if the terminal shows ASCII only.
-    """
-    lines: list[Text] = []
+) -> list[Line]:
+    """Draws a table, a line for the headings and one for each row."""
+    lines: list[Line] = []
     for part in _parts(columns, room, n_repeated, gap):
         if lines:
-            lines.append(Text())
+            lines.append(Line())
         widths = column_widths(part, room, gap)
         lines += _part_lines(part, widths, gap, styles, is_ascii)
     return lines
 
 
-def print_lines(console: Console, lines: Iterable[Text]) -> None:
+def print_lines(console: Console, lines: Iterable[Line]) -> None:
     for line in lines:
         console.print(line)
 
@@ -213,20 +256,20 @@ def _part_lines(
     gap: int,
     styles: Sequence[str],
     is_ascii: bool,
-) -> list[Text]:
+) -> list[Line]:
     n_rows = len(columns[0].cells)
     lines = [
-        Text(style="dim"),
-        *(Text(style=styles[row] if styles else "") for row in range(n_rows)),
+        Line(style="dim"),
+        *(Line(style=styles[row] if styles else "") for row in range(n_rows)),
     ]
     for place, (column, width) in enumerate(zip(columns, widths, strict=True)):
         is_last = place == len(columns) - 1
         at_left = column.is_label or column.at_left
-        cells: list[str | Text] = [column.head, *column.cells]
+        cells: list[str | Line] = [column.head, *column.cells]
         for line, cell in zip(lines, cells, strict=True):
-            if isinstance(cell, Text):
+            if isinstance(cell, Line):
                 spaces = " " * (width - cell.cell_len)
-                line.append_text(cell + Text(spaces) if at_left else Text(spaces) + cell)
+                line.append_text(cell + Line(spaces) if at_left else Line(spaces) + cell)
             else:
                 label = cut(cell, width, is_ascii=is_ascii)
                 aligned = left_aligned if at_left else right_aligned
@@ -240,32 +283,259 @@ def _part_lines(
 
 def show_document(console: Console, document: Document) -> None:
     """Prints tables that fit the terminal, and sentences."""
-    is_ascii = is_ascii_only(console)
-
-    def show(text: str, style: str = "", *, above: str = "\n") -> None:
-        console.print(Text(above + shown(text, is_ascii=is_ascii), style=style))
-
     for number, section in enumerate(document.sections):
         if number:
             console.print()
-        show(section.title, "bold", above="")
+        show_blocks(console, [text((section.title, "bold"))])
         for table in section.tables:
-            show(table.title, "bold")
-            columns = list(_columns(table, is_ascii))
-            print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))
-            if table.note:  # not wrapped, to be copied
-                console.print(Text(table.note, style="dim"), soft_wrap=True)
-            if table.remark:
-                show(table.remark, above="")
+            show_blocks(console, [BLANK, table])
         for group in section.sentences:
-            show(group.heading, "bold")
+            show_blocks(console, [BLANK, text((group.heading, "bold"))])
             for sentence in group.sentences:
-                show(sentence.heading)
-                console.print(sentence_lines(console, sentence.texts))
+                show_blocks(console, [BLANK, text(sentence.heading), Texts(sentence.texts)])
 
 
-def _columns(table: Table, is_ascii: bool) -> Iterator[Column]:
+def room_of(console: Console) -> Room:
+    return Room(
+        width=console.width,
+        is_ascii=is_ascii_only(console),
+        has_color=console.color_system is not None and not console.no_color,
+        is_screen=console.is_terminal,
+    )
+
+
+def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
+    """Prints blocks; a map that fits a screen leaves room for the others and the prompt."""
+    found = list(blocks)
+    room = room_of(console)
+    others = [one for one in found if not isinstance(one, Map)]
+    for block in found:
+        most_rows = None
+        if isinstance(block, Map) and block.taller:
+            parts = [part for one in others for part in _rendered(console, one, room)]
+            taken = sum(len(console.render_lines(part, pad=False)) for part in parts)
+            # around: the header, the line on what is omitted, and the prompt
+            most_rows = max(FEWEST_ROWS, console.height - taken - 3)
+        for part in _rendered(console, block, room, most_rows):
+            is_whole = isinstance(part, Line) and part.overflow == "ignore"
+            console.print(part, soft_wrap=is_whole)
+
+
+def _rendered(
+    console: Console, block: Block, room: Room, most_rows: int | None = None
+) -> Iterator[RenderableType]:
+    if isinstance(block, Text):
+        yield _styled(block, room)
+    elif isinstance(block, Texts):
+        yield sentence_lines(console, block.sentences)
+    elif isinstance(block, Facts):
+        yield _facts(block, room)
+    elif isinstance(block, SideBySide):
+        tables = [Group(*_table(one, room)) for one in block.tables]
+        yield Columns(tables, padding=(1, 4, 0, 0))
+    elif isinstance(block, Table):
+        yield from _table(block, room)
+    elif isinstance(block, Field):
+        yield from _field_lines(block, room)
+    elif block.wraps:
+        yield from _map_lines(block, room, most_rows)
+    else:
+        yield Group(*_map_lines(block, room, most_rows))
+
+
+def _styled(block: Text, room: Room) -> RenderableType:
+    line = Line(style=block.style)
+    pairs = ((span, "") if isinstance(span, str) else span for span in block.spans)
+    for style, found in groupby(pairs, key=itemgetter(1)):
+        parts = ((prose(words, room), isinstance(words, Label)) for words, _ in found)
+        line.append("".join(isolated(one) if is_label else one for one, is_label in parts), style)
+    if not block.wraps:
+        line.no_wrap, line.overflow = True, "crop"
+        return Group(line)  # a text that is printed by itself forgets that it does not wrap
+    return Padding(line, (0, 0, 0, block.indent), expand=False) if block.indent else line
+
+
+def prose(words: str, room: Room) -> str:
+    """A text of ours, with formulas and maybe several lines, as the terminal can show it."""
+    signs = words.translate(ASCII_SIGNS) if room.is_ascii else words
+    return "\n".join(shown(one, is_ascii=room.is_ascii) for one in signs.split("\n"))
+
+
+def _facts(block: Facts, room: Room) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
+    for _ in block.rows[0][1:]:
+        grid.add_column(no_wrap=True, overflow="crop")
+    grid.add_column(overflow="fold")
+    for row in block.rows:
+        grid.add_row(*(_styled(c if isinstance(c, Text) else text(c), room) for c in row))
+    return grid
+
+
+def natural_width(table: Table, room: Room) -> int:
+    """Cells that a table takes where nothing is cut."""
+    columns = list(_columns(table, room))
+    return sum(column.natural for column in columns) + table.gap * (len(columns) - 1)
+
+
+def field(label: str, width: int, room: Room, *, at_right: bool = False) -> tuple[Span, Span]:
+    """A label in a field of this many cells."""
+    kept = readable(label, room, width)
+    space = " " * (width - cell_len(kept))
+    return (space, Label(kept)) if at_right else (Label(kept), space)
+
+
+def fitted_widths(table: Table, room: Room, width: int) -> list[int]:
+    """The width of each column where labels give way until a table is so wide."""
+    return column_widths(list(_columns(table, room)), width, table.gap)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A label with a number behind it."""
+
+    label: str
+    number: str
+    style: str = ""
+    style_of_number: str = ""
+    in_brackets: bool = False
+
+
+def whole_items(items: Sequence[Item], width: int, room: Room, least: int = 1) -> tuple[Text, int]:
+    """As many items as have room whole, and how many they are.
+
+    The first one is there in any case, cut to at least `least` cells.
+    """
+    spans: list[Span] = []
+    taken = 0
+    for place, one in enumerate(items):
+        around = 2 * one.in_brackets + len(one.number)
+        label = readable(one.label, room, None if place else max(least, width - around))
+        gap = " " * GAP if place else ""
+        taken += len(gap) + cell_len(label) + around
+        if place and taken > width:
+            return Text(tuple(spans)), place
+        before, after = "()" if one.in_brackets else ("", "")
+        spans += [gap, (before, one.style), (Label(label), one.style), (after, one.style)]
+        spans.append((one.number, one.style_of_number))
+    return Text(tuple(spans)), len(items)
+
+
+def _columns(table: Table, room: Room) -> Iterator[Column]:
     for place, (head, *cells) in enumerate(zip(table.head, *table.rows, strict=True)):
-        texts = [shown(one.text, is_ascii=is_ascii) for one in cells]
-        styled = [Text(t, "bold" * one.is_best) for t, one in zip(texts, cells, strict=True)]
-        yield Column(shown(head, is_ascii=is_ascii), styled if place else texts, is_label=not place)
+        is_label = place in table.labels
+        yield Column(
+            shown(head, is_ascii=room.is_ascii),
+            [_cell(cell, room, is_label=is_label) for cell in cells],
+            is_label=is_label,
+            at_left=place in table.texts,
+        )
+
+
+def _table(table: Table, room: Room) -> Iterator[Line]:
+    """The lines of a table, with its title and what stands below it."""
+    if table.title:
+        yield Line(shown(table.title, is_ascii=room.is_ascii), "bold")
+    yield from table_lines(
+        list(_columns(table, room)),
+        room.width,
+        n_repeated=table.n_repeated,
+        gap=table.gap,
+        styles=table.row_styles,
+        is_ascii=room.is_ascii,
+    )
+    if table.note:  # not wrapped, to be copied
+        yield Line(table.note, "dim", no_wrap=True, overflow="ignore")
+    if table.remark:
+        yield Line(shown(table.remark, is_ascii=room.is_ascii))
+
+
+def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
+    if isinstance(cell, Text):
+        line = _styled(cell, room)
+        assert isinstance(line, Line)  # noqa: S101 - no cell is indented
+        return line
+    words = shown(plain_text(cell), is_ascii=room.is_ascii)
+    is_best = isinstance(cell, Cell) and cell.is_best
+    return Line(words, "bold") if is_best and not is_label else words
+
+
+def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
+    """Draws a map, a line a row; columns that do not fit are counted.
+
+    Where the terminal has colors a number is shaded and written in hundredths; elsewhere it is a
+    block that is darker the larger it is, or the number with its sign.
+    """
+    rows, keys = ([shown(one, is_ascii=room.is_ascii) for one in side] for side in block.labels)
+    n_hidden = 0 if most_rows is None else max(0, len(rows) - most_rows)
+    rows = rows[: len(rows) - n_hidden]
+    label_width = min(max(map(cell_len, rows)), max(8, room.width // 4))
+    left = room.width - label_width - 2
+    if block.is_signed:
+        width, n_shown = SIGNED, min(len(keys), max(1, left // SIGNED))
+    else:
+        left = max(NARROWEST, left)
+        n_shown = min(len(keys), left // NARROWEST)
+        width = max(NARROWEST, min(WIDEST, left // n_shown, max(map(cell_len, keys)) + 1))
+    if width == NARROWEST:  # of three cells none is spent on the sign of a space
+        keys = [key.lstrip(shown(SPACE_LABEL, is_ascii=room.is_ascii)) or key for key in keys]
+    header = Line(" " * (label_width + 2))
+    for key in keys[:n_shown]:
+        label = cut(key, width - 1, is_ascii=room.is_ascii)
+        header.append(left_aligned(label, width - 1) + " ", "dim")
+    lines = [header]
+    for label, row in zip(rows, block.values, strict=False):
+        label = cut(label, label_width, is_ascii=room.is_ascii)
+        line = Line(right_aligned(label, label_width) + "  ")
+        for value in row[:n_shown]:
+            line.append_text(
+                (_difference if block.is_signed else _shade)(block, value, width, room)
+            )
+        lines.append(line)
+    dots = "..." if room.is_ascii else "…"
+    if n_shown < len(keys):
+        more = f"{count_of(len(keys) - n_shown, 'more column')}; {block.wider}"
+        lines.append(Line(more if block.is_signed else f"{dots} {more}", "dim"))
+    for line in lines:
+        line.no_wrap = True
+    if n_hidden:
+        lines.append(Line(f"{dots} {count_of(n_hidden, 'more row')}: {block.taller}", "dim"))
+    yield from lines
+
+
+def _shade(block: Map, value: float, width: int, room: Room) -> Line:
+    shade = value / block.largest
+    if not room.has_color:
+        character = (ASCII_BLOCKS if room.is_ascii else BLOCKS)[sum(shade >= s for s in STEPS)]
+        return Line(character * (width - 1) + " ")
+    hundredths = f"{round(100 * value)}" if value >= 0.005 else ""
+    return Line(
+        hundredths.rjust(2).center(width), on_ground(*color(block.kind, shade, on_dark=True))
+    )
+
+
+def _difference(block: Map, value: float, width: int, room: Room) -> Line:
+    """A difference with its sign; the color says the same, relative to the largest."""
+    number = f"{100 * value:+.0f}" if abs(value) >= 0.005 else ""
+    if not room.has_color:
+        return Line(number.rjust(width - 1) + " ")
+    red_green_blue = signed_color(value / max(block.largest, 1e-30), on_dark=True)
+    return Line(number.rjust(3).center(width), on_ground(*red_green_blue))
+
+
+def _field_lines(block: Field, room: Room) -> Iterator[Line]:
+    blocks = ASCII_BLOCKS if room.is_ascii else BLOCKS
+    for place, row in enumerate(block.values):
+        line = Line(f"{place:4}  ", no_wrap=True)
+        for share in row:
+            if room.has_color:
+                red, green, blue = color(block.kind, share, on_dark=True)
+                line.append(" ", f"on #{red:02x}{green:02x}{blue:02x}")
+            else:
+                line.append(blocks[min(int(share * len(blocks)), len(blocks) - 1)])
+        yield line
+
+
+def on_ground(red: int, green: int, blue: int) -> str:
+    """The style of a color (0 to 255) behind a text in black or white, whichever can be read."""
+    is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
+    return f"{'#0c0f16' if is_bright else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"

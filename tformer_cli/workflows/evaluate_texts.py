@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tformer_cli.kinds.texts import text_ids
 from tformer_cli.workflows.quality.given import JSONL, TSV, ending_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.decoding.text_windows import TextScores
@@ -56,6 +56,25 @@ class TextEvaluation:
         """Says how the scores were computed."""
         remembered = f"|memory:{self.memory}" if self.memory else ""
         return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
+
+    def record(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "tokens": scores.n_tokens,
+            "bytes": scores.n_bytes,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "bits_per_byte": scores.bits_per_byte,
+            "signature": self.signature,
+        }
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the name of each score, its value, and of what it is."""
+        scores = self.scores
+        yield "loss", f"{scores.loss:.4f}", f"nats per token of {scores.n_tokens:,}"
+        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
+        yield "bits per byte", f"{scores.bits_per_byte:.4f}", f"of {scores.n_bytes:,} bytes"
+        yield "signature", "", self.signature
 
 
 def compare_evaluations(result: TextEvaluation, baseline: TextEvaluation) -> PairedDifference:
@@ -201,6 +220,24 @@ class MaskedEvaluation:
     def signature(self) -> str:
         """Says how the scores were computed."""
         return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
+
+    def record(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "tokens": scores.n_tokens,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "accuracy": scores.accuracy,
+            "signature": self.signature,
+        }
+
+    def rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yields the name of each score, its value, and of what it is."""
+        scores = self.scores
+        yield "loss", f"{scores.loss:.4f}", f"nats per hidden token of {scores.n_tokens:,}"
+        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
+        yield "accuracy", f"{scores.accuracy:.2f}", "of hidden tokens"
+        yield "signature", "", self.signature
 
 
 def evaluate_masked(

@@ -231,17 +231,17 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
 
 def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
     """Finds what converts a directory or file; None if it is of no known kind."""
-    from tformer_cli.converters import argos, checkpoints, eole, llama, peft
+    from tformer_cli.converters import argos, checkpoints, eole, llama2c, peft
     from tformer_cli.converters.ctranslate2 import importing as ctranslate2
     from tformer_cli.converters.marian import importing as marian
     from tformer_cli.converters.marian.layout import find_source
 
     family = _family_of(path)
     if family is not None:
-        return lambda _: family(path)
-    shape = llama.find_file(path)
+        return lambda _: family()
+    shape = llama2c.find_file(path)
     if shape is not None:
-        return lambda _: llama.convert_file(path, shape)
+        return lambda _: llama2c.convert_file(path, shape)
     adapter = peft.find_adapter(path)
     if adapter is not None:
         return lambda _: peft.with_base(adapter, _base_of(adapter))
@@ -260,22 +260,11 @@ def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] 
     return None if checkpoint is None else lambda _: checkpoint()
 
 
-def _family_of(path: Path) -> "Callable[[Path], ForeignModel] | None":
-    """Finds what converts a directory of Hugging Face, by its config.json."""
-    from tformer_cli.converters import bert, gpt2, llama, vit
-    from tformer_cli.converters.hugging_face import importing as hugging_face
-    from tformer_cli.converters.t5 import importing as t5
+def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
+    """Finds what reads a directory of Hugging Face, by its config.json."""
+    from tformer_cli.converters.hugging_face.importing import find_directory
 
-    families = (
-        (hugging_face.is_hugging_face, hugging_face.convert),
-        (bert.is_bert, bert.convert),
-        (vit.is_vit, vit.convert),
-        (gpt2.is_gpt2, gpt2.convert_directory),
-        (llama.is_llama, llama.convert_directory),
-        (t5.is_t5, t5.convert),
-    )
-    found = (convert for is_one, convert in families if is_one(path))
-    return next(found, None) if path.is_dir() else None
+    return find_directory(path) if path.is_dir() else None
 
 
 def _base_of(adapter: "StoredAdapter") -> "ForeignModel":

@@ -9,7 +9,7 @@ from tests.inspection.heads.test_timeline import lines
 from tformer_cli.cli.app import app
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.timeline import show_timeline
+from tformer_cli.inspection.views.timeline import TimelineView
 
 
 @pytest.fixture
@@ -54,7 +54,8 @@ def long_timeline(n_steps):
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_many_records_are_thinned_out_and_the_last_is_kept(n_steps, encoding):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    show_timeline(Console(file=file, width=80, highlight=False), long_timeline(n_steps))
+    console = Console(file=file, width=80, highlight=False)
+    TimelineView().text(console, long_timeline(n_steps), None)
     file.flush()
     text = file.buffer.getvalue().decode(encoding)
     assert all(len(line) <= 80 for line in text.splitlines())

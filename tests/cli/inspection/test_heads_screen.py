@@ -9,8 +9,8 @@ from rich.console import Console
 from tests.inspection.conftest import LAYOUT, blank_record, made_record
 from tformer_cli.inspection.alignment.chosen import AlignedWords, HeadChoice
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.views.heads import show_record
-from tformer_cli.show.terminal import shown
+from tformer_cli.inspection.views.heads import record_blocks
+from tformer_cli.show.terminal import room_of, show_blocks, shown
 
 CROSS = HeadId("cross", 1, 0)
 
@@ -18,7 +18,8 @@ CROSS = HeadId("cross", 1, 0)
 def drawn(record, maps=(CROSS,), *, width=80, height=24, encoding="utf-8", fits_screen=False):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, height=height, highlight=False)
-    show_record(console, record, maps, fits_screen=fits_screen)
+    blocks = record_blocks(record, maps, room_of(console), fits_screen=fits_screen)
+    show_blocks(console, blocks)
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 

@@ -6,7 +6,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.inspection.views.diff import show_diff, signed_map
+from tformer_cli.inspection.views.diff import DiffView, signed_map
+from tformer_cli.show.terminal import show_blocks
 from tformer_cli.workflows.inspection.diff import inspect_diff
 
 
@@ -77,7 +78,7 @@ def test_files_take_their_format_from_their_name(model, other, tmp_path):
 def shown(diff, encoding="utf-8", width=80, **options):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
     console = Console(file=file, width=width, highlight=False, **options)
-    show_diff(console, diff)
+    DiffView().text(console, diff, None)
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 
@@ -110,7 +111,7 @@ def test_colors_say_the_same_as_the_signs(model, other):
     diff = inspect_diff(model, other, ["Two dogs run."])
     options = {"force_terminal": True, "color_system": "truecolor", "legacy_windows": False}
     console = Console(file=io.StringIO(), width=120, **options)
-    console.print(signed_map(console, diff, diff.most_changed))
+    show_blocks(console, signed_map(diff, diff.most_changed))
     text = console.file.getvalue()
     assert "\x1b[" in text
     largest = diff.difference(diff.most_changed).abs().max().item()

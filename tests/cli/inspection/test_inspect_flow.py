@@ -7,7 +7,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.inspection.views.flow import show_flow
+from tformer_cli.inspection.views.flow import FlowOptions, FlowView
 from tformer_cli.workflows.inspection.views import inspect_view
 
 
@@ -59,7 +59,7 @@ def test_text_without_colors_goes_to_a_file(model, tmp_path):
 
 def shown(record, method="alti", width=80, encoding="utf-8"):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
-    show_flow(Console(file=file, width=width), record, method)
+    FlowView().text(Console(file=file, width=width), record, FlowOptions(method=method))
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 

@@ -13,11 +13,11 @@ from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.heat_map import heat_map
 from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.roles import role_of
-from tformer_cli.inspection.views.heads import show_record
+from tformer_cli.inspection.views.heads import head_map, record_blocks
+from tformer_cli.show.terminal import room_of, show_blocks
 from tformer_cli.workflows.inspection.heads import inspect_heads
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
@@ -270,7 +270,8 @@ def test_verify_fails_with_status_1_above_the_tolerance(model, monkeypatch):
 def shown(record, width=80, color=None, heads=None, encoding="utf-8"):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
-    show_record(console, record, heads or [record.first_head()])
+    maps = heads or [record.first_head()]
+    show_blocks(console, record_blocks(record, maps, room_of(console)))
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 
@@ -314,7 +315,8 @@ def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
     for encoding, is_ascii in (("utf-8", False), ("ascii", True)):
         file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         console = Console(file=file, width=80)
-        console.print(role_grid(console, dict.fromkeys(record.heads, "sink")))
+        sinks = dict.fromkeys(record.heads, "sink")
+        show_blocks(console, role_grid(sinks, room_of(console)))
         file.flush()
         drawn, legend = file.buffer.getvalue().decode(encoding).split("roles: ")
         assert legend.startswith("v sink" if is_ascii else "▼ sink")
@@ -325,13 +327,9 @@ def test_the_grid_has_a_sign_for_each_head_and_a_legend_of_those_used(record):
 
 def test_without_unicode_the_blocks_are_ascii(model):
     ascii_record = next(inspect_heads(model, ["A man"], targets=["dogs"]))
-    text = "".join(
-        str(line)
-        for line in heat_map(
-            Console(file=io.TextIOWrapper(io.BytesIO(), encoding="ascii"), width=80),
-            ascii_record,
-            HeadId("dec", 0, 0),
-        ).renderables
-    )
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    show_blocks(Console(file=file, width=80), head_map(ascii_record, HeadId("dec", 0, 0)))
+    file.flush()
+    text = file.buffer.getvalue().decode("ascii")
     assert "#" in text
     assert not set("░▒▓█") & set(text)

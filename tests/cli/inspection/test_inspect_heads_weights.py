@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.cli.inspection.weights_option import with_value
-from tformer_cli.inspection.views.heads import show_record
+from tformer_cli.inspection.views.heads import HeadsOptions, HeadsView
 from tformer_cli.workflows.inspection.heads import inspect_heads
 
 BEYOND = ("norm", "rollout", "alti")
@@ -128,7 +128,7 @@ def test_a_picture_names_its_weights(model, tmp_path, weights):
 def test_a_terminal_shows_layers_without_a_grid_of_roles(model):
     record = next(inspect_heads(model, ["A man"], weights="alti", targets=["dogs"]))
     file = io.StringIO()
-    show_record(Console(file=file, width=120), record, [record.first_head()])
+    HeadsView().text(Console(file=file, width=120), record, HeadsOptions())
     text = file.getvalue()
     assert "roles:" not in text
     assert "alti: ALTI+ contributions" in text

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.errors import TformerError
-from tformer_cli.inspection.views.step import show_steps
+from tformer_cli.inspection.views.step import StepView
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
@@ -32,7 +32,7 @@ def record(model):
 def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
     file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
-    show_steps(console, replace(record, quiz=quiz))
+    StepView().text(console, replace(record, quiz=quiz), None)
     file.flush()
     return file.buffer.getvalue().decode(encoding)
 

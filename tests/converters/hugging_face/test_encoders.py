@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.hugging_face import encoders as exporter
+from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.export import EXPORTED, export_hugging_face
@@ -55,4 +55,4 @@ def test_other_encoders_are_refused_by_name(classifier, tmp_path):
     with pytest.raises(UsageError, match="of Hugging Face"):
         export_hugging_face(classifier, tmp_path / "b")
     assert not (tmp_path / "b").exists()
-    assert "patch_size" in exporter.KNOWN
+    assert "patch_size" in FAMILIES["bert"].known

@@ -25,7 +25,7 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     save_model_directory,
 )
-from tformer_cli.converters.hugging_face import images as exporter
+from tformer_cli.converters.hugging_face.families import VIT
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
@@ -171,4 +171,4 @@ def test_a_crop_that_is_rounded_as_timm_does_it_is_refused(tmp_path):
 
 def test_every_setting_is_known_or_refused():
     settings = replace(vit.config(), dropout=0.1)
-    assert set(exporter.KNOWN) == set(vars(settings)) == set(vars(ModelConfig()))
+    assert set(VIT.known) == set(vars(settings)) == set(vars(ModelConfig()))

@@ -141,7 +141,10 @@ def test_a_model_of_ones_own_computes_the_same(saved, tmp_path, settings):
     [
         ({"bias": True}, "T5ForConditionalGeneration of Hugging Face has no bias = True"),
         ({"gated": True, "activation": "gelu"}, 'has no activation = "gelu" with a gate'),
-        ({"output_bias": True}, "its logits have biases, which T5 of Hugging Face lacks"),
+        (
+            {"output_bias": True},
+            "its logits have biases, which T5ForConditionalGeneration of Hugging Face lacks",
+        ),
         ({"tied_embeddings": "none"}, 'has no tied_embeddings = "none"'),
         ({"encoder_heads": (1,), "bias_heads": (0, 0, 1, 0, 1)}, "some heads are pruned"),
     ],

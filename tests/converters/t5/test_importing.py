@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from tests.converters.spm import PIECES, padded, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.t5 import importing
+from tformer_cli.converters.hugging_face import families
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.workflows.import_model import import_model
@@ -195,7 +195,7 @@ def test_what_is_read_otherwise_shows(tmp_path, monkeypatch, mutation):
     model, raw, tensors = random_t5(**made)
     write(tmp_path / "theirs", {**raw, **changed}, tensors)
     if mutation == "exact gelu":
-        monkeypatch.setattr(importing, "PROJECTIONS", {"gated-gelu": ("gelu", True)})
+        monkeypatch.setattr(families, "PROJECTIONS", {"gated-gelu": ("gelu", True)})
     found = import_model(str(tmp_path / "theirs"), tmp_path / "ours")
     with torch.inference_mode():
         theirs, logits = logits_of_both(model, found, load_model_directory(tmp_path / "ours"))

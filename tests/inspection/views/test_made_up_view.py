@@ -15,6 +15,7 @@ from tformer_cli.inspection.page.report_page import render_report
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.view import SentenceView
 from tformer_cli.settings import Option
+from tformer_cli.show.document import text
 from tformer_cli.workflows.inspection.report import inspect_report
 
 LINE = "A man sleeps."
@@ -47,8 +48,8 @@ class LengthView(SentenceView[Lengths]):
     def json(self, record):
         return {"schema": "made.lengths/1", "letters": list(record.letters)}
 
-    def text(self, console, record, options):
-        console.print(f"letters: {' '.join(map(str, record.letters))}")
+    def blocks(self, record, options, room):
+        yield text(f"letters: {' '.join(map(str, record.letters))}")
 
 
 @pytest.fixture

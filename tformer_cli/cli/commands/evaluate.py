@@ -1,30 +1,35 @@
-"""`tformer evaluate`: BLEU, chrF and TER; with a model also its loss."""
+"""`tformer evaluate`: scores of translations, labels or texts."""
 
 import json
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
-from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.cli.commands.evaluate_labels import evaluate_labels
-from tformer_cli.cli.commands.evaluate_texts import TextScoringOptions, evaluate_texts
-from tformer_cli.cli.console import stdout_console, utf8_line, warn, write_line
+from tformer_cli.artifacts.config_file import COMMANDS, read_config
+from tformer_cli.cli.commands.evaluate_options import (
+    ScoreOptions,
+    TextOptions,
+    TextScoringOptions,
+)
+from tformer_cli.cli.console import note, stdout_console, utf8_line, warn, write_line
 from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
-from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.image_options import ReadImageOptions
+from tformer_cli.cli.format_choice import TextOrJson
+from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import QuietOption, option
-from tformer_cli.cli.path_roles import Holds, PathRole
-from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
+from tformer_cli.cli.options import QuietOption
+from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
+    file_lines,
+    note_choices,
     prompt_at_terminal,
     results,
     telling_of_markup,
@@ -32,116 +37,18 @@ from tformer_cli.cli.text_io import (
     warn_of_lengths,
 )
 from tformer_cli.data.lines import LineCounts
-from tformer_cli.errors import UsageError
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.kinds import kind_named, kinds_for
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.model_directory import ModelInfo
     from tformer_cli.decoding.keywords import SearchOverrides
+    from tformer_cli.evaluation.significance import PairedDifference
+    from tformer_cli.kinds.kind import Kind
     from tformer_cli.workflows.evaluate import Evaluation
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """The texts that are compared, and where translations go."""
-
-    source: Annotated[
-        Path | None,
-        option(
-            "Source text that MODEL translates or labels; - is stdin.",
-            "--source",
-            "-i",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        option(
-            "Reference translation, or right labels. Repeat for several references.",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    hypothesis: Annotated[
-        Path | None,
-        option("Translation to score, without a model; - is stdin.", metavar="FILE"),
-        PathRole.reads_file,
-    ] = None
-    baseline: Annotated[
-        Path | None,
-        option(
-            "Other translations of the same text, or labels of another classifier: their scores, "
-            "and tests of the differences as `tformer compare` makes them.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    baseline_model: Annotated[
-        Path | None,
-        option(
-            "Another language model or classifier: its scores on the same text, and tests of the "
-            "differences.",
-            metavar="MODEL",
-        ),
-        PathRole.reads_model,
-    ] = None
-    output: Annotated[
-        Path | None,
-        option(
-            "Also write MODEL's translations or labels to this file.",
-            "--output",
-            "-o",
-            metavar="FILE",
-        ),
-        PathRole.writes_file,
-        Holds({"text"}),
-    ] = None
-
-    @property
-    def files(self) -> list[Path]:
-        """The text that is scored or translated, the references, then the baseline."""
-        baseline = [] if self.baseline is None else [self.baseline]
-        return [self.hypothesis or self.source or Path(), *(self.reference or ()), *baseline]
-
-    def check(self, model: Path | None) -> None:
-        """Checks that there is one thing to score."""
-        if not self.reference:
-            raise UsageError(
-                "--reference: is missing; name the file of a reference, or --text for a language "
-                "model"
-            )
-        if model is None:
-            if self.hypothesis is None:
-                raise UsageError(
-                    "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
-                    "--source FILE"
-                )
-            if self.source is not None or self.output is not None:
-                option = "--source" if self.source is not None else "--output"
-                raise UsageError(f"{option}: needs a MODEL; name one or omit it")
-        elif self.hypothesis is not None:
-            raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
-        elif self.source is None:
-            raise UsageError("--source: is missing; name the text to translate")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreOptions:
-    """How scores are computed and shown."""
-
-    report_format: Annotated[
-        TextOrJson,
-        format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
-    ] = TextOrJson.text
-    confidence: Annotated[
-        bool,
-        option("Also give each score's 95 % interval, by bootstrap (Koehn 2004).", "--confidence"),
-    ] = False
-    lowercase: LowercaseOption = False
-    tokenize: TokenizeOption = "13a"
+    from tformer_cli.workflows.evaluate_texts import MaskedEvaluation, TextEvaluation
 
 
 @takes_decoding_options
@@ -179,45 +86,22 @@ def evaluate(
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
         tformer evaluate runs/new --text valid.txt --baseline-model runs/old
     """
+    as_json = scores.report_format == TextOrJson.json
     if language.text is not None:
-        if model is None or texts.reference or texts.source or texts.hypothesis:
-            raise UsageError(
-                "--text: is of a language model; name its MODEL, and no --source, --hypothesis or "
-                "--reference"
-            )
-        if texts.baseline is not None:
-            raise UsageError("--baseline: is a file of translations; name a --baseline-model")
-        if scores.confidence:
-            raise UsageError("--confidence: is of translations; --baseline-model gives intervals")
-        evaluate_texts(
-            model,
-            language,
-            options,
-            scores.report_format,
-            baseline=texts.baseline_model,
-            quiet=quiet,
+        chosen = language.check(model, texts, scores)
+        _evaluate_text(
+            chosen, texts.baseline_model, language, options, as_json=as_json, quiet=quiet
         )
         return
-    pictures.check(has_texts=texts.source is not None)
-    if pictures.damaged == "skip" and (model is None or read_config(model).task != "image"):
-        raise UsageError("--damaged: is of a model of images; omit it")
-    if pictures.images is None:
-        texts.check(model)
-    elif model is None or read_config(model).task != "image":
-        raise UsageError("--images: needs the MODEL of a classifier of images")
-    elif texts.hypothesis is not None:
-        raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
-    if str(texts.output) == STANDARD_STREAM:
-        raise UsageError("--output: stdout is for the scores; name a file")
-    if model is not None and read_config(model).task in ("classify", "image"):
+    _check_inputs(model, texts, pictures)
+    if model is not None and _kind(model).measured_by == "labels":
         given = {
             "lowercase": scores.lowercase or None,
             "tokenize": None if scores.tokenize == "13a" else scores.tokenize,
             "confidence": scores.confidence or None,
         }
         _check_has_no_search(options, {**given, **decoding}, "MODEL is a classifier; omit it")
-        as_json = scores.report_format == TextOrJson.json
-        evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
+        _evaluate_labels(model, texts, pictures, options, as_json=as_json, quiet=quiet)
         return
     if texts.baseline_model is not None:
         raise UsageError(
@@ -226,6 +110,42 @@ def evaluate(
         )
     if model is None:
         _check_has_no_search(options, decoding, "needs a MODEL; name one or omit it")
+    _evaluate_translations(model, texts, scores, options, decoding, quiet=quiet)
+
+
+def _kind(model: Path) -> "Kind":
+    return kind_named(read_config(model).task)
+
+
+def _check_inputs(model: Path | None, texts: TextOptions, pictures: ReadImageOptions) -> None:
+    """Checks that there is one thing to score, and that the model reads it."""
+
+    def takes_pictures() -> bool:
+        training = None if model is None else _kind(model).training
+        return training is not None and not training.examples.are_texts
+
+    pictures.check(has_texts=texts.source is not None)
+    if pictures.damaged == "skip" and not takes_pictures():
+        raise UsageError("--damaged: is of a model of images; omit it")
+    if pictures.images is None:
+        texts.check(model)
+    elif not takes_pictures():
+        raise UsageError("--images: needs the MODEL of a classifier of images")
+    elif texts.hypothesis is not None:
+        raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
+    if str(texts.output) == STANDARD_STREAM:
+        raise UsageError("--output: stdout is for the scores; name a file")
+
+
+def _evaluate_translations(
+    model: Path | None,
+    texts: TextOptions,
+    scores: ScoreOptions,
+    options: TranslatorOptions,
+    decoding: "SearchOverrides",
+    *,
+    quiet: bool,
+) -> None:
     check_stdin_is_read_once(texts.files)
     from tformer_cli.workflows import evaluate as workflow
     from tformer_cli.workflows.translate import TranslationCounts
@@ -239,7 +159,7 @@ def evaluate(
     if model is None:
         result = workflow.score_hypotheses(scored, references, **how)
     else:
-        with nullcontext() if texts.output is None else results(texts.output) as stream:
+        with _writing(texts.output) as write:
             opened = options.open(model, quiet=quiet, n_best=1, **decoding)
             _warn_of_sides(scored, references[0], opened.directory.info)
             with line_progress(len(scored), quiet=quiet) as progress:
@@ -251,8 +171,7 @@ def evaluate(
                     progress=progress.update,
                     **how,
                 )
-            if stream is not None:
-                stream.writelines(utf8_line(line) for line in result.hypotheses)
+            write(result.hypotheses)
     if baseline is not None or scores.confidence:
         result = workflow.with_tests(result, references, baseline, **how)
     # Warnings last on stderr, where they are not scrolled away by the progress
@@ -260,6 +179,207 @@ def evaluate(
     warn_of_lengths(translated, quiet=quiet)
     shows = _show_json if scores.report_format == TextOrJson.json else _write_text
     shows(result, has_intervals=scores.confidence)
+
+
+@contextmanager
+def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
+    """Yields what writes lines to the file; it is there before a model works for hours."""
+    with nullcontext() if output is None else results(output) as stream:
+
+        def write(lines: Sequence[str]) -> None:
+            if stream is not None:
+                stream.writelines(utf8_line(line) for line in lines)
+
+        yield write
+
+
+def _evaluate_labels(
+    model: Path,
+    texts: TextOptions,
+    pictures: ReadImageOptions,
+    options: TranslatorOptions,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    references = texts.reference or ()
+    if len(references) != 1 and not (pictures.images and not references):
+        raise UsageError("--reference: an example has one right label; name one file")
+    from tformer_cli.workflows import classify as workflow
+
+    if texts.baseline is not None and texts.baseline_model is not None:
+        raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
+    read = LineCounts()
+    given: list[list[str]] = []
+    label = str(references[0]) if references else ""
+    pairs = pictures.labeled(label, "--reference", read)
+    if pairs is not None:
+        sources, right = map(list, zip(*pairs, strict=True))
+        if texts.baseline is not None:
+            given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
+    else:
+        from tformer_cli.workflows.evaluate import read_texts
+
+        check_stdin_is_read_once(texts.files)
+        prompt_at_terminal(files=texts.files, quiet=quiet)
+        sources, right, *given = read_texts(texts.files, read)
+    opens = partial(
+        workflow.open_classifier,
+        device=options.device,
+        precision=options.precision,
+        threads=options.threads,
+        before_torch=torch_preparation(options.threads),
+    )
+    damaged = pictures.damaged
+    with _writing(texts.output) as write:
+        opened = opens(model)
+        note_choices(opened, quiet=quiet)
+        with line_progress(len(sources), "labeling", quiet=quiet) as progress:
+            result = workflow.evaluate_classifier(opened, sources, right, progress.update, damaged)
+        write(result.predicted)
+        if texts.baseline_model is not None:
+            other = opens(texts.baseline_model)
+            compared = workflow.evaluate_classifier(other, sources, right, damaged=damaged)
+            given = [list(compared.predicted)]
+    warn_of_bytes(read)
+    warn_of_damaged(result.predicted.count(""), "omitted from the scores")
+    changes = [one for labels in given for one in workflow.compare_predictions(result, labels)]
+    if as_json:
+        more = _change_record(changes, "examples") if changes else {}
+        write_line(json.dumps(result.record() | more, ensure_ascii=False))
+        return
+    from rich.text import Text
+
+    console = stdout_console()
+    compared_lines = ["", *_change_lines(changes, "examples", 2)] if changes else []
+    for line in (*result.lines(console.width), *compared_lines):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _evaluate_text(
+    model: Path,
+    baseline: Path | None,
+    texts: TextScoringOptions,
+    options: TranslatorOptions,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Shows the scores of a language model, masked or not, and the changes from another one."""
+    counts = LineCounts()
+    lines = list(texts.lines(counts, quiet=quiet))
+    for one in (model, *([] if baseline is None else [baseline])):
+        _check_reads_text(one)
+    how: dict[str, Any] = {
+        "device": options.device,
+        "precision": options.precision,
+        "tell": partial(note, quiet=quiet),
+        "before_torch": torch_preparation(options.threads),
+    }
+    from tformer_cli.workflows import evaluate_texts as workflow
+
+    if _kind(model).measured_by == "gaps":
+        _check_of_gaps(texts, options, baseline)
+        from tformer_cli.workflows.opening.encoder import open_encoder
+
+        encoder = open_encoder(model, kinds_for("fill"), by_kernels=False, **how)
+        note_choices(encoder, quiet=quiet)
+        _show_text(workflow.evaluate_masked(encoder, lines, texts.text_kind or "lines"), as_json)
+        warn_of_bytes(counts)
+        return
+    from tformer_cli.workflows.opening.generator import open_generator
+
+    def evaluated(one: Path, adapter: Path | None) -> "TextEvaluation":
+        opened = open_generator(one, adapter=adapter, threads=options.threads, **how)
+        note_choices(opened, quiet=quiet)
+        window, stride = texts.window or 0, texts.stride or 0
+        return workflow.evaluate_texts(
+            opened, lines, kind=texts.text_kind, window=window, stride=stride
+        )
+
+    result = evaluated(model, options.adapter)
+    other = None if baseline is None else evaluated(baseline, None)
+    warn_of_bytes(counts)
+    if other is None:
+        _show_text(result, as_json)
+        return
+    changes = [workflow.compare_evaluations(result, other)]
+    units = "lines" if result.kind == "lines" else f"blocks of {workflow.BLOCK} tokens"
+    if as_json:
+        more = {"baseline": other.record(), **_change_record(changes, units)}
+        write_line(json.dumps(result.record() | more))
+        return
+    _show_text(result, as_json)
+    write_line(f"{'baseline':<14}{'':>10}  {other.signature}")
+    for line in _change_lines(changes, units, 4):
+        write_line(line)
+
+
+def _check_reads_text(model: Path) -> None:
+    kind = _kind(model)
+    if kind.measured_by in ("text", "gaps"):
+        return
+    what = COMMANDS[kind.name].partition(";")[0]
+    instead = "name one"
+    if kind.training is not None:
+        are_texts = kind.training.examples.are_texts
+        instead = f"give {'--source and --reference' if are_texts else '--images'}"
+    raise ArtifactError(f"{model}: {what}; --text is of language models, {instead}")
+
+
+def _check_of_gaps(
+    texts: TextScoringOptions, options: TranslatorOptions, baseline: Path | None
+) -> None:
+    """Refuses options that a model which fills gaps has no use for."""
+    if baseline is not None:
+        raise UsageError("--baseline-model: is of other models than masked ones; omit it")
+    for name, value in (("--window", texts.window), ("--stride", texts.stride)):
+        if value is not None:
+            raise UsageError(f"{name}: MODEL reads a text at once; omit it")
+    if options.adapter is not None:
+        raise UsageError("--adapter: is of other models; omit it")
+
+
+def _show_text(result: "TextEvaluation | MaskedEvaluation", as_json: bool) -> None:
+    if as_json:
+        write_line(json.dumps(result.record()))
+        return
+    for name, value, how in result.rows():
+        write_line(f"{name:<14}{value:>10}  {how}")
+
+
+def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:
+    """Makes the fields of a JSON object for changes from a baseline."""
+    return {
+        "changes": [
+            {
+                "measure": one.name.lower().replace(" ", "_"),
+                "baseline": one.baseline,
+                "value": one.value,
+                "difference": one.difference,
+                "ci95": [one.low, one.high],
+                "p_value": one.p_value,
+            }
+            for one in changes
+        ],
+        "test": _test_signature(units),
+    }
+
+
+def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int) -> Iterator[str]:
+    for one in changes:
+        interval = f"95 % {one.low:+.{digits}f} to {one.high:+.{digits}f}"
+        yield (
+            f"{one.name} change  {one.difference:+.{digits}f}  from {one.baseline:.{digits}f}, "
+            f"{interval}, p = {one.p_value:.4f}"
+        )
+    yield f"test  {_test_signature(units)}"
+
+
+def _test_signature(units: str) -> str:
+    from tformer_cli.evaluation.significance import RESAMPLES
+
+    return f"paired-bootstrap|units:{units}|resamples:{RESAMPLES}|seed:1"
 
 
 def _check_has_no_search(

@@ -43,6 +43,8 @@ from tformer_cli.inspection.views import corpus, heads, repeats, timeline
 from tformer_cli.inspection.views.heads import HeadsOptions, check_residual
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
     from tformer_cli.workflows.opening.translator import Opened
 
@@ -55,10 +57,15 @@ def _explain(is_asked: bool) -> None:
     """Prints the rules of the roles, and ends the command."""
     if not is_asked:
         return
-    from tformer_cli.inspection.figures.role_grid import show_role_rules
-
     show_role_rules(stdout_console())
     raise typer.Exit
+
+
+def show_role_rules(console: "Console") -> None:
+    from tformer_cli.inspection.figures.role_grid import role_rules
+    from tformer_cli.show.terminal import room_of, show_blocks
+
+    show_blocks(console, role_rules(room_of(console)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,220 +1,224 @@
-"""Encoders alone as directories that Hugging Face's library loads; undoes `converters.bert`.
+"""Encoders of the library, both ways: BERT, RoBERTa and DistilBERT, with and without a head.
 
-Models with WordPiece become BERT's, or DistilBERT's if they came from there; with BPE on bytes they
-become RoBERTa's. The vector of token type 0 stays in the positions, and the types are zero.
+The vector of token type 0 is added to every position, for texts are single sentences here, and an
+export leaves it there; RoBERTa's first text position is row 2 of its table. The weights tell the
+head: rows of tokens, labels, or none. Models with WordPiece are exported as BERT, or as what they
+came from; with BPE on bytes as RoBERTa.
 """
 
-import json
-from collections.abc import Container, Mapping
-from types import MappingProxyType
-from typing import Any
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
-from tformer_cli.allow_list import ANY
-from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.converters.assembly import UNUSED, foreign_names, original_piece
-from tformer_cli.converters.bert import ACTIVATIONS, FAMILIES, Family
-from tformer_cli.converters.hugging_face.decoders import Vocabulary
-from tformer_cli.converters.hugging_face.layout import original_ids
-from tformer_cli.data.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
-from tformer_cli.data.tokenizer import PAD_ID
-from tformer_cli.errors import UsageError
-from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
+import numpy as np
 
-KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
-    {
-        **PLAIN_TRANSLATION,
-        "n_decoder_layers": (0,),
-        **dict.fromkeys(
-            (
-                *("d_model", "n_heads", "d_ff", "max_positions", "norm_epsilon", "n_labels"),
-                *("dropout", "attention_dropout", "encoder_heads", "decoder_heads", "cross_heads"),
-                *("tied_embeddings", "rotary_base", "relative_buckets", "relative_distance"),
-                *("bias_heads", "unit_length"),
-            ),
-            ANY,
-        ),
-        "activation_dropout": (0.0,),
-        "norm": ("post",),
-        "activation": frozenset(ACTIVATIONS.values()),
-        "positions": ("learned",),
-        "bias": (True,),
-        "final_norm": ("pre-norm",),
-        "embedding_norm": (True,),
-        "scale_embeddings": (False,),
-        "output_bias": (False,),
-        "source_vocab_size": (0,),
-        "source_eos": (True,),
-        "head": ("labels", "tokens", "none"),
-        "pooling": ("mean", "first"),
-        "pooler": ("none", "tanh", "relu"),
-    }
+from tformer_cli.converters.assembly import Weight, assembled
+from tformer_cli.converters.foreign_model import ForeignModel, model_config, number
+from tformer_cli.converters.hugging_face.encoder_vocabulary import read_vocabulary
+from tformer_cli.converters.hugging_face.families import FAMILIES
+from tformer_cli.converters.hugging_face.family import (
+    Family,
+    Parts,
+    Source,
+    named_weights,
+    written_labels,
 )
-"""Settings of models that the library's classes can hold."""
-_HEADS = {"labels": "ForSequenceClassification", "tokens": "ForMaskedLM", "none": "Model"}
-_CLASSES = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert"}
-ACTIVATION_NAMES = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu", "swish": "silu"}
-"""The library's names of activations by tformer's."""
-_DROPOUTS = {
-    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    "distilbert": ("dropout", "attention_dropout"),
-}
+from tformer_cli.converters.label_names import label_names
+from tformer_cli.data.foreign_pieces import BytePieceTokenizer
+from tformer_cli.data.tokenizer import PAD_ID
+from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.converters.formats.lazy_arrays import Array
+    from tformer_cli.converters.hugging_face.layout import Layout
+    from tformer_cli.converters.hugging_face.sentences import Pipeline
+    from tformer_cli.model.config import Head
+
+_ENDINGS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")
+_PAIRS = ("pooler.dense.", "cls.seq_relationship.")
+"""Beginnings of the arrays of heads for pairs of sentences."""
+_PARTS = ("weight", "bias")
+_OLD_BERT = {"hidden_size", "num_hidden_layers", "type_vocab_size", "hidden_act"}
+"""Settings of a BERT whose config.json is older than `model_type`."""
 
 
-def class_of(directory: ModelDirectory) -> tuple[str, str]:
-    """Returns model_type and class of an encoder alone."""
-    config, tokenizer, origin = directory.config, directory.tokenizer, directory.info.origin
-    kind = "bert"
-    if isinstance(tokenizer, BytePieceTokenizer):
-        kind = "roberta"
-    elif origin is not None and origin.kind.endswith(FAMILIES["distilbert"].title):
-        kind = "distilbert"
-    family = FAMILIES[kind]
-    name = f"{_CLASSES[kind]}{_HEADS[config.head]}"
-    is_other = config.head == "labels" and (config.pooler, config.pooling) != (
-        family.pooler,
-        "first",
+def model_type_of(settings: Mapping[str, Any]) -> str:
+    kind = settings.get("model_type")
+    return "bert" if kind is None and settings.keys() >= _OLD_BERT else str(kind)
+
+
+def read(source: Source, pipeline: Pipeline) -> ForeignModel:
+    """Reads a directory of the library, or the encoder in one of sentence-transformers."""
+    source.check_architecture(
+        _ENDINGS,
+        "import an encoder without a head, with one for masked tokens, or for labels of texts",
     )
-    is_other = is_other or (kind == "distilbert" and config.norm_epsilon != family.epsilon)
-    if is_other:
-        raise UsageError(
-            f"{directory.path}: {name} of Hugging Face has another pooler, pooling or norm_epsilon "
-            f'(pooling = "first", pooler = "{family.pooler}"); use it here'
-        )
-    return kind, name
+    file, family, reader, notes = source.file, source.family, source.reader, source.notes
+    vocabulary = read_vocabulary(file.parent, lowercase=pipeline.lowercase)
+    longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
+    embedding = reader.take(f"{family.outer['source_embedding']}.weight")
+    rows = vocabulary.rows(len(embedding), str(file))
+    positions = _positions(source, longest)
+    given: dict[str, Weight] = {
+        "source_embedding.weight": rows.of(embedding),
+        "encoder_input.positions.table": positions,
+    }
+    head, of_head = _head(source, embedding)
+    labels: tuple[str, ...] = ()
+    if head == "labels":
+        labels = label_names(file, source.settings, len(of_head["output_bias"]), notes)
+    for name, one in of_head.items():
+        is_of_tokens = head == "tokens" and name.startswith("output_")
+        given[name] = rows.of(one) if is_of_tokens else one
+    is_untied = head == "tokens" and "output_projection.weight" in given
+    config = model_config(
+        file,
+        **source.shape(),
+        head=head,
+        n_labels=len(labels),
+        pooling="first" if head == "labels" else pipeline.pooling,
+        pooler=family.pooler if head == "labels" else "none",
+        unit_length=pipeline.unit_length,
+        max_positions=len(positions),
+        tied_embeddings="none" if is_untied else "all",
+    )
+    weights = assembled(config, len(rows.pieces), family.modules, reader.take, given, str(file))
+    left = [name for name in reader.arrays if name.startswith(_PAIRS) and not reader.is_taken(name)]
+    if left:
+        notes.append("the layers that tell whether sentences follow each other are omitted")
+        reader.ignore(left)
+    reader.ignore([name for name in reader.arrays if name.endswith("position_ids")])
+    reader.check_all_taken()
+    title = "sentence-transformers" if pipeline.is_sentence else "Hugging Face"
+    return ForeignModel(
+        kind=f"{title} {family.title}",
+        config=config,
+        weights=weights,
+        tokenizer=vocabulary.tokenizer(rows, str(file)),
+        decoding=DecodingConfig(),
+        files=(file, *source.weight_files, *vocabulary.files, *pipeline.files),
+        ids=rows.foreign,
+        labels=labels,
+        notes=(*notes, *vocabulary.notes),
+    )
 
 
-def vocabulary_of(directory: ModelDirectory) -> Vocabulary:
-    """Decides how the vocabulary is exported: with the ids and in the files that it came with."""
-    tokenizer = directory.tokenizer
-    ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
-    if isinstance(tokenizer, WordPieceTokenizer):
-        rules = tokenizer.rules
-        if rules.between_spaces or rules.longest_word != 100 or not rules.clean:
-            raise UsageError(
-                f"{directory.path}: its words are cut in a way that --format huggingface cannot "
-                "write; use the model it was imported from"
-            )
-        pieces = [*NAMES, *map(original_piece, tokenizer.all_pieces[len(NAMES) :])]
-        named = dict(sorted(zip(ids, pieces, strict=True)))
-        lines = "".join(f"{piece}\n" for piece in named.values())
-        settings: dict[str, Any] = {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": rules.lowercase,
-            "strip_accents": rules.strip_accents,
-            "tokenize_chinese_chars": rules.chinese,
+def _positions(source: Source, longest: int) -> Array:
+    """The vectors of positions, with that of token type 0."""
+    file, family, reader = source.file, source.family, source.reader
+    table = reader.take(f"{family.outer['positions']}.weight")
+    if family.counts_from_padding:
+        table = table[number(file, {"pad_token_id": 1, **source.settings}, "pad_token_id") + 1 :]
+    if "token_types" in family.outer:
+        types = reader.take(f"{family.outer['token_types']}.weight")
+        if types.ndim != 2 or types.shape[1:] != table.shape[1:]:
+            raise ArtifactError(f"{file}: the token types are no vectors of the model's")
+        table = table + types[0]
+        if len(types) > 1:
+            source.notes.append("texts are single sentences: token type 1 is omitted")
+    if 1 < longest < len(table):
+        source.notes.append(f"texts are cut off at {longest} tokens, as its own library does")
+        table = table[:longest]
+    return table
+
+
+def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
+    """Reads the weights of the head by tformer's names."""
+    reader, labels, tokens = source.reader, *map(source.family.heads.get, ("labels", "tokens"))
+    if labels and f"{labels['output']}.weight" in reader:
+        return "labels", {
+            "output_projection.weight": reader.take(f"{labels['output']}.weight"),
+            "output_bias": reader.take(f"{labels['output']}.bias"),
+            **{f"pooler.{part}": reader.take(f"{labels['pooler']}.{part}") for part in _PARTS},
         }
-        return Vocabulary(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
-    if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
-        raise UsageError(
-            f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write "
-            "for encoders; use it here"
-        )
-    numbered = {
-        original_piece(piece): number
-        for piece, number in zip(tokenizer.all_pieces, ids, strict=True)
-        if not piece.startswith(UNUSED)
-    }
-    merges = "".join(f"{left} {right}\n" for left, right in tokenizer.merges)
-    ordered = dict(sorted(numbered.items(), key=lambda item: item[1]))
-    return Vocabulary(
-        ids=ids,
-        files={
-            "vocab.json": json.dumps(ordered, ensure_ascii=False).encode(),
-            "merges.txt": b"#version: 0.2\n" + merges.encode(),
-        },
-        settings={"tokenizer_class": "RobertaTokenizer", "mask_token": tokenizer.mask},
-    )
-
-
-def settings_of(directory: ModelDirectory, kind: str, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns what config.json says of a model."""
-    config, family = directory.config, FAMILIES[kind]
-    values = {name: getattr(config, ours) for ours, name in family.keys.items()}
-    values[family.keys["activation"]] = ACTIVATION_NAMES[config.activation]
-    hidden, attention = _DROPOUTS.get(kind, _DROPOUTS["bert"])
-    labels = directory.info.labels
-    offset = _offset(family, vocabulary)
+    if not tokens or f"{tokens['transform']}.weight" not in reader:
+        return "none", {}
     found = {
-        **values,
-        "vocab_size": vocabulary.size,
-        "max_position_embeddings": config.max_positions + offset,
-        "pad_token_id": vocabulary.ids[PAD_ID],
-        "tie_word_embeddings": config.tied_embeddings == "all",
-        hidden: config.dropout,
-        attention: config.attention_dropout,
-        "dtype": "float32",
+        f"{ours}.{part}": reader.take(f"{tokens[ours]}.{part}")
+        for ours in ("transform", "transform_norm")
+        for part in _PARTS
     }
-    if family.token_types:
-        found |= {"type_vocab_size": 1, "layer_norm_eps": config.norm_epsilon}
-    if labels:
-        found["id2label"] = {str(n): label for n, label in enumerate(labels)}
-        found["label2id"] = {label: n for n, label in enumerate(labels)}
-    return found
+    found["output_bias"] = reader.take_first([tokens["output_bias"], f"{tokens['output']}.bias"])
+    if f"{tokens['output']}.weight" in reader:
+        rows = reader.take(f"{tokens['output']}.weight")
+        if not np.array_equal(rows, embedding):
+            found["output_projection.weight"] = rows
+    if source.family.gelu_head and source.settings.get("hidden_act", "gelu") != "gelu":
+        raise ArtifactError(
+            f"{source.file}: hidden_act is not gelu, which its head computes with; import another "
+            "model"
+        )
+    return "tokens", found
 
 
-def weights_of(directory: ModelDirectory, kind: str, vocabulary: Vocabulary) -> dict[str, Tensor]:
-    """Returns the weights under the library's names, in its shapes."""
-    family, config = FAMILIES[kind], directory.config
+def family_of(directory: ModelDirectory) -> Family:
+    """Returns the family that an encoder is exported as."""
+    config, origin = directory.config, directory.info.origin
+    kind = "roberta" if isinstance(directory.tokenizer, BytePieceTokenizer) else "bert"
+    for name in ("distilbert",):
+        if kind == "bert" and origin is not None and origin.kind.endswith(FAMILIES[name].title):
+            kind = name
+    family = FAMILIES[kind]
+    if config.head == "labels" and (config.pooler, config.pooling) != (family.pooler, "first"):
+        raise UsageError(
+            f"{directory.path}: {family.classes[config.head]} of Hugging Face has another pooler "
+            f'or pooling (pooling = "first", pooler = "{family.pooler}"); use it here'
+        )
+    return family
+
+
+def write(directory: ModelDirectory, family: Family) -> Parts:
+    """Makes the parts of an export."""
+    from tformer_cli.converters.hugging_face.layout import encoder_layout
+
+    config, labels = directory.config, directory.info.labels
+    layout = encoder_layout(directory)
+    settings = {
+        **family.write(config),
+        "vocab_size": layout.sizes[0],
+        "max_position_embeddings": config.max_positions + _offset(family, layout),
+        "pad_token_id": layout.ids[PAD_ID],
+        "tie_word_embeddings": config.tied_embeddings == "all",
+        **(written_labels(labels) if labels else {}),
+    }
+    return Parts(settings=settings, weights=_weights(directory, family, layout), layout=layout)
+
+
+def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
+    import torch
+
+    config, outer = directory.config, family.outer
     ours = directory.encoder.state_dict()
     rows = ours["encoder_input.positions.table"]
+    before = rows.new_zeros(_offset(family, layout), config.d_model)
     found = {
-        "embeddings.word_embeddings.weight": vocabulary.ordered(ours["source_embedding.weight"]),
-        "embeddings.position_embeddings.weight": torch.cat(
-            [rows.new_zeros(_offset(family, vocabulary), config.d_model), rows]
-        ),
+        f"{outer['source_embedding']}.weight": layout.ordered(ours["source_embedding.weight"]),
+        f"{outer['positions']}.weight": torch.cat([before, rows]),
+        **named_weights(family, config, ours, len(layout.ids), directory.path),
     }
-    if family.token_types:
-        found["embeddings.token_type_embeddings.weight"] = rows.new_zeros(1, config.d_model)
-    found |= named_weights(ours, family.table)
-    if config.head != "none":
-        found = {f"{family.prefix}{name}": weight for name, weight in found.items()}
-    found |= _head(ours, config, family, vocabulary)
-    return {name: weight.detach().clone().contiguous() for name, weight in found.items()}
-
-
-def named_weights(
-    ours: Mapping[str, Tensor], table: Mapping[str, tuple[str, ...]]
-) -> dict[str, Tensor]:
-    """Gives weights the names of a table; queries, keys and values become three matrices."""
-    found: dict[str, Tensor] = {}
-    for name, weight in ours.items():
-        foreign = foreign_names(name, table)
-        if foreign:
-            found.update(zip(foreign, weight.chunk(len(foreign)), strict=True))
-    return found
-
-
-def _offset(family: Family, vocabulary: Vocabulary) -> int:
-    """Rows of the table of positions before the first token's."""
-    return vocabulary.ids[PAD_ID] + 1 if family.counts_from_padding else 0
-
-
-def _head(
-    ours: Mapping[str, Tensor], config: ModelConfig, family: Family, vocabulary: Vocabulary
-) -> dict[str, Tensor]:
-    """The weights of the head under the library's names."""
+    if "token_types" in outer:
+        found[f"{outer['token_types']}.weight"] = rows.new_zeros(1, config.d_model)
+    names = family.heads.get(config.head, {})
+    modules = names.keys() - {"output", "output_bias"}
+    found |= {f"{names[one]}.{part}": ours[f"{one}.{part}"] for one in modules for part in _PARTS}
     if config.head == "labels":
-        pooler = family.pooler_module
-        prefix = family.prefix if pooler.startswith("pooler.") else ""
-        return {
-            f"{prefix}{pooler}.weight": ours["pooler.weight"],
-            f"{prefix}{pooler}.bias": ours["pooler.bias"],
-            f"{family.label_module}.weight": ours["output_projection.weight"],
-            f"{family.label_module}.bias": ours["output_bias"],
-        }
-    if config.head == "none":
-        return {}
-    names = {"transform": family.transform_module, "transform_norm": family.transform_norm}
-    found = {
-        f"{theirs}.{part}": ours[f"{name}.{part}"]
-        for name, theirs in names.items()
-        for part in ("weight", "bias")
-    }
-    bias = vocabulary.ordered(ours["output_bias"])
-    found |= {family.rows_bias: bias, f"{family.rows_module}.bias": bias}
-    if "output_projection.weight" in ours:
-        found[f"{family.rows_module}.weight"] = vocabulary.ordered(ours["output_projection.weight"])
+        found[f"{names['output']}.weight"] = ours["output_projection.weight"]
+        found[f"{names['output']}.bias"] = ours["output_bias"]
+    if config.head == "tokens":
+        bias = layout.ordered(ours["output_bias"])
+        found |= {names["output_bias"]: bias, f"{names['output']}.bias": bias}
+        if "output_projection.weight" in ours:
+            matrix = layout.ordered(ours["output_projection.weight"])
+            found[f"{names['output']}.weight"] = matrix
     return found
+
+
+def _offset(family: Family, layout: Layout) -> int:
+    """Rows of the table of positions before the first token's."""
+    return layout.ids[PAD_ID] + 1 if family.counts_from_padding else 0

@@ -18,7 +18,9 @@ from torch import Tensor
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.converters.assembly import NEVER, UNUSED, original_piece
+from tformer_cli.converters.hugging_face.byte_pieces import END
 from tformer_cli.converters.hugging_face.tokenizers import M2M_TOKEN
+from tformer_cli.data.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
@@ -68,10 +70,109 @@ class Layout:
 def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
     rows = torch.where(rows == NEVER, 0.0, rows)
     found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
-    found[list(ids)] = rows
+    places = [token for token, number in enumerate(ids) if number >= 0]
+    found[[ids[token] for token in places]] = rows[places]
     for token in (BOS_ID, EOS_ID):
-        found[ids[token]] = rows[token]
+        if ids[token] >= 0:
+            found[ids[token]] = rows[token]
     return found
+
+
+def decoder_layout(directory: ModelDirectory) -> Layout:
+    """Decides how the vocabulary of a language model is exported."""
+    tokenizer, config = directory.tokenizer, directory.config
+    ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
+    matrix = directory.model.target_matrix
+    is_shared = ids[BOS_ID] == ids[EOS_ID] >= 0
+    if is_shared and config.target_bos and not torch.equal(matrix[BOS_ID], matrix[EOS_ID]):
+        raise UsageError(
+            f"{directory.path}: its start and its end share a row in the model it was imported "
+            "from, but training has made them two; export with --format int8, or use it here"
+        )
+    if isinstance(tokenizer, JointTokenizer):
+        before = SPECIAL_PIECES[BOS_ID] if config.target_bos else ""
+        return _joint(tokenizer, before=before)
+    if isinstance(tokenizer, BytePieceTokenizer):
+        settings: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
+        names = dict.fromkeys(SPECIAL_PIECES)
+        if ids[EOS_ID] >= 0:
+            names[SPECIAL_PIECES[EOS_ID]] = END
+            settings |= dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
+        return _byte_pieces(tokenizer, ids, settings, names)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return Layout(
+            ids=ids,
+            files={"tokenizer.model": tokenizer.target.file.data},
+            settings={
+                "tokenizer_class": "LlamaTokenizer",
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "unk_token": "<unk>",
+                "add_bos_token": True,
+                "add_eos_token": False,
+                "legacy": True,
+            },
+        )
+    raise UsageError(
+        f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write; use "
+        "the model it was imported from"
+    )
+
+
+def encoder_layout(directory: ModelDirectory) -> Layout:
+    """Decides how the vocabulary of an encoder is exported: with the ids that it came with."""
+    tokenizer = directory.tokenizer
+    ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
+    if isinstance(tokenizer, WordPieceTokenizer):
+        rules = tokenizer.rules
+        if rules.between_spaces or rules.longest_word != 100 or not rules.clean:
+            raise UsageError(
+                f"{directory.path}: its words are cut in a way that --format huggingface cannot "
+                "write; use the model it was imported from"
+            )
+        pieces = [*NAMES, *map(original_piece, tokenizer.all_pieces[_N_SPECIAL:])]
+        lines = "".join(f"{piece}\n" for _, piece in sorted(zip(ids, pieces, strict=True)))
+        settings = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": rules.lowercase,
+            "strip_accents": rules.strip_accents,
+            "tokenize_chinese_chars": rules.chinese,
+        }
+        return Layout(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
+    if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
+        raise UsageError(
+            f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write "
+            "for encoders; use it here"
+        )
+    settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": tokenizer.mask}
+    return _byte_pieces(tokenizer, ids, settings, {})
+
+
+def _byte_pieces(
+    tokenizer: BytePieceTokenizer,
+    ids: tuple[int, ...],
+    settings: Mapping[str, Any],
+    names: Mapping[str, str | None],
+) -> Layout:
+    """GPT-2's files: pieces with their exported ids, and merges.
+
+    Args:
+        tokenizer: has them.
+        ids: the exported ids.
+        settings: of the tokenizer.
+        names: other names of pieces; None: the files do not list them.
+    """
+    numbered = {
+        str(names.get(piece, original_piece(piece))): number
+        for piece, number in zip(tokenizer.all_pieces, ids, strict=True)
+        if number >= 0 and names.get(piece, piece) and not piece.startswith(UNUSED)
+    }
+    merges = "".join(f"{left} {right}\n" for left, right in tokenizer.merges)
+    files = {
+        "vocab.json": _json(dict(sorted(numbered.items(), key=lambda item: item[1]))),
+        "merges.txt": b"#version: 0.2\n" + merges.encode(),
+    }
+    return Layout(ids=ids, files=files, settings=settings)
 
 
 def layout_of(directory: ModelDirectory, kind: str) -> Layout:
@@ -85,7 +186,7 @@ def layout_of(directory: ModelDirectory, kind: str) -> Layout:
             "export with --format ctranslate2"
         )
     if isinstance(tokenizer, JointTokenizer):
-        return _joint(tokenizer)
+        return _joint(tokenizer, behind=SPECIAL_PIECES[EOS_ID])
     if isinstance(tokenizer, SentencePieceTokenizer):
         languages = tokenizer.languages
         has_marian_tags = languages.before_source == "target" and languages.in_text
@@ -122,13 +223,17 @@ def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layo
     return Layout(ids=tuple(ids), files={}, settings={"tokenizer_class": "ByT5Tokenizer"})
 
 
-def _joint(tokenizer: JointTokenizer) -> Layout:
-    """The tokenizer as it is, with `</s>` behind every text."""
+def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> Layout:
+    """The tokenizer as it is, with special tokens around every text."""
     made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
     pad, unk, bos, eos = SPECIAL_PIECES
-    made.post_processor = processors.TemplateProcessing(
-        single=f"$A {eos}", pair=f"$A $B {eos}", special_tokens=[(eos, EOS_ID)]
-    )
+    around = [piece for piece in (before, behind) if piece]
+    if around:
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{before} $A {behind}".strip(),
+            pair=f"{before} $A $B {behind}".strip(),
+            special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in around],
+        )
     return Layout(
         ids=tuple(range(tokenizer.vocab_size)),
         files={TOKENIZER: (made.to_str(pretty=True) + "\n").encode()},

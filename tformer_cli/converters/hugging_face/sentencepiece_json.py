@@ -11,9 +11,10 @@ from tformer_cli.converters.hugging_face.keys import (
     added_of,
     check_surrounding,
     rows_of,
+    tokenizer_config,
     whole_tokenizer,
 )
-from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, only
+from tformer_cli.converters.keys import USED, Keys, Parts, Rows, no_effect, noted, only
 from tformer_cli.data.sentencepiece.spm_file import NORMAL, SPACE, SpmModel
 from tformer_cli.errors import ArtifactError
 
@@ -140,6 +141,15 @@ def charsmap_of(part: object) -> bytes:
     return b"".join(map(charsmap_of, inner)) if isinstance(inner, list) else b""
 
 
+LLAMA_TOKENIZER = tokenizer_config(
+    "LLaMA",
+    ("LlamaTokenizer",),
+    **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
+    add_eos_token=only(None, False),
+    sp_model_kwargs=only(None, {}),
+    unk_id=no_effect("the SentencePiece model has it"),
+    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
+)
 SPM_WHOLE = whole_tokenizer(
     "NLLB, mBART, Pegasus (beside a SentencePiece model)",
     normalizer=NORMALIZER,

@@ -1,21 +1,27 @@
-"""The roles of all heads on a terminal: a sign for each, by kind, layer and head."""
+"""The roles of all heads: a sign for each, by kind, layer and head; and the rules of the roles."""
+
+from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.columns import Columns
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
-from tformer_cli.show.terminal import Column, is_ascii_only, table_lines
+from tformer_cli.show.document import (
+    Block,
+    Facts,
+    Room,
+    SideBySide,
+    Span,
+    Table,
+    Text,
+    text,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.heads.roles import Role
 
-SIGNS: dict["Role", tuple[str, str]] = {
+SIGNS: dict[Role, tuple[str, str]] = {
     "previous": ("◀", "<"),
     "self": ("●", "o"),
     "next": ("▶", ">"),
@@ -36,75 +42,54 @@ ORDER = (
 )
 
 
-def role_grid(console: Console, roles: "Mapping[HeadId, Role]", rare_reason: str = "") -> Group:
-    """Draws a grid of signs for each kind, layers down and heads across, and a legend.
+def sign_of(role: Role, room: Room) -> Span:
+    return SIGNS[role][room.is_ascii], "dim" if role == "other" else "bold"
 
-    Args:
-        console: where it will be printed.
-        roles: the role of each head.
-        rare_reason: why no rare-word head could be found; empty if they were looked for.
-    """
-    is_ascii = is_ascii_only(console)
-    cells = {head: sign_of(role, is_ascii=is_ascii) for head, role in roles.items()}
-    grids = head_grids(console, cells)
-    legend = _legend(roles.values(), is_ascii)
+
+def signed(role: Role, room: Room) -> Text:
+    """A role behind its sign."""
+    return text(sign_of(role, room), f" {role}")
+
+
+def role_grid(roles: Mapping[HeadId, Role], room: Room, rare_reason: str = "") -> Iterator[Block]:
+    """A grid of signs for each kind, layers down and heads across, and a legend."""
+    yield head_grids({head: text(sign_of(role, room)) for head, role in roles.items()})
+    used = set(roles.values())
+    named = [f"{signs[room.is_ascii]} {role}" for role, signs in SIGNS.items() if role in used]
+    legend: list[Span] = [(f"roles: {', '.join(named)} (--explain)", "dim")]
     if rare_reason and any(head.kind == "enc" for head in roles):
-        legend.append(f"\nrare-word heads are not classified: {rare_reason}")
-    return Group(grids, legend)
+        legend.append((f"\nrare-word heads are not classified: {rare_reason}", "dim"))
+    yield text(*legend)
 
 
-def sign_of(role: "Role", *, is_ascii: bool) -> Text:
-    """The sign of a role."""
-    return Text(SIGNS[role][is_ascii], style="dim" if role == "other" else "bold")
-
-
-def head_grids(console: Console, cells: "Mapping[HeadId, Text]") -> Columns:
-    """Draws a grid for each kind of head, layers down and heads across, as many as fit a line."""
-    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
+def head_grids(cells: Mapping[HeadId, Text]) -> SideBySide:
+    """A grid for each kind of head, layers down and heads across."""
+    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS, HeadId
 
     grids = []
     for kind in KINDS:
-        heads = [head for head in cells if head.kind == kind]
-        if heads:
-            title = Text(KIND_NAMES[kind], style="bold")
-            grids.append(Group(title, *_grid(console, cells, heads)))
-    return Columns(grids, padding=(1, 4, 0, 0))
+        layers = sorted({head.layer for head in cells if head.kind == kind})
+        numbers = sorted({head.head for head in cells if head.kind == kind})
+        rows = [
+            [text((f"L{layer}", "dim"))]
+            + [cells.get(HeadId(kind, layer, number), Text()) for number in numbers]
+            for layer in layers
+        ]
+        if rows:
+            head = ("", *map(str, numbers))
+            grids.append(Table(title=KIND_NAMES[kind], head=head, rows=rows, labels=(), gap=1))
+    return SideBySide(grids)
 
 
-def _grid(
-    console: Console, cells: "Mapping[HeadId, Text]", heads: "Sequence[HeadId]"
-) -> list[Text]:
-    from tformer_cli.inspection.capture.heads import HeadId
-
-    layers = sorted({head.layer for head in heads})
-    numbers = sorted({head.head for head in heads})
-    kind = heads[0].kind
-    columns = [Column("", [Text(f"L{layer}", style="dim") for layer in layers])]
-    for number in numbers:
-        found = [cells.get(HeadId(kind, layer, number), Text()) for layer in layers]
-        columns.append(Column(str(number), found))
-    return table_lines(columns, console.width, gap=1)
-
-
-def _legend(roles: "Iterable[Role]", is_ascii: bool) -> Text:
-    used = set(roles)
-    named = [f"{signs[is_ascii]} {role}" for role, signs in SIGNS.items() if role in used]
-    return Text(f"roles: {', '.join(named)} (--explain)", style="dim")
-
-
-def show_role_rules(console: Console) -> None:
-    """Prints every role with its rule and the source of its thresholds."""
+def role_rules(room: Room) -> Iterator[Block]:
+    """Every role with its rule and the source of its thresholds."""
     from tformer_cli.inspection.heads.roles import ROLES
 
-    is_ascii = is_ascii_only(console)
-    grid = Table.grid(padding=(0, 2))
-    for _ in range(2):
-        grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    rows = []
     for rule in ROLES:
-        text = Text.assemble(f"{rule.meaning}\n", (rule.formula, "bold"))
+        spans: list[Span] = [f"{rule.meaning}\n", (rule.formula, "bold")]
         if rule.source != "-":
-            text.append(f"\n{rule.source}", "dim")
-        grid.add_row(sign_of(rule.role, is_ascii=is_ascii), rule.role, text)
-    console.print(grid)
-    console.print(Text(ORDER, style="dim"))
+            spans.append((f"\n{rule.source}", "dim"))
+        rows.append([text(sign_of(rule.role, room)), rule.role, text(*spans)])
+    yield Facts(rows)
+    yield text(ORDER, style="dim")

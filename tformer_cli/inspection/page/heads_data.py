@@ -46,12 +46,7 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
 
 
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
-    """Makes the data of the heads, as `page/data.js` reads them.
-
-    Args:
-        records: sentences that are not blank. Of one without a head there is all but the maps, for
-            a page that shows another view.
-    """
+    """Makes the data of the heads, as `page/data.js` reads them."""
     weighting = records[0].weighting if records else ALPHA
     return {
         "model": vars(records[0].model) if records else None,

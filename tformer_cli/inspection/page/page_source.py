@@ -57,11 +57,6 @@ def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = (
     """Puts data into the page.
 
     The same data give the same bytes: the page holds no time and no name of the machine.
-
-    Args:
-        title: what the page is called; plain words of ours.
-        data: what `page/data.js` reads.
-        scripts: more parts of the script, each of which adds a tab.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":

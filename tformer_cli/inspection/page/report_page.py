@@ -50,13 +50,7 @@ def render_report(report: Report) -> str:
 
 
 def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
-    """Renders the page of one view, without the maps of the heads.
-
-    Args:
-        view: the view.
-        records: what it has read of sentences, of which blank ones are skipped, or of the model.
-        options: what was asked for.
-    """
+    """Renders the page of one view, without the maps of the heads."""
     found = list(records)
     data = report_texts()
     if isinstance(view, SentenceView):

@@ -10,10 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from rich.text import Text
-
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.figures.heat_map import ground
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import plain
 from tformer_cli.inspection.view import (
@@ -26,14 +23,13 @@ from tformer_cli.inspection.view import (
     View,
 )
 from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.show.palette import color
-from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
+from tformer_cli.show.terminal import on_ground, readable
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from rich.console import Console
 
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.inspection.ablation.record import (
@@ -93,9 +89,7 @@ class AblationSettings:
     ] = 0
     curve_scores: Annotated[bool, Option(help="Also translate and score along the curve.")] = False
     n_resamples: int = 1000
-    """Draws of the bootstrap."""
     seed: int = 1
-    """Seed of the draws."""
 
     def __post_init__(self) -> None:
         if self.curve_scores and not self.curve:
@@ -107,7 +101,6 @@ class SentenceAblation:
     """Loss of one sentence's target without each head."""
 
     sentence: HeadsRecord
-    """The sentence and its translation."""
     loss: float
     """-ln p of a target token with all heads, the mean over the tokens."""
     n_tokens: int
@@ -120,17 +113,7 @@ class SentenceAblation:
 def ablate_sentence(
     model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]
 ) -> SentenceAblation:
-    """Measures the loss of a sentence's target, or of its label, without each of some heads.
-
-    Args:
-        model: the model, in evaluation mode.
-        record: a sentence that is not blank.
-        heads: the heads that are switched off, one at a time.
-        labels: of a classifier.
-
-    Returns:
-        The losses; no tokens of a text that is too short for one of it to be predicted.
-    """
+    """Measures the loss of a sentence's target, or of its label, without each of some heads."""
     from tformer_cli.data.tokenizer import PAD_ID
     from tformer_cli.inspection.ablation.losses import (
         batch_of,
@@ -247,21 +230,6 @@ def _line(record: str, values: dict[str, Any]) -> str:
     return json.dumps(plain(whole), ensure_ascii=False)
 
 
-def show_ablation(console: Console, ablation: Ablation) -> None:
-    """Prints the effect of every head, the list of those that matter most, and the curve."""
-    console.print(_heading(console, ablation))
-    console.print()
-    largest = max((effect.loss.difference for effect in ablation.effects), default=0.0)
-    cells = {effect.head: _cell(console, effect, largest) for effect in ablation.effects}
-    console.print(head_grids(console, cells))
-    console.print(Text(_legend(ablation), style="dim"))
-    console.print()
-    print_lines(console, _list(ablation, console.width))
-    if ablation.curve:
-        console.print()
-        print_lines(console, _curve_lines(ablation, console.width))
-
-
 _UNITS = {
     "language-model": "token",
     "masked": "hidden token",
@@ -279,93 +247,82 @@ def _legend(ablation: Ablation) -> str:
     )
 
 
-def show_pruning(console: Console, pruning: Pruning) -> None:
-    """Prints what a pruned model saves and costs."""
-    heads = ("heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")
-    costs = _costs(pruning.before), _costs(pruning.after)
-    columns = [Column("", ["all heads", "pruned"], at_left=True)]
-    columns += [
-        Column(head, cells) for head, cells in zip(heads, zip(*costs, strict=True), strict=False)
-    ]
-    console.print()
+def _pruning(pruning: Pruning) -> Iterator[Block]:
+    """What a pruned model saves and costs."""
+    yield BLANK
     removed = count_of(len(pruning.removed), "head")
-    directory = shown(str(pruning.directory), is_ascii=is_ascii_only(console))
-    console.print(Text(f"{directory}: without {removed}", style="bold"))
-    print_lines(console, table_lines(columns, console.width))
+    yield text((f"{pruning.directory}: without {removed}", "bold"))
+    rows = [["all heads", *_costs(pruning.before)], ["pruned", *_costs(pruning.after)]]
+    heads = ("", "heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")[: len(rows[0])]
+    yield Table(head=heads, rows=rows, labels=(), texts=(0,))
     against = ", ".join(
         f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
     )
     ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
     size = pruning.after.n_parameters / pruning.before.n_parameters
-    console.print(Text(f"{size:.2f} × the size, {ratio:.2f} × the speed; {against}", style="dim"))
+    yield text(f"{size:.2f} × the size, {ratio:.2f} × the speed; {against}", style="dim")
 
 
-def _heading(console: Console, ablation: Ablation) -> Text:
-    facts = Text.assemble((shown(ablation.model, is_ascii=is_ascii_only(console)), "bold"))
-    facts.append(f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time")
+def _heading(ablation: Ablation) -> Text:
     unit = _UNITS.get(ablation.task, "target token")
-    tokens = count_of(ablation.n_tokens, unit)
-    facts.append(f"   {count_of(ablation.n_lines, 'line')}, {tokens}")
-    facts.append(f"   loss {ablation.loss:.4f} nats per {unit.split()[-1]}")
+    facts = f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time"
+    facts += f"   {count_of(ablation.n_lines, 'line')}, {count_of(ablation.n_tokens, unit)}"
+    facts += f"   loss {ablation.loss:.4f} nats per {unit.split()[-1]}"
     if ablation.task in ("language-model", "masked"):
-        facts.append(f"   perplexity {ablation.perplexity:.2f}")
+        facts += f"   perplexity {ablation.perplexity:.2f}"
     for name, value in ablation.scores.items():
-        facts.append(f"   {name} {value:.2f}")
-    return facts
+        facts += f"   {name} {value:.2f}"
+    return text((ablation.model, "bold"), facts)
 
 
-def _cell(console: Console, effect: HeadEffect, largest: float) -> Text:
+def _effect_cell(effect: HeadEffect, largest: float, room: Room) -> Text:
     star = "*" if effect.loss.p_value < SIGNIFICANT else " "
-    text = f"{100 * effect.loss.difference:.1f}{star}"
-    if console.color_system is None or console.no_color:
-        return Text(text)
+    words = f"{100 * effect.loss.difference:.1f}{star}"
+    if not room.has_color:
+        return text(words)
     share = effect.loss.difference / largest if largest > 0 else 0.0
-    return Text(text, style=ground(*color(effect.head.kind, share, on_dark=True)))
+    return text(words, style=on_ground(*color(effect.head.kind, share, on_dark=True)))
 
 
-def _list(ablation: Ablation, width: int) -> list[Text]:
+def _list(ablation: Ablation) -> Table:
     """The heads with the largest Δ loss, and all that were scored, with their importance."""
     n_listed = max(LISTED, ablation.settings.scores)
-    rows = [effect for effect in ablation.by_loss if effect.loss_rank < n_listed]
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
-    columns = [
-        Column("head", [str(row.head) for row in rows], at_left=True),
-        Column("Δ loss", [f"{row.loss.difference:+.4f}" for row in rows]),
-        Column("p", [f"{row.loss.p_value:.2g}" for row in rows]),
-        Column(
-            "importance (rank)",
-            [f"{row.importance:.4f} ({by_importance[row.head]})" for row in rows],
-        ),
-    ]
-    if not ablation.scores:
-        draws = [f"{row.loss.low:+.4f} … {row.loss.high:+.4f}" for row in rows]
-        columns.append(Column("95 % interval", draws))
-    for place, name in enumerate(ablation.scores):
-        scores = [row.scores[place] if row.scores else None for row in rows]
-        deltas = ["" if score is None else _signed(score) for score in scores]
-        columns.append(Column(f"Δ{name}", deltas))
-        p_values = ["" if score is None else f"{score.p_value:.2g}" for score in scores]
-        columns.append(Column("p", p_values))
-    return table_lines(columns, width)
+    scored = [f"Δ{name}" for name in ablation.scores]
+    columns = [name for score in scored for name in (score, "p")] or ["95 % interval"]
+    rows = []
+    for one in ablation.by_loss:
+        if one.loss_rank >= n_listed:
+            continue
+        row = [
+            str(one.head),
+            f"{one.loss.difference:+.4f}",
+            f"{one.loss.p_value:.2g}",
+            f"{one.importance:.4f} ({by_importance[one.head]})",
+        ]
+        if not scored:
+            row.append(f"{one.loss.low:+.4f} … {one.loss.high:+.4f}")
+        for place in range(len(scored)):
+            score = one.scores[place] if one.scores else None
+            row += ["", ""] if score is None else [_signed(score), f"{score.p_value:.2g}"]
+        rows.append(row)
+    head = ("head", "Δ loss", "p", "importance (rank)", *columns)
+    return Table(head=head, rows=rows, labels=(), texts=(0,))
 
 
-def _curve_lines(ablation: Ablation, width: int) -> list[Text]:
+def _curve(ablation: Ablation) -> Table:
     """Loss, and scores if there are, at some points from no head removed to all."""
     last = len(ablation.curve) - 1
     n_shown = min(CURVE_POINTS, last + 1)
     chosen = sorted({round(i * last / max(1, n_shown - 1)) for i in range(n_shown)})
     points = [ablation.curve[i] for i in chosen]
-    names = ["loss", *(score.name for score in points[0].scores)]
-    columns = [Column("heads removed", [Text(name, style="dim") for name in names], at_left=True)]
-    columns += [
-        Column(
-            str(point.n_removed),
-            [f"{point.loss:.3f}", *(f"{score.value:.1f}" for score in point.scores)],
-        )
-        for point in points
-    ]
-    return table_lines(columns, width)
+    rows: list[Row] = [[text(("loss", "dim")), *(f"{point.loss:.3f}" for point in points)]]
+    for place, score in enumerate(points[0].scores):
+        values = (f"{point.scores[place].value:.1f}" for point in points)
+        rows.append([text((score.name, "dim")), *values])
+    head = ("heads removed", *(str(point.n_removed) for point in points))
+    return Table(head=head, rows=rows, labels=(), texts=(0,))
 
 
 def _costs(cost: ModelCost) -> list[str]:
@@ -397,20 +354,17 @@ class AblationView(SentenceView[SentenceAblation]):
         sentence: HeadsRecord,
         options: NoOptions,
     ) -> SentenceAblation:
-        """Measures the loss without each of the sentence's selected heads."""
         return ablate_sentence(subject.model, sentence, sentence.heads, subject.labels)
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> SentenceAblation | None:
-        """Measures it if that is asked for and there is a token to predict."""
         if not options.ablation:
             return None
         found = self.read(subject, sentence, NoOptions())
         return found if found.n_tokens else None
 
     def json(self, record: SentenceAblation) -> dict[str, Any]:
-        """Makes the data of its tab."""
         effects = {str(head): effect for head, effect in record.effects.items()}
         data = {"loss": record.loss, "n_tokens": record.n_tokens, "effects": effects}
         return {name: plain(value) for name, value in data.items()}
@@ -424,31 +378,23 @@ class TextAblationView(View["Ablation"]):
     formats = ("text", "jsonl")
 
     def lines(self, record: Ablation, options: AblationSettings) -> Iterator[str]:
-        """Makes the lines of schema `tformer.ablation/1`."""
         return ablation_lines(record)
 
-    def text(self, console: Console, record: Ablation, options: AblationSettings) -> None:
-        """Prints the effects, the curve, and what a pruned model saves and costs."""
-        show_ablation(console, record)
+    def blocks(self, record: Ablation, options: AblationSettings, room: Room) -> Iterator[Block]:
+        """The effect of every head, those that matter most, the curve, and what pruning brought."""
+        yield _heading(record)
+        yield BLANK
+        largest = max((effect.loss.difference for effect in record.effects), default=0.0)
+        cells = {effect.head: _effect_cell(effect, largest, room) for effect in record.effects}
+        yield head_grids(cells)
+        yield text(_legend(record), style="dim")
+        yield BLANK
+        yield _list(record)
+        if record.curve:
+            yield BLANK
+            yield _curve(record)
         if record.pruning is not None:
-            show_pruning(console, record.pruning)
-
-
-def show_changes(console: Console, found: WithoutHeads) -> None:
-    """Prints the translation, and those that differ from it, what differs in bold."""
-    rows = [("all heads", found.whole)]
-    rows += [(f"!{name}", text) for name, text in found.without.items() if text != found.whole]
-    n_same = len(found.without) + 1 - len(rows)
-    indent = max(len(name) for name, _ in rows) + 2
-    is_ascii = is_ascii_only(console)
-    before = set(found.whole.split())
-    for name, text in rows:
-        line = Text(f"{name:{indent}}", style="dim")
-        for word in shown(text, is_ascii=is_ascii).split():
-            line.append(f"{word} ", "not dim" if word in before else "not dim bold")
-        console.print(line)
-    what = "heads and layers change nothing" if n_same != 1 else "head or layer changes nothing"
-    console.print(Text(f"{n_same} other {what}", style="dim"))
+            yield from _pruning(record.pruning)
 
 
 class ChangesView(View["WithoutHeads"]):
@@ -459,15 +405,25 @@ class ChangesView(View["WithoutHeads"]):
     formats = ("text", "jsonl")
 
     def lines(self, record: WithoutHeads, options: object) -> Iterator[str]:
-        """Makes a line for the translation, and one for each head and layer."""
         yield _line("translation", {"source": record.source, "translation": record.whole})
-        for name, text in record.without.items():
-            changes = text != record.whole
-            yield _line("without", {"id": name, "translation": text, "changes": changes})
+        for name, line in record.without.items():
+            changes = line != record.whole
+            yield _line("without", {"id": name, "translation": line, "changes": changes})
 
-    def text(self, console: Console, record: WithoutHeads, options: object) -> None:
-        """Prints the translations that differ."""
-        show_changes(console, record)
+    def blocks(self, record: WithoutHeads, options: object, room: Room) -> Iterator[Block]:
+        """The translation, and those that differ from it, what differs in bold."""
+        rows = [("all heads", record.whole)]
+        others = [(f"!{name}", line) for name, line in record.without.items()]
+        rows += [one for one in others if one[1] != record.whole]
+        n_same = len(record.without) + 1 - len(rows)
+        indent = max(len(name) for name, _ in rows) + 2
+        before = set(record.whole.split())
+        for name, line in rows:
+            words = readable(line, room).split()
+            styled = [(f"{w} ", "not dim" if w in before else "not dim bold") for w in words]
+            yield text(f"{name:{indent}}", *styled, style="dim")
+        what = "heads and layers change" if n_same != 1 else "head or layer changes"
+        yield text(f"{n_same} other {what} nothing", style="dim")
 
 
 VIEW, TEXT_VIEW, CHANGES_VIEW = AblationView(), TextAblationView(), ChangesView()

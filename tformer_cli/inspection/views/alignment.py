@@ -6,15 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.show.terminal import Column, print_lines, table_lines
+from tformer_cli.show.document import BLANK, Block, Room, Table, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from rich.console import Console
 
     from tformer_cli.evaluation.alignment_error import AlignmentCounts
     from tformer_cli.inspection.alignment.links import Convention
@@ -53,40 +49,6 @@ class AlignmentScores:
         return min(self.scores, key=lambda score: score.counts.error_rate)
 
 
-def show_scores(console: Console, scores: AlignmentScores) -> None:
-    """Prints a table with a row for each head and layer, and the bounds below it."""
-    records = score_data(scores)
-    conventions = list(dict.fromkeys(record["convention"] for record in records[:-2]))
-    best = scores.best
-    names = list(dict.fromkeys(record["id"] for record in records))
-    found = {(record["id"], record["convention"]): record for record in records}
-    columns = [Column("heads", names, at_left=True)]
-    for place, convention in enumerate(conventions):
-        for measure, letter in zip(MEASURES, ("AER", "P", "R"), strict=True):
-            head = f"{convention} {letter}" if convention else letter
-            cells = []
-            for name in names:
-                # a bound has no convention: it stands with the first
-                is_bound = name in (FLOOR, CEILING) and place == 0
-                record = found.get((name, None if is_bound else convention))
-                cells.append("" if record is None else f"{record[measure]:.1f}")
-            columns.append(Column(head, cells))
-    styles = [
-        "bold" if name == best.name else "dim" if name in (FLOOR, CEILING) else "" for name in names
-    ]
-    print_lines(console, table_lines(columns, console.width, styles=styles))
-    console.print()
-    read = f" ({best.convention})" if best.convention else ""
-    console.print(
-        Text(
-            f"best: {best.name}{read}. Alignment error rate (AER), precision (P) and recall (R) in "
-            f"percent; {FLOOR}: links by position alone; {CEILING}: the best with one link for "
-            "each target word",
-            style="dim",
-        )
-    )
-
-
 def score_data(scores: AlignmentScores) -> list[dict[str, Any]]:
     """Makes the data of every score and of the bounds; rates are in percent."""
     return [
@@ -114,15 +76,40 @@ class AlignmentView(View[AlignmentScores]):
     formats = ("text", "jsonl", "tsv")
 
     def lines(self, record: AlignmentScores, options: NoOptions) -> Iterator[str]:
-        """Makes a line for each score and bound."""
         return map(json.dumps, score_data(record))
 
-    def text(self, console: Console, record: AlignmentScores, options: NoOptions) -> None:
-        """Prints a table of the heads and layers."""
-        show_scores(console, record)
+    def blocks(self, record: AlignmentScores, options: NoOptions, room: Room) -> Iterator[Block]:
+        records = score_data(record)
+        conventions = list(dict.fromkeys(one["convention"] for one in records[:-2]))
+        best, bounds = record.best, (FLOOR, CEILING)
+        names = list(dict.fromkeys(one["id"] for one in records))
+        found = {(one["id"], one["convention"]): one for one in records}
+        head, rows = ["heads"], [[name] for name in names]
+        for place, convention in enumerate(conventions):
+            prefix = f"{convention} " if convention else ""
+            head += [f"{prefix}{letter}" for letter in ("AER", "P", "R")]
+            for row in rows:
+                # a bound has no convention: it stands with the first
+                is_bound = row[0] in bounds and place == 0
+                one = found.get((row[0], None if is_bound else convention), {})
+                row += [f"{one[measure]:.1f}" if one else "" for measure in MEASURES]
+        yield Table(
+            head=tuple(head),
+            rows=rows,
+            labels=(),
+            texts=(0,),
+            row_styles=["bold" * (n == best.name) or "dim" * (n in bounds) for n in names],
+        )
+        yield BLANK
+        read = f" ({best.convention})" if best.convention else ""
+        yield text(
+            f"best: {best.name}{read}. Alignment error rate (AER), precision (P) and recall (R) in "
+            f"percent; {FLOOR}: links by position alone; {CEILING}: the best with one link for "
+            "each target word",
+            style="dim",
+        )
 
     def file(self, record: AlignmentScores, output_format: str) -> str:
-        """Renders tsv."""
         cells = (["" if v is None else str(v) for v in row.values()] for row in score_data(record))
         return "".join("\t".join(row) + "\n" for row in (KEYS, *cells))
 

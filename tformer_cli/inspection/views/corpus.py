@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from tformer_cli.inspection.figures.role_grid import role_grid, sign_of
-from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, table_lines
+from tformer_cli.inspection.figures.role_grid import role_grid, signed
+from tformer_cli.inspection.view import NoOptions, View, with_half
+from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from rich.console import Console
 
     from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.inspection.heads.statistics import HeadSummary
@@ -38,60 +34,6 @@ class CorpusRecord:
     """Reason why no rare-word head could be found; empty if they were looked for."""
 
 
-def show_summaries(
-    console: Console, summaries: Sequence[HeadSummary], rare_reason: str = ""
-) -> None:
-    """Prints the roles of all heads, then their metrics with half the width of each interval.
-
-    Args:
-        console: where to.
-        summaries: the heads, at least one.
-        rare_reason: why no rare-word head could be found; empty if they were looked for.
-    """
-    from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
-    from tformer_cli.inspection.heads.statistics import RESAMPLES
-
-    is_ascii = is_ascii_only(console)
-    roles = {summary.head: summary.role for summary in summaries}
-    console.print(role_grid(console, roles, rare_reason))
-    for kind in KINDS:
-        found = [summary for summary in summaries if summary.head.kind == kind]
-        if found:
-            console.print()
-            console.print(Text(KIND_NAMES[kind], style="bold"))
-            print_lines(console, _table_lines(console, found, COLUMNS[kind], is_ascii))
-    sentences = count_of(summaries[0].n_sentences, "sentence")
-    console.print(
-        f"{sentences}; entropy in nats; means over rows, with half the width of their 95 % "
-        f"confidence intervals ({RESAMPLES:,} resamples of the sentences)",
-        style="dim",
-    )
-
-
-def _table_lines(
-    console: Console, summaries: Sequence[HeadSummary], names: Sequence[str], is_ascii: bool
-) -> list[Text]:
-    roles = [
-        Text.assemble(sign_of(summary.role, is_ascii=is_ascii), f" {summary.role}")
-        for summary in summaries
-    ]
-    columns = [
-        Column("head", [str(summary.head) for summary in summaries], at_left=True),
-        Column("role", roles, at_left=True),
-        *(Column(n, [_cell(s, n, is_ascii) for s in summaries]) for n in names),
-    ]
-    return table_lines(columns, console.width)
-
-
-def _cell(summary: HeadSummary, name: str, is_ascii: bool) -> Text:
-    if name not in summary.metrics:
-        return Text("")
-    low, high = summary.intervals[name]
-    sign = "+-" if is_ascii else "±"
-    half = f"{(high - low) / 2:.2f}".removeprefix("0")
-    return Text.assemble(f"{summary.metrics[name]:.2f}", (f"{sign}{half}", "dim"))
-
-
 class CorpusView(View[CorpusRecord]):
     """Shows each head over all sentences."""
 
@@ -100,13 +42,43 @@ class CorpusView(View[CorpusRecord]):
     formats = ("text", "jsonl")
 
     def lines(self, record: CorpusRecord, options: NoOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each head."""
         return (summary.describe() for summary in record.summaries)
 
-    def text(self, console: Console, record: CorpusRecord, options: NoOptions) -> None:
-        """Prints the roles of all heads, then their metrics."""
-        if record.summaries:
-            show_summaries(console, record.summaries, record.rare_reason)
+    def blocks(self, record: CorpusRecord, options: NoOptions, room: Room) -> Iterator[Block]:
+        from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
+        from tformer_cli.inspection.heads.statistics import RESAMPLES
+
+        summaries = record.summaries
+        if not summaries:
+            return
+        roles = {summary.head: summary.role for summary in summaries}
+        yield from role_grid(roles, room, record.rare_reason)
+        for kind in KINDS:
+            found = [summary for summary in summaries if summary.head.kind == kind]
+            if found:
+                yield BLANK
+                yield _table(KIND_NAMES[kind], found, COLUMNS[kind], room)
+        sentences = count_of(summaries[0].n_sentences, "sentence")
+        yield text(
+            f"{sentences}; entropy in nats; means over rows, with half the width of their 95 % "
+            f"confidence intervals ({RESAMPLES:,} resamples of the sentences)",
+            style="dim",
+        )
+
+
+def _table(title: str, summaries: Sequence[HeadSummary], names: Sequence[str], room: Room) -> Table:
+    rows: list[Row] = [
+        [str(one.head), signed(one.role, room), *(_cell(one, name) for name in names)]
+        for one in summaries
+    ]
+    return Table(title=title, head=("head", "role", *names), rows=rows, labels=(), texts=(0, 1))
+
+
+def _cell(summary: HeadSummary, name: str) -> Text:
+    if name not in summary.metrics:
+        return Text()
+    low, high = summary.intervals[name]
+    return with_half(summary.metrics[name], low, high)
 
 
 VIEW = CorpusView()

@@ -19,10 +19,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.cells import cell_len
-from rich.text import Text
-
-from tformer_cli.inspection.figures.heat_map import map_lines
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import (
     Rank,
@@ -32,25 +28,23 @@ from tformer_cli.inspection.view import (
     check_gaps,
 )
 from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
 from tformer_cli.show.terminal import (
     GAP,
     NARROWEST_LABEL,
-    Column,
-    cut,
-    is_ascii_only,
-    isolated,
-    print_lines,
-    sentence_lines,
-    shown,
-    table_lines,
+    Item,
+    readable,
+    whole_items,
+    width_of,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
+
     from torch import Tensor
 
     from tformer_cli.inspection.capture.forced import AttentionMaps
-    from tformer_cli.inspection.capture.heads import HeadId, Inspected, Kind
+    from tformer_cli.inspection.capture.heads import HeadId, Inspected
     from tformer_cli.inspection.record import HeadsRecord
     from tformer_cli.model.config import ModelConfig
 
@@ -90,7 +84,6 @@ class HeadReading:
     """What a head reads in a text, all its rows together."""
 
     head: HeadId
-    """The head."""
     shares: Tensor
     """(S) share of each token in the norms of what it reads; they sum to 1."""
 
@@ -105,7 +98,6 @@ class FlowRecord:
     """Sources of the tokens of one translation."""
 
     sentence: HeadsRecord
-    """The sentence and its translation."""
     flows: dict[Method, Flow]
     """By each method; none for a blank line."""
     readings: tuple[HeadReading, ...] = ()
@@ -135,11 +127,7 @@ class FlowRecord:
         )
 
     def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
-        """Finds the tokens with the largest shares of a position.
-
-        Returns:
-            At most `n` of ("source" or "prefix", label, share), the largest first.
-        """
+        """Finds the tokens with the largest shares of a position."""
         flow, sentence = self.flows[method], self.sentence
         sides = (
             ("source", sentence.source_pieces, flow.source),
@@ -154,12 +142,7 @@ class FlowRecord:
 
 
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
-    """Reads what the tokens of a translation are made of.
-
-    Args:
-        model: the model, in evaluation mode.
-        sentence: a sentence that was inspected; a blank one has no flow.
-    """
+    """Reads what the tokens of a translation are made of."""
     from tformer_cli.inspection.weighting.maps import weighted_maps
 
     if sentence.maps is None:
@@ -248,7 +231,6 @@ def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
 
 BAR, SHORT_BAR = 16, 8
 """Columns of a bar, and of one where there is little room."""
-FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
 LABEL = 14
 """Most columns of the token written."""
 N_LARGEST = 3
@@ -259,62 +241,18 @@ SIDES = {"source": "cyan", "prefix": "yellow"}
 """Sides that a token may come from, and the color of each."""
 
 
-def show_flow(console: Console, record: FlowRecord, method: Method) -> None:
-    """Prints the share of the source at each position and where it comes from."""
-    sentence = record.sentence
-    console.print(sentence_lines(console, sentence.texts))
-    if not record.flows:
-        return
-    flow = record.flows[method]
-    facts = METHOD_NAMES[method]
-    if record.has_both_sides:
-        facts += f"   mean share of the source {flow.source_share:.2f}"
-    console.print(Text(f"{facts}   residual {flow.residual:.1e}"))
-    console.print()
-    if sentence.is_pooled:
-        lines = _patches if all(record.grid) else _words
-        print_lines(console, lines(console, record, method))
-        console.print()
-        print_lines(console, _readings(console, record))
-        return
-    print_lines(console, _shares(console, record, method))
-    labels, maps = record.written, (flow.source, flow.prefix)
-    largest = max(shares.max().item() for shares in maps if shares.numel())
-    console.print()
-    says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
-    console.print(Text(says, style="dim"))
-    kinds: tuple[Kind, ...] = ("cross", "dec")
-    keys = sentence.source_pieces, sentence.input_pieces
-    for shares, side, kind, columns in zip(maps, SIDES, kinds, keys, strict=True):
-        if not shares.numel():
-            continue
-        console.print(Text(f"from the {_name(record, side)}", style="bold"))
-        print_lines(console, map_lines(console, kind, (labels, columns), shares, largest))
-    if record.readings:
-        console.print()
-        print_lines(console, _readings(console, record))
-
-
-def _name(record: FlowRecord, side: str) -> str:
-    return side if record.has_both_sides else "text"
-
-
-def _words(console: Console, record: FlowRecord, method: Method) -> list[Text]:
+def _words(record: FlowRecord, method: Method) -> Table:
     """A line for each token of a labeled text: its share in the pooled state, with a bar."""
-    is_ascii = is_ascii_only(console)
     shares = record.flows[method].source[0].tolist()
-    pieces = [shown(piece, is_ascii=is_ascii) for piece in record.sentence.source_pieces]
     largest = max(shares)
-    bars = [Text((ASCII_FULL if is_ascii else FULL) * round(BAR * s / largest)) for s in shares]
-    columns = [
-        Column("reads", pieces, is_label=True),
-        Column("share", [f"{share:.3f}" for share in shares]),
-        Column("", bars, at_left=True),
+    rows: list[Row] = [
+        [piece, f"{share:.3f}", text("█" * round(BAR * share / largest))]
+        for piece, share in zip(record.sentence.source_pieces, shares, strict=True)
     ]
-    return table_lines(columns, console.width, is_ascii=is_ascii)
+    return Table(head=("reads", "share", ""), rows=rows, texts=(2,))
 
 
-def _patches(console: Console, record: FlowRecord, method: Method) -> list[Text]:
+def _patches(record: FlowRecord, method: Method) -> Iterator[Block]:
     """A map of the shares of an image's patches, below the share of the class token."""
     height, width = record.grid
     row = record.flows[method].source[0]
@@ -322,78 +260,53 @@ def _patches(console: Console, record: FlowRecord, method: Method) -> list[Text]
     says = f"row and column: patches; shaded from 0 to {shares.max().item():.2f}"
     if len(row) > height * width:
         says += f"; the class token has {row[0].item():.2f}"
+    yield text(says, style="dim")
     labels = [str(number) for number in range(height)], [str(number) for number in range(width)]
     largest = max(shares.max().item(), 1e-12)
-    return [Text(says, style="dim"), *map_lines(console, "enc", labels, shares, largest)]
+    yield Map(kind="enc", labels=labels, values=shares.tolist(), largest=largest, wraps=True)
 
 
-def _readings(console: Console, record: FlowRecord) -> list[Text]:
+def _readings(record: FlowRecord) -> Table:
     """A line for each head of an encoder alone: the token that it reads most."""
-    is_ascii = is_ascii_only(console)
     pieces = record.sentence.source_pieces
-    columns = [
-        Column("head", [str(one.head) for one in record.readings], at_left=True),
-        Column(
-            "reads most",
-            [shown(pieces[one.first], is_ascii=is_ascii) for one in record.readings],
-            is_label=True,
-        ),
-        Column("share", [f"{one.shares[one.first]:.3f}" for one in record.readings]),
+    rows = [
+        [str(one.head), pieces[one.first], f"{one.shares[one.first]:.3f}"]
+        for one in record.readings
     ]
-    return table_lines(columns, console.width, is_ascii=is_ascii)
+    return Table(head=("head", "reads most", "share"), rows=rows, labels=(1,), texts=(0,))
 
 
-def _shares(console: Console, record: FlowRecord, method: Method) -> list[Text]:
+def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
     """A line for each position: the source's share, with a bar, and the largest shares."""
-    is_ascii = is_ascii_only(console)
     shares = record.flows[method].source_shares
-    pieces = [shown(piece, is_ascii=is_ascii) for piece in record.written]
-    width = min(LABEL, max(map(cell_len, pieces)), console.width // 5)
+    pieces = [readable(piece, room) for piece in record.written]
+    width = min(LABEL, max(map(width_of, pieces)), room.width // 5)
     head = "fills in" if record.sentence.gaps else "writes"
-    labels = [cut(piece, max(width, len(head)), is_ascii=is_ascii) for piece in pieces]
-    before = max(len(head), *map(cell_len, labels)) + len("source") + 3 * GAP
-    bar = BAR if console.width - before - BAR >= ROOM_FOR_LARGEST else SHORT_BAR
-    room = console.width - before - max(bar, len("source/prefix"))
-    largest = [_largest(record, method, p, room, is_ascii) for p in range(len(pieces))]
-    heads = ("source/prefix", "most from (in brackets: prefix)")
-    sides = [
-        Column(heads[0], [_bar(s, bar, is_ascii) for s in shares], at_left=True),
-        Column("source", [f"{share:.2f}" for share in shares]),
-    ]
+    labels = [readable(piece, room, max(width, len(head))) for piece in pieces]
+    before = max(len(head), *map(width_of, labels)) + len("source") + 3 * GAP
+    bar = BAR if room.width - before - BAR >= ROOM_FOR_LARGEST else SHORT_BAR
+    left = room.width - before - max(bar, len("source/prefix"))
+    rows: list[Row] = [[label] for label in labels]
+    for place, (row, share) in enumerate(zip(rows, shares, strict=True)):
+        if record.has_both_sides:
+            n_full = round(bar * share)
+            both = ("█" * n_full, SIDES["source"]), ("░" * (bar - n_full), SIDES["prefix"])
+            row += [text(*both), f"{share:.2f}"]
+        row.append(_largest(record, method, place, left, room))
     if not record.has_both_sides:
-        sides, heads = [], ("", "most from")
-    columns = [
-        Column(head, labels, is_label=True),
-        *sides,
-        Column(heads[1] if room >= len(heads[1]) else "most from", largest, at_left=True),
-    ]
-    return table_lines(columns, console.width, is_ascii=is_ascii)
+        return Table(head=(head, "most from"), rows=rows, texts=(1,))
+    last = "most from (in brackets: prefix)"
+    heads = (head, "source/prefix", "source", last if left >= len(last) else "most from")
+    return Table(head=heads, rows=rows, texts=(1, 3))
 
 
-def _bar(share: float, width: int, is_ascii: bool) -> Text:
-    n_full = round(width * share)
-    full, empty = (ASCII_FULL, ASCII_EMPTY) if is_ascii else (FULL, EMPTY)
-    return Text.assemble(
-        (full * n_full, SIDES["source"]), (empty * (width - n_full), SIDES["prefix"])
-    )
-
-
-def _largest(record: FlowRecord, method: Method, position: int, room: int, is_ascii: bool) -> Text:
+def _largest(record: FlowRecord, method: Method, position: int, left: int, room: Room) -> Text:
     """The largest shares that have room, the first one in any case."""
-    line = Text()
-    for side, label, share in record.largest(method, position, N_LARGEST):
-        is_bracketed = side == "prefix" and record.has_both_sides
-        number, brackets = f" {share:.2f}", 2 if is_bracketed else 0
-        name = shown(label, is_ascii=is_ascii)
-        if not line:
-            most = max(NARROWEST_LABEL, room - len(number) - brackets)
-            name = cut(name, most, is_ascii=is_ascii)
-        name = f"({isolated(name)})" if brackets else isolated(name)
-        gap = " " * GAP if line else ""
-        if line and line.cell_len + cell_len(gap + name + number) > room:
-            break
-        line.append(gap).append(name, SIDES[side]).append(number)
-    return line
+    items = [
+        Item(label, f" {share:.2f}", SIDES[side], "", side == "prefix" and record.has_both_sides)
+        for side, label, share in record.largest(method, position, N_LARGEST)
+    ]
+    return whole_items(items, left, room, least=NARROWEST_LABEL)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,18 +342,12 @@ class FlowView(SentenceView[FlowRecord]):
     Options = FlowOptions
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: FlowOptions) -> FlowRecord:
-        """Reads the shares of a sentence by both methods.
-
-        Raises:
-            DataError: if it is a text without gaps, of a masked language model.
-        """
         check_gaps(sentence)
         return read_flow(subject.model, sentence)
 
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> FlowRecord | None:
-        """Reads a sentence for the report; None of a recurrent decoder, or where no gap is."""
         from tformer_cli.inspection.weighting.maps import can_roll_out
 
         if sentence.lacks_gaps or not can_roll_out(subject.model):
@@ -448,7 +355,6 @@ class FlowView(SentenceView[FlowRecord]):
         return self.read(subject, sentence, FlowOptions())
 
     def json(self, record: FlowRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.flow/1`."""
         from tformer_cli.inspection.weighting.weighting import WEIGHTINGS
 
         n_positions = len(record.written) if record.flows else 0
@@ -481,14 +387,47 @@ class FlowView(SentenceView[FlowRecord]):
             ),
         }
 
-    def text(self, console: Console, record: FlowRecord, options: FlowOptions) -> None:
-        """Prints the shares by one method."""
-        show_flow(console, record, options.method)
+    def blocks(self, record: FlowRecord, options: FlowOptions, room: Room) -> Iterator[Block]:
+        """The share of the source at each position, and where it comes from."""
+        sentence, method = record.sentence, options.method
+        yield Texts(sentence.texts)
+        if not record.flows:
+            return
+        flow = record.flows[method]
+        facts = METHOD_NAMES[method]
+        if record.has_both_sides:
+            facts += f"   mean share of the source {flow.source_share:.2f}"
+        yield text(f"{facts}   residual {flow.residual:.1e}")
+        yield BLANK
+        if sentence.is_pooled:
+            if all(record.grid):
+                yield from _patches(record, method)
+            else:
+                yield _words(record, method)
+            yield BLANK
+            yield _readings(record)
+            return
+        yield _shares(record, method, room)
+        maps = flow.source, flow.prefix
+        largest = max(shares.max().item() for shares in maps if shares.numel())
+        yield BLANK
+        says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
+        yield text(says, style="dim")
+        keys = sentence.source_pieces, sentence.input_pieces
+        for shares, side, kind, columns in zip(maps, SIDES, ("cross", "dec"), keys, strict=True):
+            if shares.numel():
+                yield text((f"from the {side if record.has_both_sides else 'text'}", "bold"))
+                labels = record.written, columns
+                yield Map(
+                    kind=kind, labels=labels, values=shares.tolist(), largest=largest, wraps=True
+                )
+        if record.readings:
+            yield BLANK
+            yield _readings(record)
 
     def tab(
         self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        """Makes the data of the tab, the method that was asked for shown first."""
         data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {
             "names": METHOD_NAMES,

@@ -12,25 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rich.text import Text
-
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import Selections, SentenceView, Subject
-from tformer_cli.show.terminal import (
-    Column,
-    is_ascii_only,
-    print_lines,
-    sentence_lines,
-    table_lines,
-)
+from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
-    from rich.console import Console
     from torch import Tensor
 
     from tformer_cli.inspection.capture.heads import Inspected
@@ -103,12 +94,7 @@ class ImageRecord:
 
 
 def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
-    """Reads where the heads of a model look at an image.
-
-    Args:
-        model: the model, in evaluation mode.
-        sentence: the name of an image, inspected; a blank one has no pictures.
-    """
+    """Reads where the heads of a model look at an image."""
     import numpy as np
 
     from tformer_cli.inspection.weighting.maps import weighted_maps
@@ -172,29 +158,6 @@ def attention_distance(weights: Tensor, config: ModelConfig) -> float:
     return float(((patches * distances).sum(dim=1) / totals).mean())
 
 
-def show_image(console: Console, record: ImageRecord) -> None:
-    """Prints a line for each head: how far it looks, and where most."""
-    sentence = record.sentence
-    console.print(sentence_lines(console, sentence.texts))
-    if record.pixels is None:
-        return
-    height, width, _ = record.pixels.shape
-    says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
-    console.print(Text(f"{says}; row of the {record.row}", style="dim"))
-    console.print()
-    looked = record.looked
-    columns = [
-        Column("looks", [one.name for one in looked], is_label=True),
-        Column("distance", ["" if o.distance is None else f"{o.distance:.1f}" for o in looked]),
-        Column("class", [f"{one.class_token:.2f}" for one in looked]),
-        Column("most at", ["{}, {}".format(*one.peak) for one in looked]),
-        Column("share", [f"{one.shares.max().item():.2f}" for one in looked]),
-    ]
-    if not any(one.class_token for one in looked):
-        del columns[2]
-    print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii_only(console)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageOptions:
     """Settings of the view."""
@@ -226,23 +189,16 @@ class ImageView(SentenceView[ImageRecord]):
     draws_png = False
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: ImageOptions) -> ImageRecord:
-        """See `read_image_record`.
-
-        Raises:
-            DataError: if the model reads texts.
-        """
         if not subject.model.config.reads_images:
             raise DataError("MODEL: reads texts, not images; use `tformer inspect-heads`")
         return read_image_record(subject.model, sentence)
 
     def report(self, subject: Subject, sentence: HeadsRecord, options: Any) -> ImageRecord | None:
-        """Reads an image for the report; None of a model of texts."""
         if not subject.model.config.reads_images:
             return None
         return self.read(subject, sentence, ImageOptions())
 
     def json(self, record: ImageRecord) -> dict[str, Any]:
-        """Makes the shares of the patches of every head."""
         size = None if record.pixels is None else list(record.pixels.shape)
         return {
             "schema": SCHEMA,
@@ -265,7 +221,6 @@ class ImageView(SentenceView[ImageRecord]):
     def tab(
         self, record: ImageRecord, options: ImageOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        """Makes the data of the tab: the image, and the maps with the names that they show."""
         from tformer_cli.inspection.figures.over_image import in_color
         from tformer_cli.show.html import data_url
         from tformer_cli.show.png import png_of
@@ -277,12 +232,30 @@ class ImageView(SentenceView[ImageRecord]):
         shown: dict[str, Any] = packed(data, bits=8)
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
-    def text(self, console: Console, record: ImageRecord, options: ImageOptions) -> None:
-        """See `show_image`."""
-        show_image(console, record)
+    def blocks(self, record: ImageRecord, options: ImageOptions, room: Room) -> Iterator[Block]:
+        """A line for each head: how far it looks, and where most."""
+        yield Texts(record.sentence.texts)
+        if record.pixels is None:
+            return
+        height, width, _ = record.pixels.shape
+        says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
+        yield text(f"{says}; row of the {record.row}", style="dim")
+        yield BLANK
+        with_class = any(one.class_token for one in record.looked)
+        rows = [
+            [
+                one.name,
+                "" if one.distance is None else f"{one.distance:.1f}",
+                *([f"{one.class_token:.2f}"] if with_class else []),
+                "{}, {}".format(*one.peak),
+                f"{one.shares.max().item():.2f}",
+            ]
+            for one in record.looked
+        ]
+        head = ("looks", "distance", *(["class"] if with_class else []), "most at", "share")
+        yield Table(head=head, rows=rows)
 
     def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
-        """Renders a page of pictures, which needs no script."""
         from tformer_cli.data.images.named import short_name
         from tformer_cli.show.document import Document, Picture, Section
         from tformer_cli.show.html import render_html
@@ -307,7 +280,6 @@ class ImageView(SentenceView[ImageRecord]):
         return render_html(Document(title=self.title, sections=sections))
 
     def file(self, record: ImageRecord, output_format: str) -> bytes:
-        """Renders the sheet of all pictures as PNG."""
         from tformer_cli.inspection.figures.over_image import sheet
 
         return sheet([[picture for picture, _ in row] for row in _pictures(record)])

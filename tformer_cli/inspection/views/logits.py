@@ -11,11 +11,8 @@ model's own output, bit for bit.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
-
-from rich.cells import cell_len
-from rich.text import Text
 
 from tformer_cli.inspection.json_lines import packed, plain
 from tformer_cli.inspection.view import (
@@ -26,24 +23,19 @@ from tformer_cli.inspection.view import (
     check_gaps,
 )
 from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
 from tformer_cli.show.terminal import (
-    GAP,
     NARROWEST_LABEL,
-    Column,
-    column_widths,
-    cut,
-    is_ascii_only,
-    isolated,
-    print_lines,
-    sentence_lines,
-    shown,
-    table_lines,
+    Item,
+    fitted_widths,
+    natural_width,
+    readable,
+    whole_items,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from rich.console import Console
     from torch import Tensor
 
     from tformer_cli.inspection.capture.heads import Inspected
@@ -75,11 +67,8 @@ class Candidate:
     """A token of the vocabulary at one position."""
 
     piece: str
-    """Its label."""
     id: int
-    """Its id."""
     probability: float
-    """Its probability."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +78,6 @@ class LensReading:
     layer: int
     """The layer, from 0."""
     top: Candidate
-    """Its most probable token."""
     probability: float
     """The probability it gives the token that stands there in the end."""
     rank: int
@@ -113,7 +101,6 @@ class PositionLogits:
     entropy: float
     """Entropy of the distribution in nats."""
     top: tuple[Candidate, ...]
-    """The most probable tokens."""
     lens: tuple[LensReading, ...]
     """Predictions of each layer; none if the lens was not asked for."""
 
@@ -133,7 +120,6 @@ class LogitsRecord:
     """The distributions of all positions of a sentence."""
 
     sentence: HeadsRecord
-    """The sentence and its translation."""
     positions: tuple[PositionLogits, ...]
     """A distribution for each decoder position; none for a blank line."""
 
@@ -289,71 +275,45 @@ LEAST_OF_CANDIDATE = 10
 """Cells of a candidate: a label of four, a gap, its probability."""
 
 
-def show_logits(console: Console, record: LogitsRecord) -> None:
-    """Prints every position's candidates and, where it was asked for, the lens."""
-    sentence = record.sentence
-    console.print(sentence_lines(console, sentence.texts))
-    if not record.positions:
-        return
-    console.print()
-    print_lines(console, _position_lines(console, record))
-    if record.positions[0].lens:
-        console.print()
-        says = "labeled it" if sentence.is_labeled else _verb(sentence)
-        stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
-        title = f"logit lens: what each {stack} layer would have {says}"
-        console.print(Text(title, style="bold"))
-        print_lines(console, _lens_lines(console, record))
-        what = f"{_unit(sentence)} that was {'given' if sentence.is_labeled else _verb(sentence)}"
-        legend = (
-            f"number: the probability of that {_unit(sentence)}; bold: the {what}; settled: the "
-            "layer from which on it stays the most probable one"
-        )
-        console.print(Text(legend, style="dim"))
-
-
-def _position_lines(console: Console, record: LogitsRecord) -> list[Text]:
+def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
     """The tokens read and written with their measures, and as many candidates as there is room for.
 
     Labels make room for two candidates, candidates never take any from a measure.
     """
-    is_ascii = is_ascii_only(console)
-    positions = record.positions
-    columns = [
-        Column("read", [shown(p.read, is_ascii=is_ascii) for p in positions], is_label=True),
-        _written(record, is_ascii),
-        Column("p", [f"{p.chosen.probability:.3f}" for p in positions]),
-        Column("rank", [f"{p.rank:,}" for p in positions]),
-        Column("entropy", [f"{p.entropy:.2f}" for p in positions]),
+    positions, sentence = record.positions, record.sentence
+    head = ("read", _predicted(sentence), "p", "rank", "entropy")
+    rows: list[Row] = [
+        [
+            *(p.read, p.chosen.piece),
+            *(f"{p.chosen.probability:.3f}", f"{p.rank:,}", f"{p.entropy:.2f}"),
+        ]
+        for p in positions
     ]
+    table = Table(head=head, rows=rows, labels=(0, 1))
     n_asked = max(len(p.top) for p in positions)
-    reserved = min(n_asked, FEWEST_CANDIDATES) * (LEAST_OF_CANDIDATE + GAP)
-    widths = column_widths(columns, console.width - reserved)
-    room = console.width - sum(widths) - GAP * len(columns)
-    candidates = [_candidates(p.top, room, is_ascii) for p in positions]
-    for place in (0, 1):
-        cells = [cut(str(cell), widths[place], is_ascii=is_ascii) for cell in columns[place].cells]
-        columns[place] = Column(columns[place].head, cells, is_label=True)
-    columns.append(Column("most probable", [text for text, _ in candidates], at_left=True))
-    lines = table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
-    sentence = record.sentence
+    reserved = min(n_asked, FEWEST_CANDIDATES) * (LEAST_OF_CANDIDATE + table.gap)
+    widths = fitted_widths(table, room, room.width - reserved)
+    left = room.width - sum(widths) - table.gap * len(widths)
+    n_fewest = n_asked
+    for row, position in zip(rows, positions, strict=True):
+        items = [Item(c.piece, f" {c.probability:.3f}", "", "dim") for c in position.top]
+        candidates, n_shown = whole_items(items, left, room)
+        row[0] = readable(position.read, room, widths[0])
+        row[1] = readable(position.chosen.piece, room, widths[1])
+        row.append(candidates)
+        n_fewest = min(n_fewest, n_shown)
+    yield replace(table, head=(*head, "most probable"), texts=(5,), n_repeated=2)
     given = "label given" if sentence.is_labeled else f"token {_verb(sentence)}"
     legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
-    n_fewest = min(n for _, n in candidates)
     if n_fewest < n_asked:
         legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
-    return [*lines, Text(legend, style="dim")]
+    yield text(legend, style="dim")
 
 
-def _written(record: LogitsRecord, is_ascii: bool) -> Column:
-    cells = [shown(p.chosen.piece, is_ascii=is_ascii) for p in record.positions]
-    head = {"masked": "fills in", "classify": "label", "image": "label"}
-    return Column(head.get(record.sentence.model.task, "writes"), cells, is_label=True)
-
-
-def _unit(sentence: HeadsRecord) -> str:
-    """A name for what is predicted."""
-    return "label" if sentence.is_labeled else "token"
+def _predicted(sentence: HeadsRecord) -> str:
+    """The heading of what is predicted."""
+    heads = {"masked": "fills in", "classify": "label", "image": "label"}
+    return heads.get(sentence.model.task, "writes")
 
 
 def _verb(sentence: HeadsRecord) -> str:
@@ -361,44 +321,23 @@ def _verb(sentence: HeadsRecord) -> str:
     return "filled in" if sentence.gaps else "written"
 
 
-def _candidates(top: Sequence[Candidate], room: int, is_ascii: bool) -> tuple[Text, int]:
-    """As many of the most probable tokens as have room whole, the first one in any case.
-
-    Returns:
-        The candidates, and how many they are.
-    """
-    line = Text()
-    for number, named in enumerate(top):
-        label, probability = shown(named.piece, is_ascii=is_ascii), f" {named.probability:.3f}"
-        if number == 0:
-            label = cut(label, max(1, room - len(probability)), is_ascii=is_ascii)
-        gap = GAP if number else 0
-        if number and line.cell_len + gap + cell_len(label) + len(probability) > room:
-            return line, number
-        line.append(" " * gap + isolated(label)).append(probability, "dim")
-    return line, len(top)
-
-
-def _lens_lines(console: Console, record: LogitsRecord) -> list[Text]:
-    """A column for each layer; layers that do not fit beside each other stand below."""
-    is_ascii = is_ascii_only(console)
-    positions = record.positions
-    n_layers = len(positions[0].lens)
-    settled = ["-" if p.first_layer is None else str(p.first_layer) for p in positions]
-    columns = [_written(record, is_ascii), Column("settled", settled)]
-    room = console.width - sum(column.natural + GAP for column in columns)
-    most = max(NARROWEST_LABEL, room // n_layers - GAP - len(" 0.00"))
-    for place in range(n_layers):
-        readings = [position.lens[place] for position in positions]
-        cells = [_reading(one, most, is_ascii) for one in readings]
-        columns.append(Column(f"layer {readings[0].layer}", cells, at_left=True))
-    return table_lines(columns, console.width, n_repeated=2, is_ascii=is_ascii)
-
-
-def _reading(reading: LensReading, most: int, is_ascii: bool) -> Text:
-    label = cut(shown(reading.top.piece, is_ascii=is_ascii), most, is_ascii=is_ascii)
-    style = "bold green" if reading.rank == 1 else ""
-    return Text(f"{isolated(label)} {reading.top.probability:.2f}", style)
+def _lens_table(record: LogitsRecord, room: Room) -> Table:
+    """A column for each layer; layers that do not fit next to each other stand below."""
+    positions, n_layers = record.positions, len(record.positions[0].lens)
+    rows: list[Row] = [
+        [p.chosen.piece, "-" if p.first_layer is None else str(p.first_layer)] for p in positions
+    ]
+    table = Table(head=(_predicted(record.sentence), "settled"), rows=rows)
+    left = room.width - natural_width(table, room) - table.gap
+    most = max(NARROWEST_LABEL, left // n_layers - table.gap - len(" 0.00"))
+    for row, position in zip(rows, positions, strict=True):
+        for one in position.lens:
+            label = Label(readable(one.top.piece, room, most))
+            style = "bold green" if one.rank == 1 else ""
+            row.append(text((label, style), (f" {one.top.probability:.2f}", style)))
+    layers = [f"layer {one.layer}" for one in positions[0].lens]
+    texts = tuple(range(2, 2 + n_layers))
+    return replace(table, head=(*table.head, *layers), texts=texts, n_repeated=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,11 +383,6 @@ class LogitsView(SentenceView[LogitsRecord]):
     terms = MEASURES
 
     def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
-        """Reads the distributions of every position of a sentence.
-
-        Raises:
-            DataError: if it is a text without gaps, of a masked language model.
-        """
         check_gaps(sentence)
         return read_logits(
             subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
@@ -457,13 +391,11 @@ class LogitsView(SentenceView[LogitsRecord]):
     def report(
         self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> LogitsRecord | None:
-        """Reads them with the lens; None of a text without gaps."""
         if sentence.lacks_gaps:
             return None
         return self.read(subject, sentence, LogitsOptions(lens=True))
 
     def json(self, record: LogitsRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.logits/1`."""
         return {
             "schema": SCHEMA,
             "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
@@ -471,12 +403,29 @@ class LogitsView(SentenceView[LogitsRecord]):
             "positions": [_position_data(position) for position in record.positions],
         }
 
-    def text(self, console: Console, record: LogitsRecord, options: LogitsOptions) -> None:
-        """Prints every position's candidates."""
-        show_logits(console, record)
+    def blocks(self, record: LogitsRecord, options: LogitsOptions, room: Room) -> Iterator[Block]:
+        """Every position's candidates and, where it was asked for, the lens."""
+        sentence = record.sentence
+        yield Texts(sentence.texts)
+        if not record.positions:
+            return
+        yield BLANK
+        yield from _candidate_table(record, room)
+        if record.positions[0].lens:
+            unit = "label" if sentence.is_labeled else "token"
+            says = "labeled it" if sentence.is_labeled else _verb(sentence)
+            stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
+            yield BLANK
+            yield text((f"logit lens: what each {stack} layer would have {says}", "bold"))
+            yield _lens_table(record, room)
+            given = "given" if sentence.is_labeled else _verb(sentence)
+            yield text(
+                f"number: the probability of that {unit}; bold: the {unit} that was {given}; "
+                "settled: the layer from which on it stays the most probable one",
+                style="dim",
+            )
 
     def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
-        """Makes the data of the tab."""
         data: dict[str, Any] = packed(_shortened(self.json(record)))
         return data
 

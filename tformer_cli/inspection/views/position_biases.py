@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from tformer_cli.inspection.json_lines import plain
+from tformer_cli.show.document import Block, Room, text
 from tformer_cli.show.palette import hex_color
 from tformer_cli.show.svg import MARGIN, draw_map, draw_text
-from tformer_cli.show.terminal import ASCII_SIGNS
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from rich.console import Console
     from torch import Tensor
 
     from tformer_cli.inspection.capture.heads import Inspected
@@ -97,22 +94,19 @@ def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
     return tuple(found)
 
 
-def print_biases(console: Console, name: str, biases: PositionBiases, *, is_ascii: bool) -> None:
-    """Prints the biases at chosen offsets, a column a head, as many as fit."""
-
-    def show(text: str, style: str = "") -> None:
-        console.print(Text(text.translate(ASCII_SIGNS) if is_ascii else text, style=style))
-
+def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Block]:
+    """The biases at chosen offsets, a column a head, as many as fit."""
     n_heads = len(biases.biases)
-    n_shown = min(n_heads, max(1, (console.width - OFFSET_COLUMN) // COLUMN))
-    show(name, "bold")
-    show(f"{biases.says}; row: offset j − i, column: head")
-    show(" " * OFFSET_COLUMN + "".join(f"{head:{COLUMN}}" for head in range(n_shown)), "bold")
+    n_shown = min(n_heads, max(1, (room.width - OFFSET_COLUMN) // COLUMN))
+    heads = " " * OFFSET_COLUMN + "".join(f"{head:{COLUMN}}" for head in range(n_shown))
+    yield text((title, "bold"))
+    yield text(f"{biases.says}; row: offset j − i, column: head")
+    yield text((heads, "bold"))
     for place in biases.chosen_offsets:
         numbers = "".join(f"{value:{COLUMN}.3f}" for value in biases.biases[:n_shown, place])
-        show(f"{biases.offsets[place]:{OFFSET_COLUMN}}{numbers}")
+        yield text(f"{biases.offsets[place]:{OFFSET_COLUMN}}{numbers}")
     if n_shown < n_heads:
-        show(f"{count_of(n_heads - n_shown, 'more head')}: --format json")
+        yield text(f"{count_of(n_heads - n_shown, 'more head')}: --format json")
 
 
 def draw_biases(root: Element, name: str, biases: PositionBiases, width: float, y: float) -> float:

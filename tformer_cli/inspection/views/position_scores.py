@@ -29,15 +29,7 @@ KINDS: dict[str, Kind] = {"encoder": "enc", "decoder": "dec"}
 
 
 def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
-    """Measures the mean scores of all layers whose positions turn queries and keys.
-
-    Args:
-        model: the model, in evaluation mode.
-        n_positions: offsets below it, or as many as fit: a query needs room before and behind it.
-
-    Returns:
-        One for each layer; none of other models, nor of images, whose offsets are no distances.
-    """
+    """Measures the mean scores of all layers whose positions turn queries and keys."""
     import torch
 
     from tformer_cli.inspection.capture.forced import forced_pass, ids_read, tapped_attentions
@@ -84,14 +76,7 @@ def _scores(tap: AttentionTap) -> Tensor:
 
 
 def _by_offset(scores: Tensor, last: int, length: int, *, is_causal: bool) -> Tensor:
-    """Averages scores (H, Q, K) at each offset over the queries that see all: (H, offsets).
-
-    Args:
-        scores: of all queries.
-        last: the largest offset.
-        length: tokens of a text; what comes behind them is left out.
-        is_causal: whether queries see only what is before them.
-    """
+    """Averages scores (H, Q, K) at each offset over the queries that see all: (H, offsets)."""
     import torch
 
     stop = length if is_causal else length - last

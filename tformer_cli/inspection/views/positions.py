@@ -12,24 +12,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.style import Style
-from rich.table import Table
-from rich.text import Text
-
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.figures.heat_map import ASCII_BLOCKS, BLOCKS
 from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import ModelView, ReportOptions, Subject
 from tformer_cli.inspection.views.position_biases import (
     PositionBiases,
+    bias_blocks,
     draw_biases,
-    print_biases,
     read_biases,
     stack_inputs,
 )
 from tformer_cli.inspection.views.position_scores import read_scores
 from tformer_cli.settings import Option
-from tformer_cli.show.palette import color, hex_color
+from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
+from tformer_cli.show.palette import hex_color
 from tformer_cli.show.svg import (
     MARGIN,
     draw_map,
@@ -37,12 +33,11 @@ from tformer_cli.show.svg import (
     new_svg,
     svg_text,
 )
-from tformer_cli.show.terminal import ASCII_SIGNS, is_ascii_only, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from xml.etree.ElementTree import Element
 
-    from rich.console import Console
     from torch import Tensor
 
     from tformer_cli.inspection.capture.heads import Inspected
@@ -62,11 +57,8 @@ class OffsetSimilarity:
     """PE(p)·PE(p + k) over all positions p, for one offset k."""
 
     offset: int
-    """k."""
     mean: float
-    """The mean."""
     smallest: float
-    """The smallest."""
     largest: float
     """The largest; for sinusoids all three are one number."""
 
@@ -82,7 +74,10 @@ class PositionTable:
     is_formula: bool = True
     """True if the vectors follow a formula, that of sinusoids."""
     base: float = 10_000.0
-    """Base of those sinusoids."""
+
+    @property
+    def whose(self) -> str:
+        return "encoder and decoder" if self.stack == "both" else self.stack
 
     @cached_property
     def similarity(self) -> Tensor:
@@ -149,9 +144,7 @@ class PositionsRecord:
     """The position vectors of a model."""
 
     model: ModelSummary
-    """The model."""
     kind: str
-    """As the recipe names it."""
     tables: tuple[PositionTable, ...]
     """One table for both stacks, or one each where they are learned or stored; none where positions
     have no vectors."""
@@ -162,13 +155,7 @@ class PositionsRecord:
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
-    """Reads the first position vectors of a model.
-
-    Args:
-        model: the model.
-        summary: which model it is.
-        n_positions: how many; not more than the model has.
-    """
+    """Reads the first position vectors of a model."""
     from tformer_cli.model.positions import TablePositions
 
     tables = [
@@ -245,13 +232,13 @@ def render_positions_svg(record: PositionsRecord) -> str:
     for table in record.tables:
         y = _section(root, record.kind, table, y)
     for one in (*record.biases, *record.scores):
-        y = draw_biases(root, _name(record.kind, one), one, _WIDTH, y)
+        y = draw_biases(root, _name(record.kind, one.name), one, _WIDTH, y)
     return svg_text(root, _WIDTH + 2 * MARGIN, y)
 
 
 def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
     """Draws the maps of one table; returns where they end."""
-    draw_text(root, _name(kind, table), MARGIN, y + 14, 14.0, weight="600")
+    draw_text(root, _name(kind, table.whose), MARGIN, y + 14, 14.0, weight="600")
     y += 24
     for name, fact in facts_of(table):
         draw_text(root, f"{name}: {fact}", MARGIN, y + 10, 11.0, fill="#5c6370")
@@ -283,74 +270,32 @@ def shares(values: Tensor) -> Tensor:
     return (values / largest + 1) / 2
 
 
-def _name(kind: str, table: PositionTable | PositionBiases) -> str:
-    whose = "encoder and decoder" if table.stack == "both" else table.stack
-    if isinstance(table, PositionBiases):
-        whose = table.name
+def _name(kind: str, whose: str) -> str:
     return f"{kind.capitalize()} positions, {whose}"
 
 
-def show_positions(console: Console, record: PositionsRecord) -> None:
-    """Prints the position vectors of a model."""
-    is_ascii = is_ascii_only(console)
-
-    def show(text: str, style: str = "") -> None:
-        console.print(Text(text.translate(ASCII_SIGNS) if is_ascii else text, style=style))
-
-    if not record.tables and not record.biases:
-        show(f"{shown(record.model.name, is_ascii=is_ascii)}  has no position vectors", "bold")
-    for biases in record.biases:
-        name = shown(record.model.name, is_ascii=is_ascii)
-        title = f"{name}  {record.kind} positions, {biases.name}"
-        print_biases(console, title, biases, is_ascii=is_ascii)
-    for table in record.tables:
-        whose = "encoder and decoder" if table.stack == "both" else table.stack
-        n_positions, width = table.table.shape
-        name = shown(record.model.name, is_ascii=is_ascii)
-        show(f"{name}  {record.kind} positions, {whose}", "bold")
-        show(f"{n_positions} positions × {width} dimensions".replace("×", "x" if is_ascii else "×"))
-        facts = Table.grid(padding=(0, 2))
-        for overflow in ("crop", "crop", "fold"):
-            facts.add_column(overflow=overflow, no_wrap=overflow == "crop")
-        for what, fact in facts_of(table):
-            facts.add_row("", what, Text(fact.translate(ASCII_SIGNS) if is_ascii else fact))
-        console.print(facts)
-        show("")
-        _show_map(console, table, is_ascii)
-        show("")
-        show("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold")
-        largest = max(abs(one.mean) for one in table.by_offset)
-        longest = max(0, min(BAR_WIDTH, console.width - NUMBERS))
-        for one in table.by_offset:
-            if one.offset > 8 and one.offset & (one.offset - 1):
-                continue
+def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> Iterator[Block]:
+    """The measures of a table, a map of it, and the similarity by offset."""
+    n_positions, width = table.table.shape
+    yield text((f"{record.model.name}  {record.kind} positions, {table.whose}", "bold"))
+    yield text(f"{n_positions} positions × {width} dimensions")
+    yield Facts([("", *fact) for fact in facts_of(table)])
+    yield BLANK
+    # Where not all dimensions fit, every n-th is shown; with an even n these are sines alone, a
+    # smooth picture.
+    stride = -(-width // max(room.width - 6, 1))
+    chosen = "every dimension" if stride == 1 else f"one dimension in {stride}"
+    yield text(f"position, by {chosen}; light -, dark +", style="dim")
+    yield Field("cross", shares(table.table)[:ROWS_SHOWN, ::stride].tolist())
+    yield BLANK
+    yield text(("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold"))
+    largest = max(abs(one.mean) for one in table.by_offset)
+    longest = max(0, min(BAR_WIDTH, room.width - NUMBERS))
+    for one in table.by_offset:
+        if one.offset <= 8 or not one.offset & (one.offset - 1):
             bar = "█" * round(longest * max(one.mean, 0.0) / largest)
             numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
-            show(f"{one.offset:5} {numbers}  {bar}".rstrip())
-    for scores in record.scores:
-        show("")
-        print_biases(console, f"scores by offset, {scores.name}", scores, is_ascii=is_ascii)
-
-
-def _show_map(console: Console, table: PositionTable, is_ascii: bool) -> None:
-    """A character a cell: rows are positions, columns dimensions.
-
-    Where not all fit, every n-th is shown; with an even n these are sines alone, a smooth picture.
-    """
-    values = shares(table.table)
-    stride = -(-values.shape[1] // max(console.width - 6, 1))
-    chosen = "every dimension" if stride == 1 else f"one dimension in {stride}"
-    console.print(Text(f"position, by {chosen}; light -, dark +", style="dim"))
-    blocks = ASCII_BLOCKS if is_ascii else BLOCKS
-    for place, row in enumerate(values[:ROWS_SHOWN, ::stride].tolist()):
-        line = Text(f"{place:4}  ")
-        for share in row:
-            if console.color_system is None or console.no_color:
-                line.append(blocks[min(int(share * len(blocks)), len(blocks) - 1)])
-            else:
-                red, green, blue = color("cross", share, on_dark=True)
-                line.append(" ", Style(bgcolor=f"#{red:02x}{green:02x}{blue:02x}"))
-        console.print(line, no_wrap=True)
+            yield text(f"{one.offset:5} {numbers}  {bar}".rstrip())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,11 +327,6 @@ class PositionsView(ModelView[PositionsRecord]):
     formats = ("text", "json", "npz", "svg", "html")
 
     def read(self, subject: Subject, options: PositionsOptions) -> PositionsRecord:
-        """Reads the first position vectors.
-
-        Raises:
-            UsageError: if the model has fewer than are asked for.
-        """
         limit = subject.model.config.n_positions
         if options.positions is not None and options.positions > limit:
             raise UsageError(
@@ -396,11 +336,9 @@ class PositionsView(ModelView[PositionsRecord]):
         return read_positions(subject.model, subject.summary, n_positions)
 
     def report(self, subject: Subject, options: ReportOptions) -> PositionsRecord:
-        """Reads as many as the report's longest sentence has."""
         return self.read(subject, PositionsOptions(positions=options.n_positions))
 
     def json(self, record: PositionsRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.positions/1`."""
         tables = [
             {
                 "stack": table.stack,
@@ -425,9 +363,21 @@ class PositionsView(ModelView[PositionsRecord]):
             **({"scores": [one.data for one in record.scores]} if record.scores else {}),
         }
 
-    def text(self, console: Console, record: PositionsRecord, options: PositionsOptions) -> None:
-        """Prints what was measured, a heat map, and the similarity by offset."""
-        show_positions(console, record)
+    def blocks(
+        self, record: PositionsRecord, options: PositionsOptions, room: Room
+    ) -> Iterator[Block]:
+        """What was measured, a heat map, and the similarity by offset."""
+        name = record.model.name
+        if not record.tables and not record.biases:
+            yield text((f"{name}  has no position vectors", "bold"))
+        for biases in record.biases:
+            title = f"{name}  {record.kind} positions, {biases.name}"
+            yield from bias_blocks(title, biases, room)
+        for table in record.tables:
+            yield from _table_blocks(record, table, room)
+        for scores in record.scores:
+            yield BLANK
+            yield from bias_blocks(f"scores by offset, {scores.name}", scores, room)
 
     def tab(
         self,
@@ -436,16 +386,13 @@ class PositionsView(ModelView[PositionsRecord]):
         *,
         is_alone: bool,
     ) -> dict[str, Any]:
-        """Makes the data of the tab: the facts in words besides."""
         data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
 
     def figure(self, record: PositionsRecord) -> str:
-        """Draws the vectors, and the similarity of every two positions."""
         return render_positions_svg(record)
 
     def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
-        """Renders npz or svg."""
         is_npz = output_format == "npz"
         return render_positions_npz(record) if is_npz else super().file(record, output_format)
 

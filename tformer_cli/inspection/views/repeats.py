@@ -4,50 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
-from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
+from tformer_cli.inspection.view import NoOptions, View, with_half
+from tformer_cli.show.document import Block, Room, Row, Table, text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import Console
-
-    from tformer_cli.inspection.heads.repeats import HeadRepeats, Repeats
+    from tformer_cli.inspection.heads.repeats import Repeats
 
 LEGEND = (
     "previous: weight on the token before; duplicate: on the same token in the first copy; "
     "induction: on the token after it there; first: on the first position. Means over the second "
     "copy, with half the width of their 95 % intervals; role: a score above 0.5"
 )
-
-
-def show_repeats(console: Console, repeats: Repeats) -> None:
-    """Prints the scores of every head, and the loss of both copies."""
-    from tformer_cli.inspection.heads.repeats import SCORES
-
-    is_ascii = is_ascii_only(console)
-    facts = Text.assemble((shown(repeats.model, is_ascii=is_ascii), "bold"))
-    facts.append(f"  {count_of(repeats.n_blocks, 'block')} of {repeats.length} random tokens, ")
-    facts.append(f"twice   loss {repeats.losses[0]:.3f} and {repeats.losses[1]:.3f} nats per token")
-    console.print(facts)
-    columns = [
-        Column("head", [str(one.head) for one in repeats.heads], at_left=True),
-        Column("role", [one.role for one in repeats.heads], at_left=True),
-    ]
-    columns += [
-        Column(name, [_cell(one, name, is_ascii) for one in repeats.heads]) for name in SCORES
-    ]
-    print_lines(console, table_lines(columns, console.width))
-    console.print(Text(LEGEND, style="dim"))
-
-
-def _cell(one: HeadRepeats, name: str, is_ascii: bool) -> Text:
-    low, high = one.intervals[name]
-    half = f"{(high - low) / 2:.2f}".removeprefix("0")
-    return Text.assemble(f"{one.scores[name]:.2f}", (f"{'+-' if is_ascii else '±'}{half}", "dim"))
 
 
 class RepeatsView(View["Repeats"]):
@@ -59,12 +29,25 @@ class RepeatsView(View["Repeats"]):
     tasks = ("language-model",)
 
     def lines(self, record: Repeats, options: NoOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each head, schema `tformer.repeats/1`."""
         return (record.describe(one) for one in record.heads)
 
-    def text(self, console: Console, record: Repeats, options: NoOptions) -> None:
-        """Prints the scores."""
-        show_repeats(console, record)
+    def blocks(self, record: Repeats, options: NoOptions, room: Room) -> Iterator[Block]:
+        from tformer_cli.inspection.heads.repeats import SCORES
+
+        yield text(
+            (record.model, "bold"),
+            f"  {count_of(record.n_blocks, 'block')} of {record.length} random tokens, twice   "
+            f"loss {record.losses[0]:.3f} and {record.losses[1]:.3f} nats per token",
+        )
+        rows: list[Row] = [
+            [
+                *(str(one.head), one.role),
+                *(with_half(one.scores[name], *one.intervals[name]) for name in SCORES),
+            ]
+            for one in record.heads
+        ]
+        yield Table(head=("head", "role", *SCORES), rows=rows, labels=(), texts=(0, 1))
+        yield text(LEGEND, style="dim")
 
 
 VIEW = RepeatsView()

@@ -10,29 +10,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.cells import cell_len
-from rich.padding import Padding
-from rich.text import Text
-
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
 from tformer_cli.inspection.json_lines import describe, packed, plain, rounded
 from tformer_cli.inspection.view import ReportOptions, SentenceView
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
 from tformer_cli.show.terminal import (
-    ASCII_SIGNS,
     NARROWEST_LABEL,
-    cut,
-    is_ascii_only,
-    left_aligned,
-    right_aligned,
-    sentence_lines,
-    shown,
+    field,
+    prose,
+    width_of,
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
 
     from tformer_cli.inspection import view
     from tformer_cli.inspection.capture.heads import HeadId
@@ -86,126 +79,68 @@ def _blank_data(blank: dict[str, Any], with_answers: bool) -> dict[str, Any]:
     return {"number": blank["number"], "step": blank["step"], "what": blank["what"], **answer}
 
 
-def show_steps(console: Console, record: StepRecord) -> None:
-    """Prints a walk-through; on a worksheet the blanks are numbered gaps."""
-    _Printer(console, record.quiz).show(record)
+def _step_blocks(step: Step, quiz: Quiz | None, room: Room) -> Iterator[Block]:
+    yield BLANK
+    yield text((f"{step.number:>2}  {step.title}", "bold"))
+    for formula in step.formulas:
+        yield _paragraph(formula, "cyan")
+    yield _paragraph(step.says, "dim")
+    for table in step.tables:
+        if not table.is_detail:
+            yield from _table_lines(table, quiz, room)
+    if step.worked:
+        yield _paragraph(f"e.g. {step.worked}", "italic")
+    if step.difference is not None:
+        names = ", ".join(check.what for check in step.checks)
+        found = f"✓ as the model: {names}; max difference {step.difference:.1e}"
+        yield _paragraph(found, "green")
 
 
-class _Printer:
-    """Prints the steps of a walk-through on a console."""
+def _paragraph(words: str, style: str) -> Text:
+    return Text((words,), style, indent=INDENT)
 
-    def __init__(self, console: Console, quiz: Quiz | None) -> None:
-        """Takes where to print, and the blanks of a worksheet."""
-        self._console = console
-        self._quiz = quiz
-        self._is_ascii = is_ascii_only(console)
 
-    def show(self, record: StepRecord) -> None:
-        """Prints the heading, every step and what the checks found."""
-        sentence = record.sentence
-        facts = Text.assemble(
-            (self._plain(sentence.model.name), "bold"),
-            f"  {KIND_NAMES[record.head.kind]}, layer {record.head.layer}, head "
-            f"{record.head.head} ({record.head}), {record.norm}-norm",
-        )
-        self._console.print(facts)
-        rows = [
-            *sentence.texts,
-            ("token", self._plain(record.where)),
-            ("example", self._plain(record.example)),
-        ]
-        self._console.print(sentence_lines(self._console, rows))
-        for step in record.steps:
-            self._show_step(step)
-        checks = [check for step in record.steps for check in step.checks]
-        self._console.print()
-        self._line(
-            f"✓ {len(checks)} comparisons with the model's own numbers, largest difference "
-            f"{record.difference:.1e}",
-            "bold green",
-        )
+def _table_lines(table: Table, quiz: Quiz | None, room: Room) -> Iterator[Text]:
+    """A table; of many components or keys the first ones, of named columns all."""
+    n_columns = table.values.shape[1]
+    is_named = table.share_column is not None
+    labels = [prose(row, room) for row in table.rows]
+    heads = [prose(c, room) for c in table.columns] or [str(c) for c in range(n_columns)]
+    widths = [max(NUMBER_WIDTH, width_of(head) + 2 if is_named else 0) for head in heads]
+    left = room.width - INDENT - 2
+    label_width = min(LABEL_WIDTH, max(map(width_of, labels)))
+    if is_named:
+        label_width = max(NARROWEST_LABEL, min(label_width, left - sum(widths)))
+    left -= label_width
+    n_shown = n_columns if is_named else max(1, min(n_columns, left // NUMBER_WIDTH))
+    bar = min(BAR_WIDTH, left - sum(widths) - 2)
+    elided = f", first {n_shown} of {n_columns}" if n_shown < n_columns else ""
+    yield _paragraph(table.caption + elided, "underline")
+    shown = list(zip(heads, widths, strict=True))[:n_shown]
+    header: list[Span] = [" " * (INDENT + label_width + 2)]
+    for head, width in shown:
+        header += [" ", *field(head, width - 1, room, at_right=True)]
+    yield Text(tuple(header), "dim", wraps=False)
+    for place, (label, row) in enumerate(zip(labels, table.values.tolist(), strict=True)):
+        is_marked = place == table.marked_row
+        line: list[Span] = [" " * (INDENT - 2) + ("→ " if is_marked else "  ")]
+        line += [*field(label, label_width, room), "  "]
+        for value, (_, width) in zip(row, shown, strict=False):
+            line += [" ", *field(_number(value, quiz, room), width - 1, room, at_right=True)]
+        if table.share_column is not None and bar >= SHORTEST_BAR:
+            share = row[table.share_column]
+            is_blank = quiz is not None and quiz.blank_of(share) is not None
+            line.append(("" if is_blank else "  " + "█" * round(bar * share), "cyan"))
+        yield Text(tuple(line), "bold" if is_marked else "", wraps=False)
 
-    def _show_step(self, step: Step) -> None:
-        self._console.print()
-        self._line(f"{step.number:>2}  {step.title}", "bold")
-        for formula in step.formulas:
-            self._paragraph(formula, "cyan")
-        self._paragraph(step.says, "dim")
-        for table in step.tables:
-            if not table.is_detail:
-                self._show_table(table)
-        if step.worked:
-            self._paragraph(f"e.g. {step.worked}", "italic")
-        if step.difference is not None:
-            names = ", ".join(check.what for check in step.checks)
-            found = f"✓ as the model: {names}; max difference {step.difference:.1e}"
-            self._paragraph(found, "green")
 
-    def _show_table(self, table: Table) -> None:
-        """Prints a table; of many components or keys the first ones, of named columns all."""
-        n_columns = table.values.shape[1]
-        is_named = table.share_column is not None
-        labels = [self._plain(row) for row in table.rows]
-        heads = [self._plain(c) for c in table.columns] or [str(c) for c in range(n_columns)]
-        widths = [max(NUMBER_WIDTH, cell_len(head) + 2 if is_named else 0) for head in heads]
-        room = self._console.width - INDENT - 2
-        label_width = min(LABEL_WIDTH, max(map(cell_len, labels)))
-        if is_named:
-            label_width = max(NARROWEST_LABEL, min(label_width, room - sum(widths)))
-        room -= label_width
-        n_shown = n_columns if is_named else max(1, min(n_columns, room // NUMBER_WIDTH))
-        bar = min(BAR_WIDTH, room - sum(widths) - 2)
-        elided = f", first {n_shown} of {n_columns}" if n_shown < n_columns else ""
-        self._paragraph(table.caption + elided, "underline")
-        header = Text(" " * (INDENT + label_width + 2), style="dim")
-        for head, width in zip(heads[:n_shown], widths, strict=False):
-            header.append(self._right(head, width))
-        self._print(header)
-        for place, (label, row) in enumerate(zip(labels, table.values.tolist(), strict=True)):
-            is_marked = place == table.marked_row
-            line = Text(" " * (INDENT - 2), style="bold" if is_marked else "")
-            line.append(self._plain("→ ") if is_marked else "  ")
-            kept = cut(label, label_width, is_ascii=self._is_ascii)
-            line.append(left_aligned(kept, label_width) + "  ")
-            for value, width in zip(row[:n_shown], widths, strict=False):
-                line.append(self._right(self._number(value), width))
-            if table.share_column is not None:
-                line.append_text(self._bar(row[table.share_column], bar))
-            self._print(line)
-
-    def _right(self, text: str, width: int) -> str:
-        """A text at the right of its column, with a gap before it."""
-        return " " + right_aligned(cut(text, width - 1, is_ascii=self._is_ascii), width - 1)
-
-    def _number(self, value: float) -> str:
-        blank = None if self._quiz is None else self._quiz.blank_of(value)
-        if blank is not None:
-            return f"({blank.number})__"
-        if math.isinf(value):
-            return self._plain("−∞")
-        return self._plain(f"{value:z.3f}" if abs(value) < 1000 else f"{value:.3g}")
-
-    def _bar(self, share: float, width: int) -> Text:
-        if width < SHORTEST_BAR:
-            return Text()
-        if self._quiz is not None and self._quiz.blank_of(share) is not None:
-            return Text()
-        return Text("  " + self._plain("█") * round(width * share), style="cyan")
-
-    def _plain(self, text: str) -> str:
-        signs = text.translate(ASCII_SIGNS) if self._is_ascii else text
-        return shown(signs, is_ascii=self._is_ascii)
-
-    def _line(self, text: str, style: str) -> None:
-        self._console.print(Text(self._plain(text), style=style))
-
-    def _paragraph(self, text: str, style: str) -> None:
-        """Prints a text behind the indent, in as many lines as it takes."""
-        padded = Padding(Text(self._plain(text), style), (0, 0, 0, INDENT), expand=False)
-        self._console.print(padded)
-
-    def _print(self, line: Text) -> None:
-        self._console.print(line, no_wrap=True, overflow="crop", crop=True)
+def _number(value: float, quiz: Quiz | None, room: Room) -> str:
+    blank = None if quiz is None else quiz.blank_of(value)
+    if blank is not None:
+        return f"({blank.number})__"
+    if math.isinf(value):
+        return prose("−∞", room)
+    return f"{value:z.3f}" if abs(value) < 1000 else f"{value:.3g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,14 +194,6 @@ class StepView(SentenceView[StepRecord]):
     def read(
         self, subject: view.Subject, sentence: HeadsRecord, options: StepOptions
     ) -> StepRecord:
-        """Works through one head for one token.
-
-        Raises:
-            UsageError: if `head` is not one head, there is no such token, or the token may not see
-                the key.
-            DataError: if the line is blank.
-            TformerError: if a step misses the model's own numbers by more than the tolerance.
-        """
         from tformer_cli.inspection.walkthrough.tokens import find_token
 
         named = one_head(subject, options.head) if options.head else None
@@ -279,7 +206,6 @@ class StepView(SentenceView[StepRecord]):
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
-        """Works through the heads asked for that the sentence has, or the first of each kind."""
         from tformer_cli.inspection.walkthrough.choice import example_row, first_heads, row_of
 
         chosen = [(head, example_row(sentence, head)) for head in first_heads(sentence)]
@@ -319,7 +245,6 @@ class StepView(SentenceView[StepRecord]):
         return record
 
     def json(self, record: StepRecord) -> dict[str, Any]:
-        """Makes the data of schema `tformer.step/1`."""
         data: dict[str, Any] = {
             "schema": SCHEMA,
             "head": str(record.head),
@@ -339,12 +264,27 @@ class StepView(SentenceView[StepRecord]):
         return data
 
     def line(self, record: StepRecord) -> dict[str, Any]:
-        """Joins them with all that is known of the sentence."""
         return describe(record.sentence) | self.json(record)
 
-    def text(self, console: Console, record: StepRecord, options: StepOptions) -> None:
-        """Prints the steps."""
-        show_steps(console, record)
+    def blocks(self, record: StepRecord, options: StepOptions, room: Room) -> Iterator[Block]:
+        """The steps, and what the checks found; on a worksheet the blanks are numbered gaps."""
+        sentence, head = record.sentence, record.head
+        yield text(
+            (sentence.model.name, "bold"),
+            f"  {KIND_NAMES[head.kind]}, layer {head.layer}, head {head.head} ({head}), "
+            f"{record.norm}-norm",
+        )
+        facts = ("token", record.where), ("example", record.example)
+        yield Texts([*sentence.texts, *((name, prose(fact, room)) for name, fact in facts)])
+        for step in record.steps:
+            yield from _step_blocks(step, record.quiz, room)
+        n_checks = sum(len(step.checks) for step in record.steps)
+        yield BLANK
+        yield text(
+            f"✓ {n_checks} comparisons with the model's own numbers, largest difference "
+            f"{record.difference:.1e}",
+            style="bold green",
+        )
 
     def tab(
         self,
@@ -353,7 +293,6 @@ class StepView(SentenceView[StepRecord]):
         *,
         is_alone: bool,
     ) -> list[dict[str, Any]]:
-        """Makes the data of one or several walk-throughs; those of a report are shortened."""
         records = record if isinstance(record, list) else [record]
         return [self._tab_of(one, is_alone=is_alone) for one in records]
 
@@ -371,11 +310,7 @@ class StepView(SentenceView[StepRecord]):
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
-    """Finds the one head that a selection names.
-
-    Raises:
-        UsageError: if it names none or several.
-    """
+    """Finds the one head that a selection names."""
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
 
@@ -402,11 +337,7 @@ def _visible_key(wanted: str, subject: Subject) -> int:
 
 
 def check_steps(record: StepRecord, tolerance: float) -> None:
-    """Makes sure that every step shows what the model computes.
-
-    Raises:
-        TformerError: if one misses the model's own numbers by more than the tolerance.
-    """
+    """Makes sure that every step shows what the model computes."""
     for step in record.steps:
         for check in step.checks:
             if not check.difference <= tolerance:

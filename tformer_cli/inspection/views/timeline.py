@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
 from tformer_cli.inspection.figures.role_grid import SIGNS, sign_of
 from tformer_cli.inspection.view import NoOptions, View
-from tformer_cli.show.terminal import is_ascii_only, print_lines, shown
+from tformer_cli.show.document import BLANK, Block, Room, Text, text
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.console import Console
+    from collections.abc import Iterator, Sequence
 
     from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
 
@@ -23,43 +19,7 @@ LABEL, SUMMARY = 11, 24
 """Columns of a head's name, and of what is said behind its signs."""
 
 
-def show_timeline(console: Console, timeline: HeadTimeline) -> None:
-    """Prints a sign for each head at each step; where not all fit, every n-th step and the last."""
-    is_ascii = is_ascii_only(console)
-    steps = timeline.steps
-    console.print(
-        Text.assemble(
-            (shown(timeline.run, is_ascii=is_ascii), "bold"),
-            f"  {count_of(len(timeline.courses), 'head')}, steps {steps[0]:,} to {steps[-1]:,}, "
-            f"inspected {count_of(len(steps), 'time')} on "
-            f"{count_of(timeline.n_sentences, 'sentence pair')}",
-        )
-    )
-    places = _shown_places(len(steps), max(8, console.width - LABEL - SUMMARY))
-    if len(places) < len(steps):
-        console.print(f"shown: {len(places)} of {len(steps)} inspected steps", style="dim")
-    for kind in KINDS:
-        courses = [course for course in timeline.courses if course.head.kind == kind]
-        if courses:
-            console.print()
-            console.print(Text(KIND_NAMES[kind], style="bold"))
-            console.print(_axis([steps[place] for place in places]), no_wrap=True)
-            for course in courses:
-                console.print(_line(timeline, course, places, is_ascii), no_wrap=True)
-    console.print()
-    print_lines(console, _appearances(timeline, is_ascii))
-
-
-def _shown_places(n_steps: int, room: int) -> list[int]:
-    """The steps that are shown: as many as there is room for, at equal distances, the last one too.
-
-    Counted from the last one backwards, so that it is always there.
-    """
-    every = -(-n_steps // room)
-    return list(range((n_steps - 1) % every, n_steps, every))
-
-
-def _axis(steps: list[int]) -> Text:
+def _axis(steps: list[int]) -> str:
     """The steps above the signs: the first, the last, and those between that have room."""
     line = " " * LABEL
     last = f"{steps[-1]}"
@@ -69,31 +29,33 @@ def _axis(steps: list[int]) -> Text:
         is_due = place == 0 or place % 10 == 0
         if is_due and start >= len(line) and start + len(label) < end:
             line = line.ljust(start) + label + " "
-    return Text(line.ljust(end) + last, style="dim")
+    return line.ljust(end) + last
 
 
-def _line(timeline: HeadTimeline, course: HeadCourse, places: list[int], is_ascii: bool) -> Text:
-    line = Text(f"{course.head!s:<{LABEL}}")
-    for place in places:
-        line.append_text(sign_of(course.roles[place], is_ascii=is_ascii))
+def _line(timeline: HeadTimeline, course: HeadCourse, places: Sequence[int], room: Room) -> Text:
     since = timeline.last_change(course)
-    line.append(f"  {course.roles[-1]}")
-    return line.append(" throughout" if since is None else f" since {since:,}", style="dim")
+    return Text(
+        (
+            f"{course.head!s:<{LABEL}}",
+            *(sign_of(course.roles[place], room) for place in places),
+            f"  {course.roles[-1]}",
+            (" throughout" if since is None else f" since {since:,}", "dim"),
+        ),
+        wraps=False,
+    )
 
 
-def _appearances(timeline: HeadTimeline, is_ascii: bool) -> list[Text]:
+def _appearances(timeline: HeadTimeline, room: Room) -> Iterator[Text]:
     """First step and head of each role, and the number of heads that have it now."""
     first = timeline.first_appearances()
-    lines = []
     for role in SIGNS:
         if role in first:
             step, head = first[role]
             n_now = sum(course.roles[-1] == role for course in timeline.courses)
-            line = Text.assemble(sign_of(role, is_ascii=is_ascii), f" {role:<9}")
-            lines.append(line.append(f"first at {step:,} ({head}), now {n_now}", style="dim"))
+            seen = (f"first at {step:,} ({head}), now {n_now}", "dim")
+            yield text(sign_of(role, room), f" {role:<9}", seen)
     if timeline.rare_reason:
-        lines.append(Text(f"rare-word heads are not judged: {timeline.rare_reason}", style="dim"))
-    return lines
+        yield text(f"rare-word heads are not judged: {timeline.rare_reason}", style="dim")
 
 
 class TimelineView(View["HeadTimeline"]):
@@ -104,7 +66,6 @@ class TimelineView(View["HeadTimeline"]):
     formats = ("text", "jsonl", "svg", "png", "html")
 
     def json(self, record: HeadTimeline) -> dict[str, Any]:
-        """Makes the data of all heads, with a figure of their roles."""
         return {
             "run": record.run,
             "steps": list(record.steps),
@@ -115,15 +76,33 @@ class TimelineView(View["HeadTimeline"]):
         }
 
     def lines(self, record: HeadTimeline, options: NoOptions) -> Iterator[dict[str, Any]]:
-        """Makes a line for each head."""
         return (record.describe(course) for course in record.courses)
 
-    def text(self, console: Console, record: HeadTimeline, options: NoOptions) -> None:
-        """Prints a sign for each head and step, and when each role was first seen."""
-        show_timeline(console, record)
+    def blocks(self, record: HeadTimeline, options: NoOptions, room: Room) -> Iterator[Block]:
+        steps = record.steps
+        yield text(
+            (record.run, "bold"),
+            f"  {count_of(len(record.courses), 'head')}, steps {steps[0]:,} to {steps[-1]:,}, "
+            f"inspected {count_of(len(steps), 'time')} on "
+            f"{count_of(record.n_sentences, 'sentence pair')}",
+        )
+        # as many as there is room for, counted from the last one so that it is always there
+        every = -(-len(steps) // max(8, room.width - LABEL - SUMMARY))
+        places = range((len(steps) - 1) % every, len(steps), every)
+        if every > 1:
+            yield text(f"shown: {len(places)} of {len(steps)} inspected steps", style="dim")
+        for kind in KINDS:
+            courses = [course for course in record.courses if course.head.kind == kind]
+            if courses:
+                yield BLANK
+                yield text((KIND_NAMES[kind], "bold"))
+                yield Text((_axis([steps[place] for place in places]),), "dim", wraps=False)
+                for course in courses:
+                    yield _line(record, course, places, room)
+        yield BLANK
+        yield from _appearances(record, room)
 
     def figure(self, record: HeadTimeline) -> str:
-        """Draws a bar for each stretch of steps that a head spent in one role."""
         from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
 
         return render_timeline_svg(record)

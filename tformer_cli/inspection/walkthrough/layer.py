@@ -12,13 +12,7 @@ from tformer_cli.wording import count_of
 
 
 def layer_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:
-    """Yields steps 7 to 9 (see `walkthrough.walk_through`).
-
-    Args:
-        trace: the head.
-        observed: what the model computed.
-        subject: what is looked at.
-    """
+    """Yields steps 7 to 9 (see `walkthrough.walk_through`)."""
     yield _matrix_form(trace, observed, subject)
     yield _concatenation(trace, observed, subject)
     yield _residual(trace, observed, subject.row)

@@ -79,13 +79,7 @@ class _Logits(NamedTuple):
 
 
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
-    """Explains step 10: what comes out of the model in the end.
-
-    Args:
-        model: the model, in evaluation mode.
-        observed: what it computed.
-        subject: what is looked at.
-    """
+    """Explains step 10: what comes out of the model in the end."""
     if isinstance(model, MaskedLanguageModel):
         return _filled(model, observed, subject)
     if isinstance(model, Classifier):

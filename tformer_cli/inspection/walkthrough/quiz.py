@@ -27,11 +27,8 @@ class Blank:
     number: int
     """Its number on the worksheet, from 1."""
     step: int
-    """The step it is in."""
     what: str
-    """Number in the worksheet."""
     value: float
-    """The answer."""
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,7 @@ class Subject:
     sentence: HeadsRecord
     """A sentence that was inspected and is not blank."""
     head: HeadId
-    """The head."""
     row: int
-    """The query's position."""
     output_labels: tuple[str, ...]
     """(V) the label of every token of the vocabulary."""
     key: int | None = None
@@ -54,11 +52,7 @@ class Subject:
 
     @property
     def worked_key(self) -> int:
-        """The key that is worked out; of the heaviest ones the first.
-
-        Raises:
-            ValueError: if the key that was asked for is none that the query may see.
-        """
+        """The key that is worked out; of the heaviest ones the first."""
         if self.key is None:
             row = self.sentence.captured.weights(self.head)[self.row, : self.n_visible].tolist()
             return row.index(max(row))
@@ -74,9 +68,7 @@ class Table:
     name: str
     """Name of the table where steps are data."""
     caption: str
-    """Content in a few words."""
     rows: tuple[str, ...]
-    """A label for each row."""
     values: Tensor
     """(rows, columns) float64; −∞ is a masked cell."""
     _: KW_ONLY
@@ -95,7 +87,6 @@ class Check:
     """A comparison of recomputed numbers with the model's own."""
 
     what: str
-    """Name of the comparison."""
     difference: float
     """max |recomputed − model's|, divided by max |model's| where that is above 1."""
 
@@ -107,19 +98,13 @@ class Step:
     number: int
     """Its number; 0 is the input."""
     name: str
-    """Name where steps are data."""
     title: str
-    """Title of the step."""
     formulas: tuple[str, ...]
     """How, as formulas: ``_`` begins a subscript that ends with the word."""
     says: str
-    """Explanation for the reader."""
     worked: str = ""
-    """One number worked out."""
     tables: tuple[Table, ...]
-    """The numbers."""
     checks: tuple[Check, ...] = ()
-    """Comparisons with the model's own numbers."""
 
     @property
     def difference(self) -> float | None:
@@ -134,15 +119,12 @@ class StepRecord:
     sentence: HeadsRecord
     """The sentence, its translation and its maps."""
     head: HeadId
-    """The head."""
     row: int
-    """The query's position."""
     key: int
     """The key that is worked out as an example."""
     norm: str
     """Place of the model's norms: "pre" or "post"."""
     steps: tuple[Step, ...]
-    """The steps."""
     quiz: Quiz | None = None
     """The blanks of a worksheet; None shows everything."""
     with_answers: bool = True
@@ -179,11 +161,7 @@ class StepRecord:
         return max(step.difference or 0.0 for step in self.steps)
 
     def table(self, name: str) -> Table:
-        """Finds a table by its name.
-
-        Raises:
-            KeyError: if there is none.
-        """
+        """Finds a table by its name."""
         for step in self.steps:
             for table in step.tables:
                 if table.name == name:

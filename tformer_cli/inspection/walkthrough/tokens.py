@@ -17,14 +17,6 @@ def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> i
     A text names a piece, a word, or any run of pieces that spells it; whole words come before parts
     of words, the same case before another. Of several pieces the first is meant. A number is a
     position from 0, or from the end if it is negative, unless the sentence has it as a token.
-
-    Args:
-        wanted: what was typed.
-        pieces: labels of the sentence's tokens.
-        option: what messages call it.
-
-    Raises:
-        UsageError: if there is no such token; it lists those there are.
     """
     for text, number in _readings(wanted):
         found = _starts(text, pieces)

@@ -44,11 +44,9 @@ class EmbeddingTrace:
     """
 
     of: Literal["token", "patch", "class token"]
-    """What is embedded."""
     formula: str
     """Formula of what positions are added to, such as ``√d_model · E[token]``."""
     label: str
-    """The same in short."""
     scaled: Tensor
     """(D) its value."""
     pixels: Tensor | None
@@ -101,7 +99,6 @@ class HeadTrace:
     is_scaled_product: bool
     """True if queries and keys are compared as in the paper."""
     of_similarity: tuple[str, ...]
-    """Formulas of another similarity."""
     factor: float
     """Factor of q·k_j; 0 where `own_bias` is the score."""
     own_bias: Tensor | None
@@ -150,15 +147,7 @@ class HeadTrace:
 def trace_head(
     model: Inspected, observed: Observed, head: HeadId, row: int, read_ids: Sequence[int]
 ) -> HeadTrace:
-    """Computes one head for one query from the model's weights.
-
-    Args:
-        model: the model.
-        observed: what it computed; only the layer's input is taken from there.
-        head: the head.
-        row: the query's position.
-        read_ids: ids that its stack reads.
-    """
+    """Computes one head for one query from the model's weights."""
     place = place_of(model, head.kind, head.layer)
     embedding, stream = None, observed.stream
     if head.layer == 0 and head.kind != "cross":
@@ -223,7 +212,6 @@ class _Projected(NamedTuple):
     compared: tuple[Tensor, Tensor] | None
     """Queries and keys as they are compared, where positions or similarity change them."""
     factor: float
-    """Factor of their product."""
     own_bias: Tensor | None
     """(H, Q, K) what the similarity adds to the scaled scores."""
     bias: Tensor | None

@@ -24,12 +24,7 @@ TERMS = 4
 
 
 def walk_through(model: Inspected, subject: Subject) -> StepRecord:
-    """Computes the steps of one head for one token and checks them against the model.
-
-    Args:
-        model: the model, in evaluation mode.
-        subject: what to look at.
-    """
+    """Computes the steps of one head for one token and checks them against the model."""
     maps = subject.sentence.captured
     kind, layer, _ = subject.head
     (observed,) = observe(model, maps.source_ids, maps.target_input_ids, [(kind, layer)])

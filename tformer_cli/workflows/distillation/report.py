@@ -71,7 +71,6 @@ class SystemReport:
     models: tuple[str, ...]
     """Its model directories as they are named; several are an ensemble."""
     n_parameters: int
-    """Weights of all of them."""
     weight_bytes: int
     total_bytes: int
     """Bytes of all files that translation needs: tokenizer, settings and shortlist, too."""
@@ -108,9 +107,7 @@ class DistillationReport:
 
     schema: str
     rounds: int
-    """Measurements of each system's speed."""
     n_lines: int
-    """Lines translated in each of them."""
     systems: tuple[SystemReport, ...]
     selected: tuple[Selected, ...]
     """What the student has read besides the original pairs."""

@@ -223,7 +223,7 @@ def _counts(report: DataReport) -> Table:
             )
             for name, count in report.found.items()
         ),
-        texts=(0, 3, 4),
+        texts=(3, 4),
     )
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tformer_cli.converters import gpt2
 from tformer_cli.converters.assembly import Rows, arranged, names_of_rows
 from tformer_cli.converters.foreign_model import read_json_file, read_lines, shown
+from tformer_cli.converters.hugging_face.byte_pieces import find_vocabulary
 from tformer_cli.converters.hugging_face.keys import (
     TOKENIZER,
     added_of,
@@ -134,7 +134,7 @@ def read_vocabulary(path: Path, *, lowercase: bool) -> EncoderVocabulary:
     elif lowercase:
         raise ArtifactError(f"{path}: do_lower_case = true is not supported; import another model")
     else:
-        bytes_of = gpt2.find_vocabulary(path) if whole.is_file() or numbered.is_file() else None
+        bytes_of = find_vocabulary(path) if whole.is_file() or numbered.is_file() else None
         if bytes_of is None or bytes_of.merges is None:
             raise ArtifactError(
                 f"{path}: has no tokenizer; put tokenizer.json, vocab.txt, or vocab.json and "

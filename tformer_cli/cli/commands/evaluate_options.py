@@ -1,0 +1,205 @@
+"""Options of `tformer evaluate`: what is scored, and how."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.options import LowercaseOption, TokenizeOption, option
+from tformer_cli.cli.path_roles import Holds, PathRole
+from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines
+from tformer_cli.data.lines import LineCounts
+from tformer_cli.errors import UsageError
+
+LANGUAGE_MODELS = "Language models"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """The texts that are compared, and where translations go."""
+
+    source: Annotated[
+        Path | None,
+        option(
+            "Source text that MODEL translates or labels; - is stdin.",
+            "--source",
+            "-i",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    reference: Annotated[
+        list[Path] | None,
+        option(
+            "Reference translation, or right labels. Repeat for several references.",
+            shown="none",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    hypothesis: Annotated[
+        Path | None,
+        option("Translation to score, without a model; - is stdin.", metavar="FILE"),
+        PathRole.reads_file,
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        option(
+            "Other translations of the same text, or labels of another classifier: their scores, "
+            "and tests of the differences as `tformer compare` makes them.",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    baseline_model: Annotated[
+        Path | None,
+        option(
+            "Another language model or classifier: its scores on the same text, and tests of the "
+            "differences.",
+            metavar="MODEL",
+        ),
+        PathRole.reads_model,
+    ] = None
+    output: Annotated[
+        Path | None,
+        option(
+            "Also write MODEL's translations or labels to this file.",
+            "--output",
+            "-o",
+            metavar="FILE",
+        ),
+        PathRole.writes_file,
+        Holds({"text"}),
+    ] = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The text that is scored or translated, the references, then the baseline."""
+        baseline = [] if self.baseline is None else [self.baseline]
+        return [self.hypothesis or self.source or Path(), *(self.reference or ()), *baseline]
+
+    def check(self, model: Path | None) -> None:
+        """Checks that there is one thing to score."""
+        if not self.reference:
+            raise UsageError(
+                "--reference: is missing; name the file of a reference, or --text for a language "
+                "model"
+            )
+        if model is None:
+            if self.hypothesis is None:
+                raise UsageError(
+                    "--hypothesis: nothing to score; give --hypothesis FILE, or a MODEL and "
+                    "--source FILE"
+                )
+            if self.source is not None or self.output is not None:
+                option = "--source" if self.source is not None else "--output"
+                raise UsageError(f"{option}: needs a MODEL; name one or omit it")
+        elif self.hypothesis is not None:
+            raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
+        elif self.source is None:
+            raise UsageError("--source: is missing; name the text to translate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions:
+    """How scores are computed and shown."""
+
+    report_format: Annotated[
+        TextOrJson,
+        format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
+    ] = TextOrJson.text
+    confidence: Annotated[
+        bool,
+        option("Also give each score's 95 % interval, by bootstrap (Koehn 2004).", "--confidence"),
+    ] = False
+    lowercase: LowercaseOption = False
+    tokenize: TokenizeOption = "13a"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScoringOptions:
+    """The text that a language model is evaluated on, and how it is read."""
+
+    text: Annotated[
+        str | None,
+        option(
+            "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
+            "accuracy of a masked one; - is stdin.",
+            panel=LANGUAGE_MODELS,
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None
+    text_field: Annotated[
+        str | None,
+        option(
+            "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
+            "dataset (a hub name or a path).",
+            panel=LANGUAGE_MODELS,
+            shown="none; --text is text",
+            metavar="FIELD",
+        ),
+    ] = None
+    text_split: Annotated[
+        str | None,
+        option(
+            "Split of a dataset; slices such as test[:100] work.",
+            panel=LANGUAGE_MODELS,
+            shown="train",
+            metavar="SPLIT",
+        ),
+    ] = None
+    text_kind: Annotated[
+        Literal["lines", "stream"] | None,
+        option(
+            "Score each line or record of --text by itself, or all of it as one.",
+            panel=LANGUAGE_MODELS,
+            shown="as MODEL was trained",
+        ),
+    ] = None
+    window: Annotated[
+        int | None,
+        option(
+            "Positions that are read at once.",
+            panel=LANGUAGE_MODELS,
+            shown="as many as MODEL takes",
+            min=2,
+        ),
+    ] = None
+    stride: Annotated[
+        int | None,
+        option(
+            "Tokens between the beginnings of two windows; a smaller one gives each token more "
+            "context, and takes longer.",
+            panel=LANGUAGE_MODELS,
+            shown="--window",
+            min=1,
+        ),
+    ] = None
+
+    def lines(self, counts: LineCounts, *, quiet: bool) -> Iterable[str]:
+        """Returns the lines or records of the text."""
+        name = self.text or ""
+        if self.text_field is None:
+            if self.text_split is not None:
+                raise UsageError("--text-split: is of a dataset; add --text-field")
+            return file_lines(name, counts, quiet=quiet)
+        if name == STANDARD_STREAM:
+            raise UsageError("--text-field: stdin is text; name a file")
+        from tformer_cli.workflows.evaluate_texts import texts_in_field
+
+        return texts_in_field(name, self.text_field, self.text_split or "train", counts)
+
+    def check(self, model: Path | None, texts: TextOptions, scores: ScoreOptions) -> Path:
+        """Checks that nothing but the text of a model is scored; returns the model."""
+        if model is None or texts.reference or texts.source or texts.hypothesis:
+            raise UsageError(
+                "--text: is of a language model; name its MODEL, and no --source, --hypothesis or "
+                "--reference"
+            )
+        if texts.baseline is not None:
+            raise UsageError("--baseline: is a file of translations; name a --baseline-model")
+        if scores.confidence:
+            raise UsageError("--confidence: is of translations; --baseline-model gives intervals")
+        return model
