@@ -1,0 +1,56 @@
+"""What 400 command lines write: status, streams and files, by their fingerprints.
+
+TFORMER_WRITE_GOLDEN=1 accepts what the selected cases write now (run it with -n0).
+"""
+
+import json
+import os
+
+import pytest
+
+from tests.golden.harness import FOLDER, Stage, fingerprint, is_same, read_cases
+
+pytest.importorskip("transformers")
+pytest.importorskip("ctranslate2")
+EXPECTED = FOLDER / "expected.json"
+CASES = read_cases()
+pytestmark = [pytest.mark.golden, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory):
+    return Stage(tmp_path_factory.mktemp("golden"))
+
+
+@pytest.fixture(scope="session")
+def expected():
+    return json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_outputs_are_the_expected_ones(stage, expected, name):
+    outputs = stage.run(name, CASES[name])
+    found = {key: fingerprint(key, content) for key, content in outputs.items()}
+    if os.environ.get("TFORMER_WRITE_GOLDEN"):
+        expected[name] = found
+        text = json.dumps(expected, indent=0, sort_keys=True)
+        EXPECTED.write_text(f"{text}\n")
+        return
+    wanted = expected.get(name, {})
+    differ = [
+        key
+        for key in sorted({*found, *wanted})
+        if key not in found or key not in wanted or not is_same(key, found[key], wanted[key])
+    ]
+    if differ:
+        shown = outputs.get("stderr", b"").decode()[-600:]
+        pytest.fail(
+            f"tformer {CASES[name]}\nnot as expected: {', '.join(differ)}\nstderr now:\n{shown}\n"
+            f"to see the difference, in this checkout and in one of before:\n"
+            f"  python -m tests.golden.write DIR {name}    and then    diff -r DIR OTHER",
+            pytrace=False,
+        )
+
+
+def test_nothing_is_expected_of_cases_that_went(expected):
+    assert set(expected) == set(CASES)
