@@ -11,7 +11,8 @@ from hypothesis import settings
 from tokenizers import Tokenizer
 from typer.main import get_command
 
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.segmentation import BpeDropout
 from tformer_cli.data.train_tokenizer import train_tokenizer

@@ -9,9 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.artifacts.config_file import AlignmentInfo, ModelInfo
 from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
     load_model_directory,
     save_model_directory,
     store_alignment,

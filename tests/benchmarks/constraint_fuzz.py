@@ -31,7 +31,8 @@ from typing import Any
 
 import torch
 
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.data.config import Algorithm, TokenizerConfig
 from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer

@@ -94,7 +94,8 @@ def make_model(path: Path, n_entries: int) -> None:
     """Writes a model directory with random weights, and a vocabulary of the words w0, w1…"""
     import torch
 
-    from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.model_directory import save_model_directory
     from tformer_cli.data.config import TokenizerConfig
     from tformer_cli.data.train_tokenizer import train_tokenizer
     from tformer_cli.decoding.config import DecodingConfig

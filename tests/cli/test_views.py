@@ -23,7 +23,8 @@ from rich.console import Console
 
 import tformer_cli
 from tests.evaluation.comparison.test_compare import compared as compare_tiny
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.data import show_report

@@ -107,8 +107,7 @@ KINDS = {
     "gpt2": write_gpt2,
     "llama": write_llama,
     **{
-        kind: partial(encoders.write_directory, kind=kind, head="Model")
-        for kind in encoders.SHAPES
+        kind: partial(encoders.write_directory, kind=kind, head="Model") for kind in encoders.SHAPES
     },
     "sentences": write_sentences,
 }

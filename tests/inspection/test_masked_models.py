@@ -13,11 +13,8 @@ import tformer_cli
 from tests.cli.commands.test_fill import expected_candidates, run
 from tests.conftest import LINES
 from tests.converters import encoders
-from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
-    load_model_directory,
-    save_model_directory,
-)
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.data.train_tokenizer import train_tokenizer

@@ -147,7 +147,7 @@ def test_functions_take_foreign_models_as_commands_do(tmp_path, monkeypatch):
     assert open_translator(source, device="cpu", precision="float32").precision == "float32"
     (heads,) = inspect_heads(source, ["a cat"], targets=["a dog"], device="cpu")
     assert heads.captured
-    assert model_details(source).origin.kind == "Bergamot (Firefox)"
+    assert model_details(source).config.origin.kind == "Bergamot (Firefox)"
     before, after = export_int8(source, tmp_path / "int8")
     assert after < before
     in_float32 = run("translate", source, "a cat", "--precision", "float32", "--max-length", "5")

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tformer_cli.artifacts.config_file import ImportOrigin, read_config
-from tformer_cli.artifacts.model_directory import ModelInfo, load_model_directory
+from tformer_cli.artifacts.config_file import ImportOrigin, ModelInfo, read_config
+from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.recipe import make_recipe
 from tformer_cli.workflows.opening.sentence_models import trained_on_sentences
 from tformer_cli.workflows.train import train

@@ -13,6 +13,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.config import Head, ModelConfig
 from tformer_cli.structure import StructureError, structure
+from tformer_cli.version import __version__
 
 FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 """Version of the layout, by the type of the weights; a directory with a higher one than the largest
@@ -99,7 +100,33 @@ class StartOrigin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConfigFile:
+class ModelInfo:
+    """Facts about a model besides its weights."""
+
+    source_language: str = ""
+    """Code of the source language, if the recipe named it."""
+    target_language: str = ""
+    """Code of the target language, if the recipe named it."""
+    step: int = 0
+    """Optimizer steps the weights were trained for (the last one's, of an average)."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Validation scores of these weights."""
+    tformer_version: str = field(default_factory=lambda: __version__)  # which a file must name
+    """Version that wrote the directory."""
+    alignment: AlignmentInfo | None = None
+    """Heads for word alignment, if they were stored."""
+    origin: ImportOrigin | None = None
+    """The foreign model that it was made of, if it was."""
+    start: StartOrigin | None = None
+    """The model whose weights its training started from, if it did."""
+    labels: tuple[str, ...] = ()
+    """Labels of a classifier in the order of its outputs."""
+    several_sentences: float | None = None
+    """Share of the source lines in training that hold several sentences; None: not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFile(ModelInfo):
     """Content of `config.json`."""
 
     format_version: int
@@ -107,16 +134,7 @@ class ConfigFile:
     model: ModelConfig
     vocab_size: int
     decoding: DecodingConfig
-    source_language: str = ""
-    target_language: str = ""
-    step: int = 0
-    scores: dict[str, float] = field(default_factory=dict)
-    alignment: AlignmentInfo | None = None
     weight_type: WeightType = "float32"
-    origin: ImportOrigin | None = None
-    start: StartOrigin | None = None
-    labels: tuple[str, ...] = ()
-    several_sentences: float | None = None
 
     @property
     def task(self) -> TaskKind:

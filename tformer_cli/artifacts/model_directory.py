@@ -6,7 +6,7 @@ Copied alone to another machine it translates there. torch is imported when a mo
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -24,7 +24,7 @@ from tformer_cli.artifacts.config_file import (
     WEIGHTS,
     AlignmentInfo,
     ImportOrigin,
-    StartOrigin,
+    ModelInfo,
     TaskKind,
     WeightType,
     check_task,
@@ -37,7 +37,6 @@ from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
-from tformer_cli.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -56,32 +55,6 @@ if TYPE_CHECKING:
 
 
 TRANSLATORS: tuple[TaskKind, ...] = ("translate",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInfo:
-    """Facts about a model besides its weights."""
-
-    source_language: str = ""
-    """Code of the source language, if the recipe named it."""
-    target_language: str = ""
-    """Code of the target language, if the recipe named it."""
-    step: int = 0
-    """Optimizer steps the weights were trained for (the last one's, of an average)."""
-    scores: Mapping[str, float] = field(default_factory=dict)
-    """Validation scores of these weights."""
-    tformer_version: str = __version__
-    """Version that wrote the directory."""
-    alignment: AlignmentInfo | None = None
-    """Heads for word alignment, if they were stored."""
-    origin: ImportOrigin | None = None
-    """The foreign model that it was made of, if it was."""
-    start: StartOrigin | None = None
-    """The model whose weights its training started from, if it did."""
-    labels: tuple[str, ...] = ()
-    """Labels of a classifier in the order of its outputs."""
-    several_sentences: float | None = None
-    """Share of the source lines in training that hold several sentences; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,18 +323,7 @@ def read_model_directory(
         load=partial(make_model, weights, record.model, record.vocab_size, device),
         tokenizer=tokenizer,
         decoding=record.decoding,
-        info=ModelInfo(
-            source_language=record.source_language,
-            target_language=record.target_language,
-            step=record.step,
-            scores=record.scores,
-            tformer_version=record.tformer_version,
-            alignment=record.alignment,
-            origin=record.origin,
-            start=record.start,
-            labels=record.labels,
-            several_sentences=record.several_sentences,
-        ),
+        info=ModelInfo(**{one.name: getattr(record, one.name) for one in fields(ModelInfo)}),
         weight_type=record.weight_type,
     )
     return directory, weights

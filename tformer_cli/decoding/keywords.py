@@ -46,18 +46,18 @@ class DecodingOverrides(SearchOverrides, total=False):
 class TranslatorOptions(DecodingOverrides, total=False):
     """Keyword arguments of `open_translator`: those of `OpeningSettings`, and of the search."""
 
-    split_sentences: SentenceRule | None
+    device: str
+    precision: PrecisionChoice
+    engine: Engine
+    threads: int
+    seed: int
     too_long: TooLong
     adapter: Path | None
     source_language: str | None
     target_language: str | None
+    split_sentences: SentenceRule | None
     heads: Sequence[str]
     shortlist: str | None
-    device: str
-    precision: PrecisionChoice
-    engine: Engine
-    seed: int
-    threads: int
     banned: Sequence[str]
     ensemble: Sequence[Path]
     ensemble_weights: Sequence[float] | None

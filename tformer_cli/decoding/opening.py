@@ -32,14 +32,32 @@ class OpeningSettings:
         UsageError: if a value is impossible, or two exclude each other.
     """
 
-    split_sentences: SentenceRule | None = setting(
-        None,
-        "Split lines into sentences and translate them one by one: models trained on "
-        "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
-        "abbreviations; sentencex: by that library, with the abbreviations of the model's "
-        "source language; none: translate lines whole.",
-        "Large jobs",
-        shown_default="rule for a model trained on sentences, else none",
+    device: str = setting(
+        "auto",
+        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        "Machine",
+        metavar="DEVICE",
+    )
+    """A `ModelDirectory` stays where it is."""
+    precision: PrecisionChoice = setting(
+        "auto", "Precision to compute in. auto takes that of the model's weights.", "Machine"
+    )
+    """In float32 and int8 on a CPU a translation does not depend on what is translated beside it;
+    of a GPU see `Translator`."""
+    engine: Engine = setting(
+        "tformer",
+        "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
+        "Machine",
+    )
+    """The only one that may search, or "tformer": the fastest that supports the settings; see
+    `engines.search_engines`."""
+    threads: Annotated[int, at_least(0)] = setting(
+        0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
+    )
+    """Only of engines other than torch, whose threads are the whole process's:
+    `torch.set_num_threads`."""
+    seed: Annotated[int, Limits(f"from 0 to {SEEDS - 1}", lambda value: 0 <= value < SEEDS)] = (
+        setting(1, "Random seed for sampling.", "Machine", min=0)
     )
     too_long: TooLong = setting(
         "split",
@@ -71,6 +89,15 @@ class OpeningSettings:
         shown_default="the model's",
         metavar="CODE",
     )
+    split_sentences: SentenceRule | None = setting(
+        None,
+        "Split lines into sentences and translate them one by one: models trained on "
+        "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
+        "abbreviations; sentencex: by that library, with the abbreviations of the model's "
+        "source language; none: translate lines whole.",
+        "Large jobs",
+        shown_default="rule for a model trained on sentences, else none",
+    )
     heads: Sequence[str] = setting(
         (),
         "Use these attention heads and switch all others off. '!cross.5.3' switches off "
@@ -90,33 +117,6 @@ class OpeningSettings:
         metavar="FILE|none",
         role="reads_file",
     )
-    device: str = setting(
-        "auto",
-        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
-        "Machine",
-        metavar="DEVICE",
-    )
-    """A `ModelDirectory` stays where it is."""
-    precision: PrecisionChoice = setting(
-        "auto", "Precision to compute in. auto takes that of the model's weights.", "Machine"
-    )
-    """In float32 and int8 on a CPU a translation does not depend on what is translated beside it;
-    of a GPU see `Translator`."""
-    engine: Engine = setting(
-        "tformer",
-        "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
-        "Machine",
-    )
-    """The only one that may search, or "tformer": the fastest that supports the settings; see
-    `engines.search_engines`."""
-    seed: Annotated[int, Limits(f"from 0 to {SEEDS - 1}", lambda value: 0 <= value < SEEDS)] = (
-        setting(1, "Random seed for sampling.", "Machine", min=0)
-    )
-    threads: Annotated[int, at_least(0)] = setting(
-        0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
-    )
-    """Only of engines other than torch, whose threads are the whole process's:
-    `torch.set_num_threads`."""
     banned: Sequence[str] = ()
     """Texts whose tokens no translation may hold in a row."""
     ensemble: Sequence[Path] = ()

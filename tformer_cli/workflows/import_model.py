@@ -322,7 +322,8 @@ def _foreign(path: Path) -> Iterator[None]:
 
 
 def _write(model: "ForeignModel", output: Path, source: str) -> None:
-    from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.model_directory import save_model_directory
     from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 
     inside = min((file.parent for file in model.files), key=lambda path: len(path.parts))

@@ -7,22 +7,14 @@ from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tformer_cli.artifacts.config_file import (
-    TOKENIZER,
-    WEIGHTS,
-    ImportOrigin,
-    StartOrigin,
-    read_config,
-)
+from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, ConfigFile, read_config
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
 from tformer_cli.curves.read import METRICS_FILE, read_run
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.tokenizer_file import read_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.files.cache import as_named
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.workflows.import_model import resolve_model
@@ -40,36 +32,16 @@ class ModelDetails:
 
     path: Path
     """The model directory."""
-    model: ModelConfig
-    """Its shape."""
+    config: ConfigFile
+    """Its `config.json`."""
     n_parameters: int
     """Trainable numbers."""
-    vocab_size: int
-    """Entries of its vocabulary."""
     algorithm: str
     """Algorithm of its tokenizer."""
-    source_language: str
-    """Code of the source language; empty if unknown."""
-    target_language: str
-    """Code of the target language; empty if unknown."""
     languages: tuple[str, ...]
     """Codes of the languages that it has tokens for."""
-    labels: tuple[str, ...]
-    """Labels of a classifier."""
     shortlist: Shortlist | None
     """Its own shortlist."""
-    step: int
-    """Optimizer steps that it was trained for."""
-    scores: Mapping[str, float]
-    """Validation scores of these weights."""
-    decoding: DecodingConfig
-    """Its defaults for decoding."""
-    tformer_version: str
-    """Version that wrote it."""
-    origin: ImportOrigin | None
-    """The foreign model that it was made of, if it was."""
-    start: StartOrigin | None
-    """The model whose weights its training started from, if it did."""
     weight_type: str
     """Type of most of its stored weights."""
     n_model_bytes: int
@@ -97,7 +69,8 @@ class ModelDetails:
 
     def record(self) -> dict[str, Any]:
         """Returns everything as one JSON object."""
-        recipe, origin, shortlist = self.recipe, self.origin, self.shortlist
+        recipe, config, shortlist = self.recipe, self.config, self.shortlist
+        origin = config.origin
         training = None
         if recipe is not None:
             training = {
@@ -112,28 +85,28 @@ class ModelDetails:
             "schema": SCHEMA,
             "path": str(self.path),
             "named": self.named,
-            "source_language": self.source_language,
-            "target_language": self.target_language,
+            "source_language": config.source_language,
+            "target_language": config.target_language,
             "languages": list(self.languages),
-            "labels": list(self.labels),
+            "labels": list(config.labels),
             "parameters": self.n_parameters,
-            "model": asdict(self.model),
-            "vocabulary": {"size": self.vocab_size, "algorithm": self.algorithm},
+            "model": asdict(config.model),
+            "vocabulary": {"size": config.vocab_size, "algorithm": self.algorithm},
             "shortlist": shortlist
             and {
                 "first": shortlist.first,
                 "targets_per_source": self.targets_per_source,
             },
-            "step": self.step,
-            "scores": dict(self.scores),
+            "step": config.step,
+            "scores": dict(config.scores),
             "last_report": None if self.progress is None else dict(self.progress),
             "training": training,
-            "decoding": asdict(self.decoding),
+            "decoding": asdict(config.decoding),
             "imported_from": origin and {"kind": origin.kind, "source": origin.source},
-            "started_from": self.start and self.start.model,
+            "started_from": config.start and config.start.model,
             "weight_type": self.weight_type,
             "bytes": {"model": self.n_model_bytes, "directory": self.n_bytes},
-            "tformer_version": self.tformer_version,
+            "tformer_version": config.tformer_version,
         }
 
 
@@ -159,21 +132,11 @@ def model_details(path: Path) -> ModelDetails:
     shortlist = _if_readable(path / SHORTLIST, lambda file: read_shortlist(file, *sizes), problems)
     return ModelDetails(
         path=path,
-        model=config.model,
+        config=config,
         n_parameters=parameter_count(config.model, config.vocab_size),
-        vocab_size=config.vocab_size,
         algorithm=tokenizer.algorithm,
-        source_language=config.source_language,
-        target_language=config.target_language,
         languages=tokenizer.language_codes,
-        labels=config.labels,
         shortlist=shortlist,
-        step=config.step,
-        scores=config.scores,
-        decoding=config.decoding,
-        tformer_version=config.tformer_version,
-        origin=config.origin,
-        start=config.start,
         weight_type=weight_type,
         n_model_bytes=n_weight_bytes + n_other_bytes,
         n_bytes=sum(file.stat().st_size for file in files),

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
-from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, ImportOrigin, StartOrigin
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    ImportOrigin,
+    ModelInfo,
+    StartOrigin,
+)
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
 from tformer_cli.artifacts.token_frequencies import (
     FREQUENCIES,

@@ -8,7 +8,8 @@ import torch
 from typer.testing import CliRunner
 
 from tests.conftest import LINES
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer

@@ -10,11 +10,8 @@ from tests.cli.commands.test_classify import output_of, run
 from tests.data.images.test_reading import idx_bytes, picture
 from tests.oracles.vit import SIZE, config
 from tformer_cli import load
-from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
-    load_model_directory,
-    save_model_directory,
-)
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig

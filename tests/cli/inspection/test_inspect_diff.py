@@ -16,11 +16,8 @@ def other(model, tmp_path_factory):
     """The same tokenizer with other weights."""
     import torch
 
-    from tformer_cli.artifacts.model_directory import (
-        ModelInfo,
-        load_model_directory,
-        save_model_directory,
-    )
+    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
     from tformer_cli.model.transformer import Transformer
 
     first = load_model_directory(model)

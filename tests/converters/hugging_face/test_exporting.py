@@ -9,12 +9,8 @@ import torch
 from tests.converters.ctranslate2.test_exporting import randomised
 from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.spm import PIECES
-from tformer_cli.artifacts.config_file import StartOrigin
-from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
-    load_model_directory,
-    save_model_directory,
-)
+from tformer_cli.artifacts.config_file import ModelInfo, StartOrigin
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.converters.hugging_face.layout import layout_of
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig

@@ -20,11 +20,8 @@ from transformers import (
 
 from tests.converters.test_vit import SHAPE, saved
 from tests.oracles import vit
-from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
-    load_model_directory,
-    save_model_directory,
-)
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.converters.hugging_face.families import VIT
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer

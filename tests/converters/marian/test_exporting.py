@@ -18,12 +18,8 @@ from tests.converters.marian.test_importing import (
 )
 from tests.converters.spm import PIECES, spm
 from tests.test_allow_lists import made_up_values
-from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
-    load_model_directory,
-    save_model_directory,
-)
+from tformer_cli.artifacts.config_file import ModelInfo, read_config
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.converters.formats.marian_binary import read_npz

@@ -10,11 +10,8 @@ from tests.converters.t5.test_importing import (
     random_t5,
     write,
 )
-from tformer_cli.artifacts.model_directory import (
-    ModelInfo,
-    load_model_directory,
-    save_model_directory,
-)
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.model.config import ModelConfig

@@ -6,7 +6,8 @@ import pytest
 import torch
 from sentencepiece import SentencePieceTrainer
 
-from tformer_cli.artifacts.model_directory import ModelInfo, save_model_directory
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer

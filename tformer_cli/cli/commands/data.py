@@ -17,6 +17,7 @@ from tformer_cli.cli.options import OutputOption, QuietOption, option, option_fi
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import results, text_console
 from tformer_cli.cli.usage import HelpfulGroup
+from tformer_cli.data.fields import TableFields
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -87,38 +88,8 @@ NearOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class FieldOptions:
+class FieldOptions(TableFields):
     """Where sentences are, and their languages."""
-
-    source_field: str = option_field(
-        "", "Column (from 1) or JSON field of the source.", shown="1, or source", metavar="COLUMN"
-    )
-    target_field: str = option_field(
-        "", "Column or JSON field of the target.", shown="2, or target", metavar="COLUMN"
-    )
-    text_field: str = option_field(
-        "",
-        "Column or JSON field of texts that have no source; their other checks are not made.",
-        shown="none; 1 or text with --label-field",
-        metavar="COLUMN",
-    )
-    label_field: str = option_field(
-        "", "Column or JSON field of the texts' labels.", shown="none", metavar="COLUMN"
-    )
-    source_language: str = option_field(
-        "",
-        "Language of the source, or of texts, such as en.",
-        shown="the file's ending",
-        metavar="CODE",
-    )
-    target_language: str = option_field(
-        "", "Target language.", shown="the file's ending", metavar="CODE"
-    )
-
-    def languages(self) -> list[tuple[str, str]]:
-        """The options of languages that were given, each with its value."""
-        options = ("--source-language", self.source_language)
-        return [one for one in (options, ("--target-language", self.target_language)) if one[1]]
 
     def given(
         self,
@@ -130,12 +101,11 @@ class FieldOptions:
     ) -> "GivenData":
         """Returns the corpora that files or a recipe name; tells which columns are read."""
         from tformer_cli.data.quality.facts import PAIRS
-        from tformer_cli.workflows.quality.given import Fields, given_data
+        from tformer_cli.workflows.quality.given import given_data
 
-        fields = Fields(**vars(self))
-        given = given_data(files, fields, held_out or (), near=near)
+        given = given_data(files, self, held_out or (), near=near)
         is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
-        if is_table and not fields.names_fields:
+        if is_table and not self.names_fields:
             note(
                 f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
                 "--target-field name others, --text-field and --label-field those of labeled texts",

@@ -43,7 +43,7 @@ from tformer_cli.kinds import kind_named, kinds_for
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.artifacts.model_directory import ModelInfo
+    from tformer_cli.artifacts.config_file import ModelInfo
     from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.kinds.kind import Kind

@@ -51,7 +51,7 @@ def info(
 
 
 def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
-    model, decoding = details.model, details.decoding
+    model, decoding = details.config.model, details.config.decoding
     yield "Model", details.named
     languages = list(_languages(details))
     if languages:
@@ -70,8 +70,8 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         "Shape",
         f"{layers_said(model)}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters",
     )
-    if details.labels:
-        yield "Labels", f"{len(details.labels)}: {', '.join(details.labels[:MOST_LANGUAGES])}"
+    if labels := details.config.labels:
+        yield "Labels", f"{len(labels)}: {', '.join(labels[:MOST_LANGUAGES])}"
     yield from _of_images(model) if model.reads_images else _of_texts(details)
     yield from _origin(details)
     penalty = f"length penalty {decoding.length_penalty:g}"
@@ -86,7 +86,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     more = details.n_bytes - details.n_model_bytes
     beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
     yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"
-    yield "Written by", f"tformer {details.tformer_version}"
+    yield "Written by", f"tformer {details.config.tformer_version}"
 
 
 def _of_images(model: "ModelConfig") -> "Iterator[tuple[str, str]]":
@@ -99,16 +99,16 @@ def _of_images(model: "ModelConfig") -> "Iterator[tuple[str, str]]":
 
 
 def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
-    model, is_of_texts = details.model, details.model.is_decoder_only
+    model, is_of_texts = details.config.model, details.config.model.is_decoder_only
     what = "cut off" if model.is_encoder_only else "translated in parts"
     longer = "" if is_of_texts else f"; longer ones are {what}"
     yield "Longest line", f"{model.max_positions} tokens{longer}"
     sides = ", for both languages"
     if is_of_texts or model.is_encoder_only:
-        sides = ", for texts" if details.labels else ""
+        sides = ", for texts" if details.config.labels else ""
     if model.source_vocab_size:
         sides = f", for the target; {model.source_vocab_size:,} for the source"
-    yield "Vocabulary", f"{details.vocab_size:,} pieces ({details.algorithm}){sides}"
+    yield "Vocabulary", f"{details.config.vocab_size:,} pieces ({details.algorithm}){sides}"
     if details.shortlist is not None:
         yield (
             "Shortlist",
@@ -117,13 +117,13 @@ def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
 
 
 def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
-    if details.origin is not None:
-        yield "Imported from", f"{details.origin.source} ({details.origin.kind})"
+    if details.config.origin is not None:
+        yield "Imported from", f"{details.config.origin.source} ({details.config.origin.kind})"
     if details.named != str(details.path):
         yield "Imported into", str(details.path)
-    if details.start is not None:
-        yield "Started from", details.start.model
-    if details.step or details.origin is None:
+    if details.config.start is not None:
+        yield "Started from", details.config.start.model
+    if details.config.step or details.config.origin is None:
         yield "Training", ". ".join(_training(details))
     recipe = details.recipe
     if recipe is not None:
@@ -131,15 +131,15 @@ def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
 
         corpora = "; ".join(corpus_name(corpus) for corpus in recipe.data.train)
         yield "Data", f"{corpora} ({recipe.data.origin})" if recipe.data.origin else corpora
-    if details.scores:
+    if scores := details.config.scores:
         names = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
-        scores = (f"{names.get(name, name)} {value:.2f}" for name, value in details.scores.items())
-        yield "Validation", ", ".join(scores)
+        shown = (f"{names.get(name, name)} {value:.2f}" for name, value in scores.items())
+        yield "Validation", ", ".join(shown)
 
 
 def _languages(details: "ModelDetails") -> "Iterator[str]":
-    if details.source_language or details.target_language:
-        yield f"{details.source_language or '?'} to {details.target_language or '?'}"
+    if details.config.source_language or details.config.target_language:
+        yield f"{details.config.source_language or '?'} to {details.config.target_language or '?'}"
     if details.languages:
         shown = ", ".join(details.languages[:MOST_LANGUAGES])
         rest = len(details.languages) - MOST_LANGUAGES
@@ -147,7 +147,7 @@ def _languages(details: "ModelDetails") -> "Iterator[str]":
 
 
 def _training(details: "ModelDetails") -> "Iterator[str]":
-    yield f"{details.step:,} steps"
+    yield f"{details.config.step:,} steps"
     last = details.progress
     if last is not None:
         yield (

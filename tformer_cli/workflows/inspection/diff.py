@@ -13,6 +13,7 @@ from tformer_cli.artifacts.config_file import (
     CONFIG,
     MODELS,
     TOKENIZER,
+    ModelInfo,
     TaskKind,
     check_task,
     read_config,
@@ -21,7 +22,6 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import (
     TRANSLATORS,
     ModelDirectory,
-    ModelInfo,
     load_model_directory,
     make_model,
 )

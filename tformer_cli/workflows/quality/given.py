@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus, text_files
+from tformer_cli.data.fields import TableFields
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
@@ -29,31 +30,6 @@ KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
 )
 """Kinds of corpora by the task of a recipe."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fields:
-    """Where the sentences of a table are, and in which languages they are."""
-
-    source_field: str = ""
-    """Column or field of the source; see `CorpusConfig`."""
-    target_field: str = ""
-    """That of the target."""
-    text_field: str = ""
-    """That of a text, in corpora that have no source."""
-    label_field: str = ""
-    """That of a text's label."""
-    source_language: str = ""
-    """Code of the source language; empty: by the ending of the file, if it is one."""
-    target_language: str = ""
-    """That of the target language."""
-
-    @property
-    def names_fields(self) -> str:
-        """The options of fields that are given; empty: none."""
-        names = ("source_field", "target_field", "text_field", "label_field")
-        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
-        return ", ".join(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,13 +106,13 @@ class GivenData:
 
 def given_data(
     files: Sequence[str],
-    fields: Fields | None = None,
+    fields: TableFields | None = None,
     held_out: Sequence[str] = (),
     *,
     near: bool = False,
 ) -> GivenData:
     """Returns the corpora that are named."""
-    fields = fields or Fields()
+    fields = fields or TableFields()
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in held_out)
     if not _is_recipe(files):
         corpus, kind = corpus_of(files, fields)
@@ -175,7 +151,7 @@ def _texts(pairs: Iterable[SentencePair], kind: CorpusKind) -> Iterator[str]:
     return (text for pair in pairs for _, text in kind.texts_of(pair))
 
 
-def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, CorpusKind]:
+def corpus_of(files: Sequence[str], fields: TableFields) -> tuple[CorpusConfig, CorpusKind]:
     """Returns the corpus in two aligned files, one table or one file of texts, and its kind."""
     ending = ending_of(files[0]) if len(files) == 1 else ""
     is_dataset = ending in OF_DATASETS or (len(files) == 1 and Path(files[0]).is_dir())
@@ -229,7 +205,7 @@ def options_of_fields(corpus: CorpusConfig, kind: CorpusKind) -> list[tuple[str,
     return [("--text-field", corpus.source_field), ("--label-field", corpus.target_field or "2")]
 
 
-def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
+def languages_of(corpus: CorpusConfig, fields: TableFields) -> tuple[str, str]:
     """The codes of the languages: those given, else the endings of aligned files."""
     found = []
     for given, file in (
@@ -257,7 +233,7 @@ def _is_recipe(files: Sequence[str]) -> bool:
     return len(files) == 1 and (ending_of(files[0]) == ".toml" or files[0] in recipe_names())
 
 
-def _texts_of_file(file: str, fields: Fields) -> Iterator[str]:
+def _texts_of_file(file: str, fields: TableFields) -> Iterator[str]:
     if ending_of(file) in TABLES:
         corpus, kind = corpus_of([file], fields)
         return _texts(read_corpus(corpus), kind)
