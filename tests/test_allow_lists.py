@@ -55,6 +55,13 @@ def made_up_values(kind):
             yield name, "made up"
 
 
+def with_value(settings, name, value):
+    """The same settings with a value that their own checks would refuse."""
+    changed = replace(settings)
+    object.__setattr__(changed, name, value)
+    return changed
+
+
 def with_made_up_field(settings):
     """The same settings and one more, at its default."""
     kind = make_dataclass(
@@ -133,7 +140,7 @@ def test_a_made_up_model_setting_is_refused_by_what_computes_it_by_itself(tmp_pa
     monkeypatch.setattr(
         ctranslate2_export, "import_ctranslate2", lambda: SimpleNamespace(specs=None)
     )
-    made_up = [replace(ModelConfig(**SHAPE), **{n: v}) for n, v in made_up_values(ModelConfig)]
+    made_up = [with_value(ModelConfig(**SHAPE), *one) for one in made_up_values(ModelConfig)]
     assert len(made_up) >= 5
     for config in (*made_up, with_made_up_field(ModelConfig(**SHAPE))):
         model = model_of()

@@ -64,7 +64,7 @@ class TranslatorOptions(DecodingOverrides, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Box:
-    width: Annotated[int, between(1, 9)] = setting(3, Option("Width.", min=1))
+    width: Annotated[int, between(1, 9)] = setting(3, "Width.", min=1)
     height: Annotated[int, at_least(0)] = 0
     share: Annotated[float, SHARE] = 0.5
     fraction: Annotated[float, FRACTION] = 0.5

@@ -30,15 +30,7 @@ ANY: Final = _Anything()
 
 
 def unknown_setting(settings: DataclassInstance, known: Mapping[str, Container[Any]]) -> str | None:
-    """Names the first setting that a table does not know; None if it knows all.
-
-    Args:
-        settings: a dataclass.
-        known: for each field the values that are known, or `ANY`.
-
-    Returns:
-        Field and value (``norm = "rms"``), or the field alone where the table does not have it.
-    """
+    """Names the first setting that a table does not know; None if it knows all."""
     names, values_of = _fields(type(settings))
     for name, value in zip(names, values_of(settings), strict=True):
         values = known.get(name)

@@ -241,11 +241,7 @@ def recipe_names() -> list[str]:
 
 
 def find_recipe(name: str) -> Path:
-    """Finds a recipe by its path, or by its name among those that ship with the package.
-
-    Raises:
-        RecipeError: if there is none; it names the nearest.
-    """
+    """Finds a recipe by its path, or by its name among those that ship with the package."""
     path = Path(name)
     if path.exists() and not path.is_dir():  # a shell's <(…) is not an ordinary file
         return path
@@ -266,17 +262,7 @@ def load_recipe(
     complete: Completion | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> Recipe:
-    """Reads a recipe.
-
-    Args:
-        name: path of a TOML file, or the name of a recipe that ships with the package.
-        overrides: `key.path=value` each; the value is TOML, or else taken as text.
-        complete: what adds the settings of the model that the recipe starts from.
-        options: options of the command line that gave an override in place of `--set`, by key.
-
-    Raises:
-        RecipeError: naming the key, and its override or else the file.
-    """
+    """Reads a recipe; an override is `key.path=value`, an option what gave one in its place."""
     path = find_recipe(name)
     values = _read_toml(path)
     overrides = list(overrides)
@@ -308,16 +294,7 @@ def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]
 def make_recipe(
     values: Mapping[str, Any], where: str, complete: Completion | None = None
 ) -> Recipe:
-    """Creates a recipe from nested mappings.
-
-    Args:
-        values: tables and keys as in a TOML file.
-        where: name of their origin for messages.
-        complete: what adds the settings of the model that the recipe starts from.
-
-    Raises:
-        RecipeError: naming the origin and the key.
-    """
+    """Creates a recipe from nested mappings."""
     try:
         return _structured(values, complete)
     except StructureError as error:
@@ -393,13 +370,7 @@ def _giver(key: str, overrides: Sequence[str], options: Mapping[str, str]) -> st
 
 
 def differing_keys(old: Recipe, new: Recipe, ignored: Sequence[str] = DECIDE_NOTHING) -> list[str]:
-    """Lists the key paths whose values differ, except of some.
-
-    Args:
-        old: a recipe.
-        new: another one.
-        ignored: keys that are not compared: by default those that decide nothing of the model.
-    """
+    """Lists the key paths whose values differ, except `ignored` ones."""
     old_keys, new_keys = dict(_flat(old.to_mapping())), dict(_flat(new.to_mapping()))
     return sorted(
         key

@@ -1,6 +1,6 @@
 """Declares a setting once: its limits stand behind its type, its option beside its default.
 
-    beam_size: Annotated[int, between(1, 100)] = setting(5, Option("Beam size.", "Search"))
+    beam_size: Annotated[int, between(1, 100)] = setting(5, "Beam size.", "Search")
 
 The check on construction, the option of every command, the tables of the guides and the types of
 `load()` follow from the field. The model's settings keep theirs: `model` imports only torch.
@@ -96,8 +96,12 @@ def types_of(kind: type) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
-def setting(default: Value, option: Option) -> Value:
-    """Declares a field of settings with its option; its limits stand behind its type."""
+def setting(default: Value, help_text: str, panel: Panel | None = None, **more: Any) -> Value:  # noqa: ANN401
+    """Declares a field with its option; its limits stand behind its type. `more`: see `Option`."""
+    return declare(default, Option(help_text, panel, **more))
+
+
+def declare(default: Value, option: Option) -> Value:
     declared: Value = field(default=default, metadata={"option": option})
     return declared
 

@@ -45,9 +45,6 @@ def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     """Creates a dataclass, and those inside it, from a mapping.
 
     Numbers are not made from strings, nor strings from numbers; unknown keys are errors.
-
-    Raises:
-        StructureError: naming the first key that is unknown, missing, of a wrong type or refused.
     """
     try:
         text = json.dumps(values)

@@ -100,24 +100,13 @@ def test_a_text_has_the_same_bits_alone_and_in_any_batch(changes, one_thread):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"decoder_heads": (4,)}, "decoder_heads: must name 0 layers, but names 1"),
         ({"tied_embeddings": "none"}, "tied_embeddings: with n_decoder_layers = 0 there is no"),
-        ({"output_bias": True}, "output_bias: with n_decoder_layers = 0 there is no target"),
-        ({"decoder_cell": "ssru"}, "decoder_cell: with n_decoder_layers = 0 there is no target"),
         ({"n_encoder_layers": 0}, "n_decoder_layers: the encoder or the decoder must have layers"),
     ],
 )
 def test_settings_of_a_target_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         classifier_config(**changes)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"n_labels": 2}, {"pooling": "first"}, {"pooler": "tanh"}, {"head": "tokens"}]
-)
-def test_settings_of_encoders_are_refused_with_a_decoder(changes):
-    with pytest.raises(ValueError, match=f"{next(iter(changes))}: is of encoders alone"):
-        small_config(**changes)
 
 
 def test_a_classifier_needs_labels():

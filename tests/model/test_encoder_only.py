@@ -214,11 +214,8 @@ def test_vectors_may_have_length_one(sentences):
 @pytest.mark.parametrize(
     ("head", "changes", "message"),
     [
-        ("tokens", {"n_labels": 3}, 'n_labels: is of classifiers alone, but head = "tokens"'),
-        ("none", {"pooler": "tanh"}, 'pooler: is of classifiers alone, but head = "none"'),
         ("none", {"tied_embeddings": "none"}, "tied_embeddings: with n_decoder_layers = 0"),
         ("tokens", {"tied_embeddings": "decoder"}, "tied_embeddings: with n_decoder_layers = 0"),
-        ("tokens", {"output_bias": True}, "output_bias: with n_decoder_layers = 0"),
     ],
 )
 def test_settings_of_other_heads_are_refused(head, changes, message):

@@ -107,17 +107,3 @@ def test_steps_with_a_cache_equal_the_whole_text(changes, texts, one_thread):
         alone = [model.decode_step(texts[1:2, place], cache) for place in range(9)]
     for step, single in zip(steps, alone, strict=True):
         assert torch.equal(step[1:2], single)
-
-
-@pytest.mark.parametrize("name", ["cross_heads", "source_vocab_size"])
-def test_settings_of_a_source_are_refused(name):
-    value = (4, 4, 4) if name == "cross_heads" else 60
-    with pytest.raises(ValueError, match=f"{name}: with n_encoder_layers = 0 there is no source"):
-        small_config(n_encoder_layers=0, tied_embeddings="none", **{name: value})
-
-
-@pytest.mark.parametrize("name", ["target_bos", "target_eos"])
-def test_settings_of_texts_are_refused_with_an_encoder(name):
-    with pytest.raises(ValueError, match=f"{name}: false is of language models alone"):
-        small_config(**{name: False})
-    small_config(n_encoder_layers=0, **{name: False})

@@ -8,7 +8,6 @@ from torch import nn
 
 from tests.oracles.vit import SIZE, config, linked, ours, vit
 from tformer_cli.decoding.encoding import label_probabilities
-from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.patches import augmented, patches_of
@@ -162,7 +161,6 @@ def test_images_are_moved_and_mirrored_while_training_alone():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch_size": 0}, "image_size: is of images alone, which need patch_size"),
         ({"patch_size": 5}, "patch_size: 5 does not divide an image of 12×8 pixels"),
         ({"image_size": (12, 8)}, "image_size: must be height, width and channels"),
         ({"image_size": (12, 0, 3)}, "image_size: must be height, width and channels"),
@@ -170,8 +168,6 @@ def test_images_are_moved_and_mirrored_while_training_alone():
         ({"image_size": (8192, 8192, 1)}, "has 4,194,305 patches, more than 65,536"),
         ({"image_mean": (0.5,)}, "image_mean: must be one number for each of 3 channels"),
         ({"image_std": (0.5, 0.0, 1.0)}, "image_std: must be above 0"),
-        ({"max_positions": 64}, "max_positions: is of texts"),
-        ({"source_eos": False}, "source_eos: is of texts"),
         ({"n_decoder_layers": 1, "n_labels": 0, "pooling": "mean"}, "patch_size: images need"),
         ({"pooling": "first-and-mean", "class_token": False}, "needs class_token = true"),
     ],
@@ -185,9 +181,3 @@ def test_contradictions_are_refused(changes, message):
 def test_a_model_needs_what_a_recipe_leaves_to_the_data(name):
     with pytest.raises(ValueError, match=f"{name}: a model of images needs it"):
         Classifier(replace(config(), **{name: ()}), 260)
-
-
-def test_settings_of_images_are_refused_for_texts():
-    for changes in ({"class_token": True}, {"image_flip": True}, {"image_shift": 1}):
-        with pytest.raises(ValueError, match="is of images alone"):
-            ModelConfig(**changes)

@@ -186,10 +186,6 @@ def test_biases_of_each_row_are_those_of_all_rows(positions):
         ({"relative_buckets": 2}, "relative_buckets: must be 4 to 65536, but is 2"),
         ({"relative_distance": 16}, "relative_distance: must be above 16, half of"),
         ({"decoder_cell": "ssru"}, 'positions: "relative" is of self-attention'),
-        (
-            {"positions": "alibi", "relative_buckets": 8},
-            'relative_buckets: needs positions = "relative", but they are "alibi"',
-        ),
     ],
 )
 def test_impossible_relative_positions_are_refused(changes, message):

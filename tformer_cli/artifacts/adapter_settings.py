@@ -65,11 +65,7 @@ class AdapterSettings:
 
 
 def read_adapter_settings(file: Path) -> AdapterSettings:
-    """Reads the settings of an adapter.
-
-    Raises:
-        ArtifactError: if the file is missing or damaged, or has a setting that is not known.
-    """
+    """Reads the settings of an adapter."""
     try:
         values: Any = json.loads(read_regular(file, LARGEST_CONFIG))
         rank, alpha = values["r"], float(values["lora_alpha"])

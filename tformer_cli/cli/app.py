@@ -227,12 +227,7 @@ COMMANDS = {
 
 
 def make_app(only: str | None = None) -> typer.Typer:
-    """Makes the program.
-
-    Args:
-        only: the one of `COMMANDS` that is known to be wanted; None: all commands. Loading them all
-            takes as long as translating a line.
-    """
+    """Makes the program with all commands, or `only` one: loading all takes as long as a line."""
     app = typer.Typer(
         name="tformer",
         cls=OneLineErrors,

@@ -67,11 +67,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             self.params.append(_force_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
-        """Parses the arguments; see `typer.core.TyperCommand`.
-
-        Raises:
-            UsageError: if a name is empty, or an option that takes one file is given two.
-        """
+        """Parses the arguments; see `typer.core.TyperCommand`."""
         if not ctx.resilient_parsing:
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
             check_earlier_values(given)
@@ -82,12 +78,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
-        """Runs the command; see `typer.core.TyperCommand`.
-
-        Raises:
-            UsageError: if an output would destroy an input, or a file of a model; before anything
-                is opened.
-        """
+        """Runs the command; see `typer.core.TyperCommand`."""
         is_forced = bool(ctx.params.pop(FORCE, False))
         check_words(ctx.params)
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
@@ -103,11 +94,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             return super().invoke(ctx)
 
     def _import_models(self, values: dict[str, Any]) -> list[tuple[str, Path, Path]]:
-        """Puts model directories in the place of the foreign models that were named.
-
-        Returns:
-            Of each the parameter, the model and its directory.
-        """
+        """Puts model directories in the place of the foreign models that were named."""
         from tformer_cli.workflows.import_model import (
             ImportedWeights,
             float_twin,
@@ -150,11 +137,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         return imported
 
     def _check_outputs(self, values: dict[str, Any], *, is_forced: bool) -> list[Output]:
-        """Checks the outputs against what the arguments name, and against each other.
-
-        Returns:
-            The outputs that are files or directories of their own.
-        """
+        """Checks the outputs against what the arguments name, and against each other."""
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]
         inputs += [
             NamedPath(name=name_of(parameter), path=path)
@@ -251,13 +234,6 @@ def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
     """Refuses an option of which only the last file would be read or written.
 
     Of other options the last value counts, so that a script can override what another has set.
-
-    Args:
-        given: parameters, as often as they were given.
-        paths: names of those that name files or directories.
-
-    Raises:
-        UsageError: naming the option.
     """
     seen = set()
     for parameter in given:

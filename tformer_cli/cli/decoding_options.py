@@ -56,13 +56,7 @@ class TranslatorOptions(OpeningSettings):
         return {**given, "tell": partial(note, quiet=quiet)}
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
-        """Opens a model for translation and notes where it computes.
-
-        Args:
-            model: the model directory.
-            quiet: true to leave out notes.
-            **more: other arguments of `open_translator`.
-        """
+        """Opens a model for translation and notes where it computes."""
         from tformer_cli.workflows.opening.translator import open_translator
 
         before_torch = torch_preparation(self.threads)

@@ -23,14 +23,7 @@ EARLIER_VALUES = {
 
 
 def check_earlier_values(given: Mapping[str, Any]) -> None:
-    """Refuses values of earlier versions before the parser, which would say less.
-
-    Args:
-        given: texts by parameter, as the command line has them.
-
-    Raises:
-        UsageError: with what to write instead.
-    """
+    """Refuses values of earlier versions before the parser, which would say less."""
     for parameter, values in EARLIER_VALUES.items():
         value = given.get(parameter)
         for one in value if isinstance(value, list) else [value]:
@@ -39,11 +32,7 @@ def check_earlier_values(given: Mapping[str, Any]) -> None:
 
 
 def check_words(values: Mapping[str, Any]) -> None:
-    """Checks the name of a device, and that the package of the format to export to is installed.
-
-    Raises:
-        UsageError: naming the option.
-    """
+    """Checks the name of a device, and that the package of the format to export to is installed."""
     from tformer_cli.runtime import check_device_name
 
     if isinstance(device := values.get("device"), str):
@@ -59,11 +48,7 @@ def check_words(values: Mapping[str, Any]) -> None:
 
 
 def check_heads(values: Mapping[str, Any], model: Path) -> None:
-    """Checks selections of heads against the settings of a model.
-
-    Raises:
-        UsageError: if one cannot be read or names no head.
-    """
+    """Checks selections of heads against the settings of a model."""
     given = {option: values[name] for name, option in HEADS.items() if values.get(name)}
     if not given:
         return

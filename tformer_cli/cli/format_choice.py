@@ -60,15 +60,7 @@ def format_option(
     what: str = "Output format.",
     panel: str | None = None,
 ) -> Any:  # noqa: ANN401 - typer's options have no type of their own
-    """Makes the option `--format`.
-
-    Args:
-        formats: its values.
-        in_a_pipe: the default in a pipe, if `chosen_format` chooses it; None: the default is
-            always the same.
-        what: its help sentence.
-        panel: its panel in the help; None: Common.
-    """
+    """Makes the option `--format`."""
     shown: str | bool = True
     if in_a_pipe == "text":
         shown = "text; or by FILE's name"
@@ -102,17 +94,7 @@ def _reader(formats: Iterable[Format]) -> Callable[[str], Format]:
 def chosen_format(
     given: Format | None, output: str, formats: Iterable[Format], in_a_pipe: Format
 ) -> Format:
-    """Chooses a format where none is given: by the file's name, else by the kind of output.
-
-    Args:
-        given: value of `--format`.
-        output: value of `--output`.
-        formats: the formats there are; the one for people is called "text".
-        in_a_pipe: the one for programs.
-
-    Raises:
-        UsageError: if the file's name has the ending of another format.
-    """
+    """Chooses a format where none is given: by the file's name, else by the kind of output."""
     if output == STANDARD_STREAM:
         is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
     else:
@@ -129,17 +111,7 @@ def chosen_format(
 
 
 def format_by_name(given: Format | None, output: str, formats: Sequence[Format]) -> Format:
-    """Chooses a format where none is given: by the file's name, else the first.
-
-    Args:
-        given: value of `--format`.
-        output: value of `--output`.
-        formats: the formats there are.
-
-    Raises:
-        UsageError: if the file's name has the ending of another format, or bytes that are not text
-            would go to a terminal.
-    """
+    """Chooses a format where none is given: by the file's name, else the first."""
     check_ending(output, formats if given is None else [given])
     ending = "" if output == STANDARD_STREAM else _ending(output)
     named = next((one for one in formats if ending in ENDINGS[one]), formats[0])
@@ -153,13 +125,6 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
     """Checks that a file's name does not have the ending of another format.
 
     Any format may be written to a name without an ending, or with one of no known format.
-
-    Args:
-        output: value of `--output`.
-        formats: the format written, or all that may be.
-
-    Raises:
-        UsageError: if it has.
     """
     chosen = list(formats)
     fitting = {ending for one in chosen for ending in ENDINGS[one]}

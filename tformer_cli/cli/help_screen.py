@@ -63,12 +63,7 @@ class ReadableHelp:
 
 
 def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
-    """Draws a command's help.
-
-    Args:
-        console: where.
-        ctx: click's context of the command.
-    """
+    """Draws a command's help."""
     from rich.padding import Padding
     from rich.panel import Panel
     from rich.text import Text

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.cli.console import warn
-from tformer_cli.cli.options import option
+from tformer_cli.cli.options import option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
@@ -21,57 +21,36 @@ if TYPE_CHECKING:
 class ImageOptions:
     """Images in files of many, or in folders."""
 
-    images: Annotated[
-        Path | None,
-        option(
-            "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
-            shown="none",
-            metavar="PATH",
-        ),
-        PathRole.reads_directory,
-    ] = None
-    label_field: Annotated[
-        str,
-        option(
-            "Column of labels in a table of pixels: first, last or its number.",
-            shown="last, if there are labels",
-            metavar="COLUMN",
-        ),
-    ] = ""
+    images: Path | None = option_field(
+        None,
+        "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
+        shown="none",
+        metavar="PATH",
+        role=PathRole.reads_directory,
+    )
+    label_field: str = option_field(
+        "",
+        "Column of labels in a table of pixels: first, last or its number.",
+        shown="last, if there are labels",
+        metavar="COLUMN",
+    )
 
     def check(self, *, has_texts: bool) -> None:
-        """Refuses to take images twice.
-
-        Raises:
-            UsageError: naming the option.
-        """
+        """Refuses to take images twice."""
         if self.label_field and self.images is None:
             raise UsageError("--label-field: is of a table of pixels; add --images PATH")
         if self.images is not None and has_texts:
             raise UsageError("--images: the input is named already; omit one of the two")
 
     def check_model(self, *, reads_images: bool) -> None:
-        """Refuses options of images for a model of texts.
-
-        Raises:
-            UsageError: naming the first of them.
-        """
+        """Refuses options of images for a model of texts."""
         if self.images is not None and not reads_images:
             raise UsageError("--images: MODEL reads texts; omit it")
 
     def labeled(
         self, labels: str, option: str, counts: LineCounts
     ) -> Iterator[tuple[str, str]] | None:
-        """Returns the names of the images with their labels, if a path is given.
-
-        Args:
-            labels: path of the labels of an idx file; empty: by the name of the images'.
-            option: which that is the value of.
-            counts: counts lines of tables.
-
-        Raises:
-            DataError: if there are none, or labels are missing.
-        """
+        """Returns the names of the images with their labels, if a path is given."""
         from tformer_cli.data.images.corpora import labeled_images
 
         if self.images is None:
@@ -80,12 +59,7 @@ class ImageOptions:
         return labeled_images(self.images, labels, self.label_field, counts, names)
 
     def names(self, opened: "OpenedClassifier | OpenedEncoder") -> Iterator[str] | None:
-        """Returns the names of the images, if a path is given.
-
-        Raises:
-            UsageError: if the model reads texts.
-            DataError: if there are none.
-        """
+        """Returns the names of the images, if a path is given."""
         from tformer_cli.data.images.corpora import image_names
 
         self.check_model(reads_images=opened.reads_images)
@@ -97,13 +71,11 @@ class ImageOptions:
 class ReadImageOptions(ImageOptions):
     """The same, and those that cannot be read."""
 
-    damaged: Annotated[
-        Literal["error", "skip"],
-        option(
-            "Treatment of images that cannot be read: error ends the command, skip leaves a blank "
-            "line for each, which jsonl explains, and them out of scores."
-        ),
-    ] = "error"
+    damaged: Literal["error", "skip"] = option_field(
+        "error",
+        "Treatment of images that cannot be read: error ends the command, skip leaves a blank "
+        "line for each, which jsonl explains, and them out of scores.",
+    )
 
     def check_model(self, *, reads_images: bool) -> None:
         """See `ImageOptions`."""

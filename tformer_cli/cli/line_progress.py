@@ -87,15 +87,7 @@ def line_progress(
     begun: int = 0,
     output: str | None = None,
 ) -> Iterator[LineProgress]:
-    """Yields a display of progress that fits stderr.
-
-    Args:
-        total: number of lines, if known.
-        what: the work, such as "translating".
-        quiet: show nothing.
-        begun: lines that were done before, which do not count for the speed.
-        output: where results go meanwhile: a bar would be drawn over them on the same terminal.
-    """
+    """Yields a display of progress that fits stderr."""
     if quiet or (output is not None and shares_terminal(output)):
         yield LineProgress()
     elif not is_live():
@@ -121,12 +113,6 @@ def counted(
 
     A bar is drawn only while results go into a file: the reader of a pipe may write on the same
     terminal.
-
-    Args:
-        items: results of a job, one a line.
-        what: the work, such as "translating".
-        output: where results are written.
-        quiet: show nothing.
     """
     hides_bar = is_live() and output == STANDARD_STREAM and not is_regular_file(sys.stdout)
     with line_progress(None, what, quiet=quiet or hides_bar) as progress:

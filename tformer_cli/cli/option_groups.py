@@ -3,14 +3,14 @@
     @takes_groups
     def translate(model: ModelArgument, *, files: FileOptions) -> None: ...
 
-Each field of `FileOptions` is declared like a parameter of a command: an annotated type and a
-default. Settings, which know nothing of Typer, have a `settings.Option` instead of a
-``typer.Option``, behind the type or by `settings.setting`. A field without either is not an option.
+A field of `FileOptions` is declared by `options.option_field`, or like a parameter of a command by
+an annotated type. Settings, which know nothing of Typer, have a `settings.Option`, behind the type
+or by `settings.setting`. A field without any of these is not an option.
 """
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -73,17 +73,20 @@ def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a data
 def _declared(kind: Any, field: "Field[Any]") -> Any:  # noqa: ANN401 - a type
     """Returns the annotated type of the parameter that a field declares; None: it declares none."""
     value, *behind = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-    option = field.metadata.get("option") or next(
-        (one for one in behind if not isinstance(one, Limits)), None
-    )
-    if not isinstance(option, Option):
-        return None if option is None else kind
-    if field.default is False and option.name is None:
+    behind = [one for one in behind if not isinstance(one, Limits)]
+    is_field = "option" in field.metadata
+    if not (is_field or behind):
+        return None
+    option, *roles = (field.metadata["option"], field.metadata.get("role")) if is_field else behind
+    if isinstance(option, Option):
+        is_field = True
+        option, *roles = _typer_option(option)
+    if is_field and field.default is False and not option.param_decls:
         # a flag that is off needs no --no-flag
-        option = replace(option, name=f"--{field.name.replace('_', '-')}")
+        option.param_decls = (f"--{field.name.replace('_', '-')}",)
     if field.default == ():
         value = list[str] | None
-    return Annotated[value, *_typer_option(option)]
+    return Annotated[value, option, *filter(None, roles)]
 
 
 def option_type(settings: type, name: str) -> Any:  # noqa: ANN401 - a type
@@ -146,12 +149,7 @@ def with_settings(command: Command, kind: type, options: Mapping[str, Option]) -
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
-    """Gives a command that ends in ``**some_name`` more options, which arrive under that name.
-
-    Args:
-        command: the command; it is changed.
-        options: for each the annotated type and the default.
-    """
+    """Gives a command that ends in ``**some_name`` more options, which arrive under that name."""
     signature = inspect.signature(command)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     (rest,) = (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD)

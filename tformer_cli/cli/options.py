@@ -1,8 +1,9 @@
 """Options that several commands share, each with its help sentence."""
 
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -10,6 +11,9 @@ from tformer_cli.cli.help_screen import MACHINE, MESSAGES
 from tformer_cli.cli.option_groups import option_type
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.decoding.opening import OpeningSettings
+from tformer_cli.evaluation.choices import Tokenization
+
+Value = TypeVar("Value")
 
 
 class DecodingPrecision(StrEnum):  # Typer has no lists of literals, and `benchmark` takes several
@@ -36,16 +40,21 @@ def option(
     shown: str | bool = True,
     **details: Any,  # noqa: ANN401 - Typer's
 ) -> Any:  # noqa: ANN401 - Typer's options have no type of their own
-    """Declares an option behind its type, inside `Annotated`.
-
-    Args:
-        sentence: its help.
-        names: `--output`, `-o`; none: that of its parameter.
-        panel: its panel in the help; None: Common.
-        shown: the default that the help shows in place of the real one.
-        **details: other arguments of `typer.Option`.
-    """
+    """Declares an option behind its type, inside `Annotated`."""
     return typer.Option(*names, help=sentence, rich_help_panel=panel, show_default=shown, **details)
+
+
+def option_field(
+    default: Value,
+    sentence: str,
+    *names: str,
+    role: PathRole | None = None,
+    **details: Any,  # noqa: ANN401 - those of `option`
+) -> Value:
+    """Declares a field of a group of options with its default, help and names; see `option`."""
+    metadata = {"option": option(sentence, *names, **details), "role": role}
+    declared: Value = field(default=default, metadata=metadata)
+    return declared
 
 
 ModelArgument = Annotated[
@@ -85,4 +94,12 @@ ThreadsOption = option_type(OpeningSettings, "threads")
 QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel=MESSAGES),
+]
+LowercaseOption = Annotated[bool, option("Ignore case when scoring.", "--lowercase")]
+TokenizeOption = Annotated[
+    Tokenization,
+    option(
+        "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
+        "flores101, flores200 and spBLEU-1K the extra spm, and a model that is downloaded once."
+    ),
 ]

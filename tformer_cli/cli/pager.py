@@ -17,13 +17,7 @@ LESS = "FRX"
 
 
 def print_paged(console: "Console", renderable: "RenderableType", *, is_paged: bool = True) -> None:
-    """Shows a result by $PAGER, less by default; as it is where there is no terminal or pager.
-
-    Args:
-        console: that of the terminal.
-        renderable: the result.
-        is_paged: False shows it as it is in any case.
-    """
+    """Shows a result by $PAGER, less by default; as it is where there is no terminal or pager."""
     command = shlex.split(os.environ.get("PAGER", PAGER))
     is_screen = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if not (is_paged and is_screen and command and which(command[0])):

@@ -10,14 +10,7 @@ from tformer_cli.errors import UsageError
 
 
 def prepare_torch(threads: int = 0) -> None:
-    """Sets torch's threads and how they wait, its products and the allocator. Imports torch.
-
-    Args:
-        threads: CPU threads (0: torch's choice).
-
-    Raises:
-        UsageError: if the threads cannot be used.
-    """
+    """Sets torch's threads and how they wait, its products and the allocator. Imports torch."""
     from tformer_cli.acceleration import has_fast
     from tformer_cli.runtime import prepare_cpu, set_threads
 

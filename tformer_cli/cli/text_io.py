@@ -43,18 +43,6 @@ def input_lines(
     """Returns the lines of the arguments, else those of a file or stdin.
 
     Warns of an argument that names a file: the most likely slip is a forgotten option.
-
-    Args:
-        texts: the TEXT arguments; a single ``-`` is stdin.
-        file: value of the option for a file.
-        counts: counts every line.
-        option: name of that option, for messages.
-        quiet: true to leave out the note about typing at a terminal.
-        takes_names: true where the texts may well be names of files.
-
-    Raises:
-        UsageError: if both are given.
-        DataError: if the file does not exist.
     """
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
@@ -66,11 +54,7 @@ def input_lines(
 
 
 def file_lines(file: str, counts: LineCounts, *, quiet: bool = False) -> Iterator[str]:
-    """Returns the lines of a file or stdin; a missing file is an error now, not later.
-
-    Raises:
-        DataError: if the file does not exist.
-    """
+    """Returns the lines of a file or stdin; a missing file is an error now, not later."""
     if file != STANDARD_STREAM:
         check_file(file)
         return read_lines(file, counts)
@@ -99,13 +83,7 @@ def stdin_is_terminal() -> bool:
 def prompt_at_terminal(
     what: str = "sentences", files: Sequence[object] = (STANDARD_STREAM,), *, quiet: bool
 ) -> None:
-    """Notes at a terminal what to type and how to end it; the program would seem to hang.
-
-    Args:
-        what: name of the input.
-        files: its sources; there is no note if none is stdin.
-        quiet: true to leave out the note.
-    """
+    """Notes at a terminal what to type and how to end it; the program would seem to hang."""
     if STANDARD_STREAM in map(str, files) and stdin_is_terminal():
         key = "Ctrl-Z and Enter end" if sys.platform == "win32" else "Ctrl-D ends"
         note(f"type {what}, one a line; {key}", quiet=quiet)
@@ -140,23 +118,14 @@ def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:
 
 
 def check_stdin_is_read_once(files: Sequence[object]) -> None:
-    """Refuses to read two files from stdin.
-
-    Raises:
-        UsageError: if more than one is ``-``.
-    """
+    """Refuses to read two files from stdin."""
     if [str(file) for file in files].count(STANDARD_STREAM) > 1:
         raise UsageError("-: stdin can be read only once; name a file for all inputs but one")
 
 
 @contextmanager
 def results(output: str | Path) -> Iterator[BinaryIO]:
-    """Opens stdout, or a file that in the end exists whole or not at all.
-
-    Raises:
-        UsageError: if the output is a directory, or has the name of a compressed file.
-        ArtifactError: if it cannot be written.
-    """
+    """Opens stdout, or a file that in the end exists whole or not at all."""
     descriptor = open_stream(output)
     # /dev/stdout is written through Python's own buffer, in order with all other results
     if descriptor == STDOUT:
@@ -191,12 +160,7 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
 
 
 def text_console(output: str, stream: BinaryIO) -> "Console":
-    """Makes the console for text that people read, on the output of `results`.
-
-    Args:
-        output: value of `--output`.
-        stream: the output.
-    """
+    """Makes the console for text that people read, on the output of `results`."""
     if output == STANDARD_STREAM:
         return stdout_console()
     return file_console(stream)
@@ -212,11 +176,7 @@ def open_stream(output: str | Path) -> int | None:
 
 
 def check_not_compressed(output: str | Path) -> None:
-    """Refuses names with the ending of a compressed file: reading it again would fail.
-
-    Raises:
-        UsageError: if the name has such an ending.
-    """
+    """Refuses names with the ending of a compressed file: reading it again would fail."""
     suffix = Path(output).suffix
     if suffix in OPENERS:
         program = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[suffix]

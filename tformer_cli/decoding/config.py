@@ -16,9 +16,9 @@ from tformer_cli.settings import (
     at_least,
     between,
     check_limits,
+    declare,
     declared_options,
     literal_values,
-    setting,
     types_of,
 )
 
@@ -60,7 +60,7 @@ def _setting(
     **details: Any,  # noqa: ANN401
 ) -> Default:
     details = {"shown_default": "the model's", **details}
-    return setting(default, SearchOption(help_text, panel, known_to=known_to, **details))
+    return declare(default, SearchOption(help_text, panel, known_to=known_to, **details))
 
 
 @dataclass(frozen=True, kw_only=True)

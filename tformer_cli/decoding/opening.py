@@ -10,7 +10,6 @@ from tformer_cli.decoding.sentences import SentenceRule
 from tformer_cli.errors import UsageError
 from tformer_cli.settings import (
     Limits,
-    Option,
     at_least,
     check_limits,
     literal_values,
@@ -35,106 +34,86 @@ class OpeningSettings:
 
     split_sentences: SentenceRule | None = setting(
         None,
-        Option(
-            "Split lines into sentences and translate them one by one: models trained on "
-            "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
-            "abbreviations; sentencex: by that library, with the abbreviations of the model's "
-            "source language; none: translate lines whole.",
-            "Large jobs",
-            shown_default="rule for a model trained on sentences, else none",
-        ),
+        "Split lines into sentences and translate them one by one: models trained on "
+        "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
+        "abbreviations; sentencex: by that library, with the abbreviations of the model's "
+        "source language; none: translate lines whole.",
+        "Large jobs",
+        shown_default="rule for a model trained on sentences, else none",
     )
     too_long: TooLong = setting(
         "split",
-        Option(
-            "A line longer than the model can take: translate it in parts (split), cut it off "
-            "(truncate), or stop (error).",
-            "Large jobs",
-        ),
+        "A line longer than the model can take: translate it in parts (split), cut it off "
+        "(truncate), or stop (error).",
+        "Large jobs",
     )
     adapter: Path | None = setting(
         None,
-        Option(
-            "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
-            "weights.",
-            shown_default="none",
-            metavar="DIR",
-            role="reads_adapter",
-        ),
+        "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
+        "weights.",
+        shown_default="none",
+        metavar="DIR",
+        role="reads_adapter",
     )
     """With a `ModelDirectory` in place of its path the files are read again. `read_adapter` says
     whether an adapter knows the weights that it was trained for: those of peft do not."""
     source_language: str | None = setting(
         None,
-        Option(
-            "Language of the source, for multilingual imported models.",
-            "Common",
-            shown_default="the model's",
-            metavar="CODE",
-        ),
+        "Language of the source, for multilingual imported models.",
+        "Common",
+        shown_default="the model's",
+        metavar="CODE",
     )
     target_language: str | None = setting(
         None,
-        Option(
-            "Language to translate into, for multilingual imported models.",
-            "Common",
-            shown_default="the model's",
-            metavar="CODE",
-        ),
+        "Language to translate into, for multilingual imported models.",
+        "Common",
+        shown_default="the model's",
+        metavar="CODE",
     )
     heads: Sequence[str] = setting(
         (),
-        Option(
-            "Use these attention heads and switch all others off. '!cross.5.3' switches off "
-            "that one. Repeatable.",
-            "Search",
-            name="--heads",
-            shown_default="all heads",
-            metavar="HEADS",
-        ),
+        "Use these attention heads and switch all others off. '!cross.5.3' switches off "
+        "that one. Repeatable.",
+        "Search",
+        name="--heads",
+        shown_default="all heads",
+        metavar="HEADS",
     )
     shortlist: str | None = setting(
         None,
-        Option(
-            "Lexical shortlist: choose target tokens only among those that it lists for the "
-            "source's, which is faster; scores are relative to these tokens. none: choose among "
-            "all.",
-            "Search",
-            shown_default="MODEL's, if it has one",
-            metavar="FILE|none",
-            role="reads_file",
-        ),
+        "Lexical shortlist: choose target tokens only among those that it lists for the "
+        "source's, which is faster; scores are relative to these tokens. none: choose among "
+        "all.",
+        "Search",
+        shown_default="MODEL's, if it has one",
+        metavar="FILE|none",
+        role="reads_file",
     )
     device: str = setting(
         "auto",
-        Option(
-            "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
-            "Machine",
-            metavar="DEVICE",
-        ),
+        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        "Machine",
+        metavar="DEVICE",
     )
     """A `ModelDirectory` stays where it is."""
     precision: PrecisionChoice = setting(
-        "auto",
-        Option("Precision to compute in. auto takes that of the model's weights.", "Machine"),
+        "auto", "Precision to compute in. auto takes that of the model's weights.", "Machine"
     )
     """In float32 and int8 on a CPU a translation does not depend on what is translated beside it;
     of a GPU see `Translator`."""
     engine: Engine = setting(
         "tformer",
-        Option(
-            "Decoding engine. tformer: compiled kernels where they support the options, else "
-            "torch.",
-            "Machine",
-        ),
+        "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
+        "Machine",
     )
     """The only one that may search, or "tformer": the fastest that supports the settings; see
     `engines.search_engines`."""
     seed: Annotated[int, Limits(f"from 0 to {SEEDS - 1}", lambda value: 0 <= value < SEEDS)] = (
-        setting(1, Option("Random seed for sampling.", "Machine", min=0))
+        setting(1, "Random seed for sampling.", "Machine", min=0)
     )
     threads: Annotated[int, at_least(0)] = setting(
-        0, Option("CPU threads; 0 takes all cores.", "Machine", min=0, max=1024)
+        0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
     )
     """Only of engines other than torch, whose threads are the whole process's:
     `torch.set_num_threads`."""

@@ -1,7 +1,7 @@
 """Settings of a Transformer, and the named presets. Free of torch."""
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -80,14 +80,6 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
 
 The allow-lists of engines and exports begin with it, so that a setting that none of them knows is
 added here, with its neutral value, and nowhere else."""
-_OF_ENCODERS = {
-    "n_labels": (),  # any number
-    "head": ("tokens", "none"),
-    "pooling": ("first", "first-and-mean"),
-    "pooler": ("tanh", "relu"),
-    "unit_length": (True,),
-}
-"""Values of settings that encoders alone have."""
 ROTARY_BASE = 10_000.0
 """The base of Su et al. 2021."""
 
@@ -249,17 +241,32 @@ class ModelConfig:
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{name}: must be {least} to {most}, but is {value}")
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            value = getattr(self, name)
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"{name}: must be at least 0 and below 1, but is {value}")
+        if not 0.0 < self.norm_epsilon <= 1.0:
+            raise ValueError(
+                f"norm_epsilon: must be above 0 and at most 1, but is {self.norm_epsilon}"
+            )
         if self.d_model % self.n_heads and not self.d_head:
             raise ValueError(
                 f"n_heads: {self.n_heads} does not divide d_model = {self.d_model}; "
                 f"choose a number of heads that does"
             )
+        if self.is_encoder_only and self.is_decoder_only:
+            raise ValueError("n_decoder_layers: the encoder or the decoder must have layers")
+        for owner, is_owner, names in _OWNERS:
+            for name in names:
+                if getattr(self, name) != getattr(ModelConfig, name) and not is_owner(self):
+                    raise ValueError(f"{name}: only for {owner}; omit it")
         self._check_key_heads()
         self._check_layer_heads()
-        self._check_decoder_only()
-        self._check_encoder_only()
+        self._check_embeddings()
+        self._check_positions()
         self._check_images()
-        self._check_memory()
+
+    def _check_positions(self) -> None:
         if self.positions in ("sinusoidal", "segments") and self.d_model % 2:
             raise ValueError(
                 f"d_model: {self.positions} positions need an even width, but it is {self.d_model}"
@@ -279,19 +286,40 @@ class ModelConfig:
                 f"rotary_base: must be above 1 and at most {_LARGEST_BASE:g}, but is "
                 f"{self.rotary_base:g}"
             )
-        self._check_settings_of_positions()
-        for name in ("dropout", "attention_dropout", "activation_dropout"):
-            value = getattr(self, name)
-            if not 0.0 <= value < 1.0:
-                raise ValueError(f"{name}: must be at least 0 and below 1, but is {value}")
-        if not 0.0 < self.norm_epsilon <= 1.0:
+        if self.relative_buckets % 2:
             raise ValueError(
-                f"norm_epsilon: must be above 0 and at most 1, but is {self.norm_epsilon}"
+                "relative_buckets: must be even, half of them for each direction, but is "
+                f"{self.relative_buckets}"
             )
+        if self.relative_distance <= self.relative_buckets // 2:
+            raise ValueError(
+                f"relative_distance: must be above {self.relative_buckets // 2}, half of "
+                f"relative_buckets, but is {self.relative_distance}"
+            )
+        if self.positions in ("relative", "segments") and self.decoder_cell != "attention":
+            raise ValueError(
+                f'positions: "{self.positions}" is of self-attention, which a decoder with '
+                f'decoder_cell = "{self.decoder_cell}" has not; choose others'
+            )
+        if self.memory and self.decoder_cell != "attention":
+            raise ValueError('memory: needs decoder_cell = "attention"; omit one of the two')
+        if self.memory and self.positions in ("sinusoidal", "learned", "table"):
+            raise ValueError(
+                f'memory: needs positions that say how far a token is away, but "{self.positions}" '
+                'begin anew in each segment; choose "segments", "rotary", "relative" or "alibi"'
+            )
+
+    def _check_embeddings(self) -> None:
         if self.source_vocab_size and self.tied_embeddings in ("all", "inputs"):
             raise ValueError(
                 'source_vocab_size: a vocabulary of its own needs tied_embeddings = "decoder" or '
                 f'"none", but it is "{self.tied_embeddings}"'
+            )
+        # an encoder has one embedding, and an output projection only if it predicts tokens
+        ties = ("all", "none") if self.head == "tokens" else ("all",)
+        if self.is_encoder_only and self.tied_embeddings not in ties:
+            raise ValueError(
+                "tied_embeddings: with n_decoder_layers = 0 there is no target; omit it"
             )
 
     @property
@@ -383,72 +411,7 @@ class ModelConfig:
             () if self.is_decoder_only else self.cross_heads or in_decoder,
         )
 
-    def _check_decoder_only(self) -> None:
-        if not self.is_decoder_only:
-            for name in ("target_bos", "target_eos"):
-                if not getattr(self, name):
-                    raise ValueError(
-                        f"{name}: false is of language models alone, which have "
-                        "n_encoder_layers = 0"
-                    )
-            return
-        for name in ("cross_heads", "source_vocab_size"):
-            if getattr(self, name):
-                raise ValueError(
-                    f"{name}: with n_encoder_layers = 0 there is no source to attend to; omit it"
-                )
-
-    def _check_memory(self) -> None:
-        if not self.memory:
-            return
-        if not self.is_decoder_only or self.decoder_cell != "attention":
-            raise ValueError(
-                "memory: is of language models with attention alone, which have "
-                "n_encoder_layers = 0; omit it"
-            )
-        if self.positions in ("sinusoidal", "learned", "table"):
-            raise ValueError(
-                f'memory: needs positions that say how far a token is away, but "{self.positions}" '
-                'begin anew in each segment; choose "segments", "rotary", "relative" or "alibi"'
-            )
-
-    def _check_encoder_only(self) -> None:
-        if self.is_encoder_only and self.is_decoder_only:
-            raise ValueError("n_decoder_layers: the encoder or the decoder must have layers")
-        for name, values in _OF_ENCODERS.items():
-            is_given = self.n_labels > 0 if name == "n_labels" else getattr(self, name) in values
-            if is_given and not self.is_encoder_only:
-                raise ValueError(
-                    f"{name}: is of encoders alone, which have n_decoder_layers = 0; omit it"
-                )
-            if is_given and self.head != "labels" and name in ("n_labels", "pooler"):
-                raise ValueError(
-                    f'{name}: is of classifiers alone, but head = "{self.head}"; omit it'
-                )
-        if not self.is_encoder_only:
-            return
-        of_decoders = ("decoder_heads", "cross_heads", "decoder_cell")
-        for name in (*of_decoders, "output_bias", "source_vocab_size"):
-            if getattr(self, name) != getattr(ModelConfig, name):
-                raise ValueError(f"{name}: with n_decoder_layers = 0 there is no target; omit it")
-        if self.tied_embeddings in ("decoder", "inputs") or (
-            self.tied_embeddings == "none" and self.head != "tokens"
-        ):
-            raise ValueError(
-                "tied_embeddings: with n_decoder_layers = 0 there is no target; omit it"
-            )
-
     def _check_images(self) -> None:
-        for name, is_given in (
-            ("image_size", bool(self.image_size)),
-            ("image_mean", bool(self.image_mean)),
-            ("image_std", bool(self.image_std)),
-            ("image_shift", self.image_shift > 0),
-            ("class_token", self.class_token),
-            ("image_flip", self.image_flip),
-        ):
-            if is_given is True and not self.reads_images:
-                raise ValueError(f"{name}: is of images alone, which need patch_size; omit it")
         if self.pooling == "first-and-mean" and not self.class_token:
             raise ValueError('pooling: "first-and-mean" needs class_token = true')
         if not self.reads_images:
@@ -457,9 +420,6 @@ class ModelConfig:
             raise ValueError("patch_size: images need n_decoder_layers = 0 and encoder layers")
         if self.head == "tokens":
             raise ValueError('head: images have no tokens to predict; choose "labels" or "none"')
-        for name in ("max_positions", "source_eos", "scale_embeddings"):
-            if getattr(self, name) != getattr(ModelConfig, name):
-                raise ValueError(f"{name}: is of texts, and patch_size makes it one of images")
         self._check_image_size()
         for name in ("image_mean", "image_std"):
             values = getattr(self, name)
@@ -503,32 +463,6 @@ class ModelConfig:
                 side.append(rest[:n_heads])
                 rest = rest[n_heads:]
         return sides
-
-    def _check_settings_of_positions(self) -> None:
-        for name, kind in (
-            ("rotary_base", "rotary"),
-            ("relative_buckets", "relative"),
-            ("relative_distance", "relative"),
-        ):
-            if getattr(self, name) != getattr(ModelConfig, name) and self.positions != kind:
-                raise ValueError(
-                    f'{name}: needs positions = "{kind}", but they are "{self.positions}"'
-                )
-        if self.relative_buckets % 2:
-            raise ValueError(
-                "relative_buckets: must be even, half of them for each direction, but is "
-                f"{self.relative_buckets}"
-            )
-        if self.relative_distance <= self.relative_buckets // 2:
-            raise ValueError(
-                f"relative_distance: must be above {self.relative_buckets // 2}, half of "
-                f"relative_buckets, but is {self.relative_distance}"
-            )
-        if self.positions in ("relative", "segments") and self.decoder_cell != "attention":
-            raise ValueError(
-                f'positions: "{self.positions}" is of self-attention, which a decoder with '
-                f'decoder_cell = "{self.decoder_cell}" has not; choose others'
-            )
 
     def _check_key_heads(self) -> None:
         if self.n_key_heads and self.n_heads % self.n_key_heads:
@@ -575,6 +509,52 @@ class ModelConfig:
             )
         if not all(0 <= head < self.n_heads for head in self.bias_heads):
             raise ValueError(f"bias_heads: must be below n_heads = {self.n_heads}")
+
+
+_OWNERS: tuple[tuple[str, Callable[[ModelConfig], bool], tuple[str, ...]], ...] = (
+    (
+        "language models (n_encoder_layers = 0)",
+        lambda config: config.is_decoder_only,
+        ("target_bos", "target_eos", "memory"),
+    ),
+    (
+        "models with a source (n_encoder_layers above 0)",
+        lambda config: not config.is_decoder_only,
+        ("cross_heads", "source_vocab_size"),
+    ),
+    (
+        "encoders without a decoder (n_decoder_layers = 0)",
+        lambda config: config.is_encoder_only,
+        ("head", "n_labels", "pooling", "pooler", "unit_length"),
+    ),
+    (
+        'classifiers (head = "labels")',
+        lambda config: config.head == "labels",
+        ("n_labels", "pooler"),
+    ),
+    (
+        "models with a target (n_decoder_layers above 0)",
+        lambda config: not config.is_encoder_only,
+        ("decoder_heads", "cross_heads", "decoder_cell", "output_bias", "source_vocab_size"),
+    ),
+    (
+        "image models (set patch_size)",
+        lambda config: config.reads_images,
+        ("image_size", "image_mean", "image_std", "image_shift", "image_flip", "class_token"),
+    ),
+    (
+        "text models (patch_size = 0)",
+        lambda config: not config.reads_images,
+        ("max_positions", "source_eos", "scale_embeddings"),
+    ),
+    ('positions = "rotary"', lambda config: config.positions == "rotary", ("rotary_base",)),
+    (
+        'positions = "relative"',
+        lambda config: config.positions == "relative",
+        ("relative_buckets", "relative_distance"),
+    ),
+)
+"""Models that settings belong to: in others these must keep their defaults."""
 
 
 def _preset(

@@ -21,6 +21,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     ThreadsOption,
     option,
+    option_field,
 )
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import prepare_torch
@@ -46,34 +47,28 @@ COLUMNS = (
 class MeasuringOptions:
     """Settings to measure, and how often."""
 
-    lines: Annotated[int, option("Translate at most the first N lines.", min=1)] = 1000
-    beam_size: Annotated[
-        list[int] | None,
-        option("Beam size to measure. Repeat to compare.", shown="1 and 5", metavar="N", min=1),
-    ] = None
-    precision: Annotated[
-        list[DecodingPrecision] | None,
-        option(
-            "Precision to measure. Repeat to compare.",
-            panel=MACHINE,
-            shown="float32; int8 if MODEL is stored in it",
-        ),
-    ] = None
-    engine: Annotated[
-        list[Engine] | None,
-        option("Decoding engine to measure. Repeat to compare.", panel=MACHINE, shown="tformer"),
-    ] = None
-    shortlist: Annotated[
-        list[str] | None,
-        option(
-            "Lexical shortlist to measure with; none: without any. Repeat to compare.",
-            panel=SEARCH,
-            shown="MODEL's, if it has one",
-            metavar="FILE|none",
-        ),
-        PathRole.reads_file,
-    ] = None
-    rounds: Annotated[int, option("Measure every setting N times, in turns.", min=1)] = 3
+    lines: int = option_field(1000, "Translate at most the first N lines.", min=1)
+    beam_size: list[int] | None = option_field(
+        None, "Beam size to measure. Repeat to compare.", shown="1 and 5", metavar="N", min=1
+    )
+    precision: list[DecodingPrecision] | None = option_field(
+        None,
+        "Precision to measure. Repeat to compare.",
+        panel=MACHINE,
+        shown="float32; int8 if MODEL is stored in it",
+    )
+    engine: list[Engine] | None = option_field(
+        None, "Decoding engine to measure. Repeat to compare.", panel=MACHINE, shown="tformer"
+    )
+    shortlist: list[str] | None = option_field(
+        None,
+        "Lexical shortlist to measure with; none: without any. Repeat to compare.",
+        panel=SEARCH,
+        shown="MODEL's, if it has one",
+        metavar="FILE|none",
+        role=PathRole.reads_file,
+    )
+    rounds: int = option_field(3, "Measure every setting N times, in turns.", min=1)
 
     def settings(self, model: Path) -> "list[Setting]":
         """Returns every combination of beam size, engine, precision and shortlist for a model."""

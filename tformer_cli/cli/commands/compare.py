@@ -16,14 +16,15 @@ from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
     DeviceOption,
+    LowercaseOption,
     OutputOption,
     QuietOption,
     ThreadsOption,
-    option,
+    TokenizeOption,
+    option_field,
 )
 from tformer_cli.cli.path_roles import PathRole, named_path
 from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.scoring_options import LowercaseOption, TokenizeOption
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
     STDOUT,
@@ -61,54 +62,46 @@ class CompareFormat(StrEnum):
 class TextOptions:
     """The test sets, besides the systems' translations."""
 
-    reference: Annotated[
-        list[Path] | None,
-        option("Reference translation. Repeat for several references.", metavar="FILE"),
-        PathRole.reads_file,
-    ] = None
-    source: Annotated[
-        Path | None,
-        option(
-            "Source text: shown beside the translations, and translated by SYSTEMs that are model "
-            "directories.",
-            "--source",
-            "-i",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    manifest: Annotated[
-        Path | None,
-        option(
-            "Several test sets and their systems, in TOML, instead of SYSTEM and "
-            "--reference; see `tformer guide comparing`.",
-            panel=TEST_SETS,
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    test_set: Annotated[
-        str | None,
-        option(
-            "sacreBLEU's test set of this name, such as wmt20, instead of --reference and "
-            "--source; it is downloaded once.",
-            panel=TEST_SETS,
-            metavar="CODE",
-        ),
-    ] = None
-    language_pair: Annotated[
-        str | None,
-        option("Its language pair, such as en-de.", panel=TEST_SETS, metavar="CODE-CODE"),
-    ] = None
-    train_text: Annotated[
-        Path | None,
-        option(
-            "Target side of the training text, to sort words by their frequency in it.",
-            shown="the first reference",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation. Repeat for several references.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    source: Path | None = option_field(
+        None,
+        "Source text: shown beside the translations, and translated by SYSTEMs that are model "
+        "directories.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    manifest: Path | None = option_field(
+        None,
+        "Several test sets and their systems, in TOML, instead of SYSTEM and "
+        "--reference; see `tformer guide comparing`.",
+        panel=TEST_SETS,
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    test_set: str | None = option_field(
+        None,
+        "sacreBLEU's test set of this name, such as wmt20, instead of --reference and "
+        "--source; it is downloaded once.",
+        panel=TEST_SETS,
+        metavar="CODE",
+    )
+    language_pair: str | None = option_field(
+        None, "Its language pair, such as en-de.", panel=TEST_SETS, metavar="CODE-CODE"
+    )
+    train_text: Path | None = option_field(
+        None,
+        "Target side of the training text, to sort words by their frequency in it.",
+        shown="the first reference",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
 
     def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
         """Makes the test sets of the arguments, or reads those of the manifest."""
@@ -162,65 +155,53 @@ def _named(systems: Sequence[str]) -> dict[str, str]:
 class ScoreOptions:
     """How systems are scored and tested."""
 
-    labels: Annotated[
-        bool,
-        option(
-            "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
-            "bootstrap.",
-            "--labels",
-            panel=SCORES,
-        ),
-    ] = False
-    metric: Annotated[
-        list[str] | None,
-        option(
-            "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
-            "first. comet needs the extra comet, and --source.",
-            panel=SCORES,
-            shown="bleu, chrf, ter",
-            metavar="|".join(MetricName),
-            autocompletion=lambda: list(MetricName),
-        ),
-    ] = None
-    baseline: Annotated[
-        str | None,
-        option(
-            "Name of the system that the others are tested against.",
-            panel=SCORES,
-            shown="the first",
-            metavar="TEXT",
-        ),
-    ] = None
-    test: Annotated[TestName, option("Test of significance, sacreBLEU's.", panel=SCORES)] = (
-        "paired-bootstrap"
+    labels: bool = option_field(
+        False,
+        "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
+        "bootstrap.",
+        panel=SCORES,
     )
-    samples: Annotated[
-        int | None,
-        option(
-            "Resamples or trials of the test.",
-            panel=SCORES,
-            min=1,
-            shown="1000 resamples or 10000 trials",
-        ),
-    ] = None
-    seed: Annotated[
-        int, option("Seed of the test; the default is sacreBLEU's.", panel=SCORES, min=1)
-    ] = 12345
+    metric: list[str] | None = option_field(
+        None,
+        "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
+        "first. comet needs the extra comet, and --source.",
+        panel=SCORES,
+        shown="bleu, chrf, ter",
+        metavar="|".join(MetricName),
+        autocompletion=lambda: list(MetricName),
+    )
+    baseline: str | None = option_field(
+        None,
+        "Name of the system that the others are tested against.",
+        panel=SCORES,
+        shown="the first",
+        metavar="TEXT",
+    )
+    test: TestName = option_field(
+        "paired-bootstrap", "Test of significance, sacreBLEU's.", panel=SCORES
+    )
+    samples: int | None = option_field(
+        None,
+        "Resamples or trials of the test.",
+        panel=SCORES,
+        shown="1000 resamples or 10000 trials",
+        min=1,
+    )
+    seed: int = option_field(
+        12345, "Seed of the test; the default is sacreBLEU's.", panel=SCORES, min=1
+    )
     tokenize: TokenizeOption = "13a"
     lowercase: LowercaseOption = False
-    examples: Annotated[
-        int,
-        option("Sentences to show of each system that differ most, in each direction.", min=0),
-    ] = 3
-    comet_model: Annotated[
-        str,
-        option(
-            "Model for comet: a name on the Hugging Face hub, or a checkpoint.",
-            panel=SCORES,
-            metavar="NAME|FILE",
-        ),
-        PathRole.reads_file,
-    ] = "Unbabel/wmt22-comet-da"
+    examples: int = option_field(
+        3, "Sentences to show of each system that differ most, in each direction.", min=0
+    )
+    comet_model: str = option_field(
+        "Unbabel/wmt22-comet-da",
+        "Model for comet: a name on the Hugging Face hub, or a checkpoint.",
+        panel=SCORES,
+        metavar="NAME|FILE",
+        role=PathRole.reads_file,
+    )
 
     def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
         """Refuses what is of translations alone where labels are compared."""

@@ -13,7 +13,7 @@ from tformer_cli.cli.console import note, utf8_line, warn, write_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import OutputOption, QuietOption, option
+from tformer_cli.cli.options import OutputOption, QuietOption, option, option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import results, text_console
 from tformer_cli.cli.usage import HelpfulGroup
@@ -90,35 +90,30 @@ NearOption = Annotated[
 class FieldOptions:
     """Where sentences are, and their languages."""
 
-    source_field: Annotated[
-        str, option("Column (from 1) or JSON field of the source.", shown="1, or source",
-                    metavar="COLUMN")
-    ] = ""  # fmt: skip
-    target_field: Annotated[
-        str, option("Column or JSON field of the target.", shown="2, or target", metavar="COLUMN")
-    ] = ""
-    text_field: Annotated[
-        str,
-        option(
-            "Column or JSON field of texts that have no source; their other checks are not made.",
-            shown="none; 1 or text with --label-field",
-            metavar="COLUMN",
-        ),
-    ] = ""
-    label_field: Annotated[
-        str, option("Column or JSON field of the texts' labels.", shown="none", metavar="COLUMN")
-    ] = ""
-    source_language: Annotated[
-        str,
-        option(
-            "Language of the source, or of texts, such as en.",
-            shown="the file's ending",
-            metavar="CODE",
-        ),
-    ] = ""
-    target_language: Annotated[
-        str, option("Target language.", shown="the file's ending", metavar="CODE")
-    ] = ""
+    source_field: str = option_field(
+        "", "Column (from 1) or JSON field of the source.", shown="1, or source", metavar="COLUMN"
+    )
+    target_field: str = option_field(
+        "", "Column or JSON field of the target.", shown="2, or target", metavar="COLUMN"
+    )
+    text_field: str = option_field(
+        "",
+        "Column or JSON field of texts that have no source; their other checks are not made.",
+        shown="none; 1 or text with --label-field",
+        metavar="COLUMN",
+    )
+    label_field: str = option_field(
+        "", "Column or JSON field of the texts' labels.", shown="none", metavar="COLUMN"
+    )
+    source_language: str = option_field(
+        "",
+        "Language of the source, or of texts, such as en.",
+        shown="the file's ending",
+        metavar="CODE",
+    )
+    target_language: str = option_field(
+        "", "Target language.", shown="the file's ending", metavar="CODE"
+    )
 
     def languages(self) -> list[tuple[str, str]]:
         """The options of languages that were given, each with its value."""
@@ -153,56 +148,46 @@ class FieldOptions:
 class CheckOptions:
     """Which checks are made, and how strict they are."""
 
-    only: Annotated[
-        list[str] | None,
-        option("Make only these checks; repeatable, or separated by commas.", shown="all",
-               metavar="CHECK"),
-    ] = None  # fmt: skip
-    without: Annotated[
-        list[str] | None,
-        option("Do not make these checks.", shown="none", metavar="CHECK"),
-    ] = None
-    held_out: Annotated[
-        list[str] | None,
-        option(
-            "File of test or validation sentences that must not be in it: text or a table; "
-            "repeatable.",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
+    only: list[str] | None = option_field(
+        None,
+        "Make only these checks; repeatable, or separated by commas.",
+        shown="all",
+        metavar="CHECK",
+    )
+    without: list[str] | None = option_field(
+        None, "Do not make these checks.", shown="none", metavar="CHECK"
+    )
+    held_out: list[str] | None = option_field(
+        None,
+        "File of test or validation sentences that must not be in it: text or a table; repeatable.",
+        shown="none",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
     near: NearOption = False
-    detect_languages: Annotated[
-        bool,
-        option(
-            "Judge languages by a detector of 139 languages, which also finds those of the corpus, "
-            "not by scripts and common words; needs the extra langid.",
-            "--detect-languages",
-        ),
-    ] = False
-    scores: Annotated[
-        list[str] | None,
-        option(
-            "File with a translation model's scores of all pairs, as `tformer score --format "
-            "jsonl` writes; of two, one for each direction, the dual conditional cross-entropy "
-            "counts (Junczys-Dowmunt 2018).",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    worst_share: Annotated[
-        float, option("Share of the pairs, with the lowest scores, that are doubtful.")
-    ] = 0.1
-    max_characters: Annotated[int, option("Most characters of a side.", min=1)] = 1500
-    max_deviation: Annotated[
-        float,
-        option(
-            "Most standard deviations by which the ratio of a pair's lengths may differ from the "
-            "corpus's.",
-        ),
-    ] = 4.0
+    detect_languages: bool = option_field(
+        False,
+        "Judge languages by a detector of 139 languages, which also finds those of the corpus, "
+        "not by scripts and common words; needs the extra langid.",
+    )
+    scores: list[str] | None = option_field(
+        None,
+        "File with a translation model's scores of all pairs, as `tformer score --format "
+        "jsonl` writes; of two, one for each direction, the dual conditional cross-entropy "
+        "counts (Junczys-Dowmunt 2018).",
+        shown="none",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    worst_share: float = option_field(
+        0.1, "Share of the pairs, with the lowest scores, that are doubtful."
+    )
+    max_characters: int = option_field(1500, "Most characters of a side.", min=1)
+    max_deviation: float = option_field(
+        4.0,
+        "Most standard deviations by which the ratio of a pair's lengths may differ from the "
+        "corpus's.",
+    )
 
     def chosen(self, default: frozenset[str]) -> frozenset[str]:
         """The checks to make."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from tformer_cli.cli.help_screen import LARGE_JOBS
-from tformer_cli.cli.options import option
+from tformer_cli.cli.options import option, option_field
 
 TextsArgument = Annotated[
     list[str] | None,
@@ -22,28 +22,23 @@ EncoderPrecisionOption = Annotated[
 class LineOptions:
     """Options of long lines and of buffers."""
 
-    too_long: Annotated[
-        Literal["truncate", "error"],
-        option("Treatment of lines longer than the model takes."),
-    ] = "truncate"
-    buffer_lines: Annotated[
-        int | None,
-        option(
-            "Lines read before a buffer is computed; 1 answers line by line.",
-            panel=LARGE_JOBS,
-            shown="1024; 1 from a terminal",
-            min=1,
-        ),
-    ] = None
-    max_wait: Annotated[
-        float | None,
-        option(
-            "Compute a buffer that is not full N seconds after its first line.",
-            panel=LARGE_JOBS,
-            shown="none",
-            min=0.0,
-        ),
-    ] = None
+    too_long: Literal["truncate", "error"] = option_field(
+        "truncate", "Treatment of lines longer than the model takes."
+    )
+    buffer_lines: int | None = option_field(
+        None,
+        "Lines read before a buffer is computed; 1 answers line by line.",
+        panel=LARGE_JOBS,
+        shown="1024; 1 from a terminal",
+        min=1,
+    )
+    max_wait: float | None = option_field(
+        None,
+        "Compute a buffer that is not full N seconds after its first line.",
+        panel=LARGE_JOBS,
+        shown="none",
+        min=0.0,
+    )
 
     def size(self, usual: int, *, is_typed: bool) -> int:
         """Lines of a buffer: one at a time where they are typed."""

@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """Reads I/N, I from 0; launchers provide it as `--shard $RANK/$WORLD_SIZE`.
-
-    Raises:
-        UsageError: if the text has another form.
-    """
+    """Reads I/N, I from 0; launchers provide it as `--shard $RANK/$WORLD_SIZE`."""
     match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
     if match is None or int(match[1]) >= int(match[2]):
         raise UsageError(f'--shard: "{text}" is not I/N with I from 0 to N - 1; write 0/4')
@@ -34,16 +30,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 def chosen_lines(
     lines: Iterator[str], file: str | None, shard: str | None
 ) -> tuple[range, Iterator[str]]:
-    """Returns the numbers of the lines to translate, and these lines.
-
-    Args:
-        lines: all lines of the input.
-        file: value of `--input`.
-        shard: value of `--shard`; None: all lines (the range is then empty).
-
-    Raises:
-        UsageError: if the lines of a stream would have to be counted for a shard.
-    """
+    """Returns the numbers of the lines to translate, and these lines."""
     if shard is None:
         return range(0), lines
     index, count = parse_shard(shard)
@@ -65,18 +52,7 @@ def count_lines(file: str | None) -> int | None:
 def opened_output(
     files: FileOptions, model: Path, settings: Mapping[str, object], *, resume: bool
 ) -> Iterator[tuple[BinaryIO, "ResumableFiles | None"]]:
-    """Opens the output as `results` does or, to resume, behind the lines that are done.
-
-    Args:
-        files: input and output.
-        model: the model directory.
-        settings: all options that decide the results.
-        resume: whether `--resume` was given.
-
-    Raises:
-        UsageError: if `--resume` lacks an input file or an output file.
-        ArtifactError: if the output to resume was made from something else.
-    """
+    """Opens the output as `results` does or, to resume, behind the lines that are done."""
     output, input_file = files.output, files.input_file
     if not resume:
         with results(output) as stream:

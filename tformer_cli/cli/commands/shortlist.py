@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import check_ending
@@ -10,7 +10,7 @@ from tformer_cli.cli.inspection.alignment_options import PairOptions
 from tformer_cli.cli.inspection.options import OpeningArguments, takes_opening_options
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, QuietOption, option
+from tformer_cli.cli.options import ModelArgument, QuietOption, option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.process import torch_preparation
 from tformer_cli.cli.text_io import (
@@ -39,24 +39,19 @@ if TYPE_CHECKING:
 class LinkOptions:
     """Alignments that the shortlist is made of."""
 
-    alignments: Annotated[
-        str | None,
-        option(
-            "Links between source and target, a line of Pharaoh's i-j for each pair, counted from "
-            "0.",
-            shown="each target token with the source token that it attends to most",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    units: Annotated[
-        Literal["words", "pieces"] | None,
-        option(
-            "What the links of --alignments count: words, or the pieces that `tformer tokenize "
-            "encode` writes.",
-            shown="words",
-        ),
-    ] = None
+    alignments: str | None = option_field(
+        None,
+        "Links between source and target, a line of Pharaoh's i-j for each pair, counted from 0.",
+        shown="each target token with the source token that it attends to most",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    units: Literal["words", "pieces"] | None = option_field(
+        None,
+        "What the links of --alignments count: words, or the pieces that `tformer tokenize "
+        "encode` writes.",
+        shown="words",
+    )
 
     def check(self, pairs: PairOptions) -> None:
         """Checks that the alignments have pairs, and what is said of them belongs to some."""
@@ -79,39 +74,31 @@ class LinkOptions:
 class ListOptions:
     """What the shortlist holds, and where it goes."""
 
-    frequent: Annotated[
-        int | None,
-        option("The N most frequent target tokens belong to every sentence.", min=0, shown="100"),
-    ] = None
-    best: Annotated[
-        int, option("Keep the N most probable target tokens of each source token.", min=1)
-    ] = 100
-    output: Annotated[
-        str | None,
-        option(
-            "File to write, for --shortlist; - is stdout.",
-            "--output",
-            "-o",
-            shown="MODEL's own, with --save",
-            metavar="FILE",
-        ),
-        PathRole.writes_new_file,
-    ] = None
-    save: Annotated[
-        bool,
-        option(
-            "Store it in the model directory, which then translates with it unless --shortlist "
-            "says otherwise.",
-            "--save",
-        ),
-    ] = False
-    output_format: Annotated[
-        Literal["safetensors", "text"],
-        option(
-            "safetensors: for tformer. text: lines `target source probability`, for Marian.",
-            "--format",
-        ),
-    ] = "safetensors"
+    frequent: int | None = option_field(
+        None, "The N most frequent target tokens belong to every sentence.", shown="100", min=0
+    )
+    best: int = option_field(
+        100, "Keep the N most probable target tokens of each source token.", min=1
+    )
+    output: str | None = option_field(
+        None,
+        "File to write, for --shortlist; - is stdout.",
+        "--output",
+        "-o",
+        shown="MODEL's own, with --save",
+        metavar="FILE",
+        role=PathRole.writes_new_file,
+    )
+    save: bool = option_field(
+        False,
+        "Store it in the model directory, which then translates with it unless --shortlist "
+        "says otherwise.",
+    )
+    output_format: Literal["safetensors", "text"] = option_field(
+        "safetensors",
+        "safetensors: for tformer. text: lines `target source probability`, for Marian.",
+        "--format",
+    )
 
     def path(self, model: Path) -> str:
         from tformer_cli.artifacts.shortlist_file import SHORTLIST

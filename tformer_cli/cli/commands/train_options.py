@@ -18,7 +18,7 @@ from tformer_cli.cli.options import (
     PrecisionOption,
     ThreadsOption,
     TrainingSeedOption,
-    option,
+    option_field,
 )
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
@@ -44,58 +44,37 @@ RecipeArgument = Annotated[
 class RecipeOptions:
     """Changes to the recipe."""
 
-    overrides: Annotated[
-        list[str] | None,
-        option(
-            "Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
-            "--set",
-            metavar="KEY=VALUE",
-            autocompletion=complete_keys,
-        ),
-    ] = None
-    start: Annotated[
-        Path | None,
-        option(
-            "Start from the weights of this model, and keep its shape and tokenizer.",
-            "--from",
-            metavar="MODEL",
-            shown="random weights",
-        ),
-        PathRole.reads_directory,
-    ] = None
-    max_steps: Annotated[
-        int | None,
-        option("Stop after N steps.", shown="the recipe's", min=1),
-    ] = None
-    max_epochs: Annotated[
-        int | None,
-        option("Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1),
-    ] = None
-    max_time: Annotated[
-        str | None,
-        option(
-            "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
-            "decay are fitted to it.",
-            shown="the recipe's",
-            metavar="TIME",
-        ),
-    ] = None
+    overrides: list[str] | None = option_field(
+        None,
+        "Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
+        "--set",
+        metavar="KEY=VALUE",
+        autocompletion=complete_keys,
+    )
+    start: Path | None = option_field(
+        None,
+        "Start from the weights of this model, and keep its shape and tokenizer.",
+        "--from",
+        shown="random weights",
+        metavar="MODEL",
+        role=PathRole.reads_directory,
+    )
+    max_steps: int | None = option_field(None, "Stop after N steps.", shown="the recipe's", min=1)
+    max_epochs: int | None = option_field(
+        None, "Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1
+    )
+    max_time: str | None = option_field(
+        None,
+        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
+        "decay are fitted to it.",
+        shown="the recipe's",
+        metavar="TIME",
+    )
     seed: TrainingSeedOption = None
     precision: PrecisionOption = "auto"
 
     def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
-        """Reads a recipe with these changes, and imports the model that it starts from.
-
-        Args:
-            name: the recipe.
-            run: the run directory.
-            fresh: whether an earlier run in it is to be removed.
-            quiet: whether nothing is said of an import.
-
-        Raises:
-            RecipeError: if it cannot be used.
-            UsageError: if `--max-time` is not a duration.
-        """
+        """Reads a recipe with these changes, and imports the model that it starts from."""
         from tformer_cli.recipe import load_recipe
         from tformer_cli.workflows.training.start import completion
 
@@ -128,41 +107,31 @@ class ProcessOptions:
 
     device: DeviceOption = "auto"
     threads: ThreadsOption = 0
-    processes: Annotated[
-        int | None,
-        option(
-            "Train in N processes on this machine; a lost one is started again.",
-            panel=MACHINE,
-            shown="this one",
-            min=1,
-        ),
-    ] = None
-    nodes: Annotated[
-        str | None,
-        option(
-            "Machines that train together; between MIN and MAX they "
-            "may come and go. One number fixes it.",
-            panel=MACHINE,
-            shown="1",
-            metavar="MIN:MAX",
-        ),
-    ] = None
-    meet: Annotated[
-        str | None,
-        option(
-            "One of the machines, where all of --nodes meet.",
-            panel=MACHINE,
-            shown="this machine",
-            metavar="HOST:PORT",
-        ),
-    ] = None
+    processes: int | None = option_field(
+        None,
+        "Train in N processes on this machine; a lost one is started again.",
+        panel=MACHINE,
+        shown="this one",
+        min=1,
+    )
+    nodes: str | None = option_field(
+        None,
+        "Machines that train together; between MIN and MAX they "
+        "may come and go. One number fixes it.",
+        panel=MACHINE,
+        shown="1",
+        metavar="MIN:MAX",
+    )
+    meet: str | None = option_field(
+        None,
+        "One of the machines, where all of --nodes meet.",
+        panel=MACHINE,
+        shown="this machine",
+        metavar="HOST:PORT",
+    )
 
     def group(self) -> "Group | None":
-        """Reads --processes, --nodes and --meet; None if this process trains alone.
-
-        Raises:
-            UsageError: if they contradict each other, or torchrun has started this process.
-        """
+        """Reads --processes, --nodes and --meet; None if this process trains alone."""
         from tformer_cli.training.processes.launch import Group, Launch, launched
 
         place = launched()
@@ -194,43 +163,30 @@ class ProcessOptions:
 class RunOptions:
     """The run directory and the kind of run: a new one, a dry one, one with a diagnosis."""
 
-    output: Annotated[
-        Path | None,
-        option(
-            "Run directory to write, which is a model directory.",
-            "--output",
-            "-o",
-            shown="runs/RECIPE",
-            metavar="RUN",
-        ),
-        PathRole.writes_run,
-    ] = None
-    fresh: Annotated[bool, option("Delete an earlier run in RUN and start over.", "--fresh")] = (
-        False
+    output: Path | None = option_field(
+        None,
+        "Run directory to write, which is a model directory.",
+        "--output",
+        "-o",
+        shown="runs/RECIPE",
+        metavar="RUN",
+        role=PathRole.writes_run,
     )
-    yes: Annotated[bool, option("Do not ask before --fresh deletes a run.", "--yes", "-y")] = False
-    dry_run: Annotated[
-        bool,
-        option(
-            "Show the resolved recipe, the model's size and a sample batch; train nothing.",
-            "--dry-run",
-        ),
-    ] = False
-    tensorboard: Annotated[
-        bool,
-        option(
-            "Also write TensorBoard events to RUN/tensorboard.", "--tensorboard", panel=DIAGNOSIS
-        ),
-    ] = False
-    profile: Annotated[
-        int | None,
-        option(
-            "Profile N steps and show where the time goes; keeps no model.",
-            panel=DIAGNOSIS,
-            shown="no profile",
-            min=1,
-        ),
-    ] = None
+    fresh: bool = option_field(False, "Delete an earlier run in RUN and start over.")
+    yes: bool = option_field(False, "Do not ask before --fresh deletes a run.", "--yes", "-y")
+    dry_run: bool = option_field(
+        False, "Show the resolved recipe, the model's size and a sample batch; train nothing."
+    )
+    tensorboard: bool = option_field(
+        False, "Also write TensorBoard events to RUN/tensorboard.", panel=DIAGNOSIS
+    )
+    profile: int | None = option_field(
+        None,
+        "Profile N steps and show where the time goes; keeps no model.",
+        panel=DIAGNOSIS,
+        shown="no profile",
+        min=1,
+    )
 
     @property
     def trains(self) -> bool:
@@ -238,16 +194,7 @@ class RunOptions:
         return not self.dry_run and self.profile is None
 
     def check(self, run: Path, group: "Group | None", *, may_ask: bool) -> None:
-        """Checks that the options fit, and asks before a run is removed.
-
-        Args:
-            run: the run directory.
-            group: processes to start, if any.
-            may_ask: false in a process that an agent has started: the agent's command has asked.
-
-        Raises:
-            UsageError: if two options exclude each other, or the answer is no.
-        """
+        """Checks that the options fit, and asks before a run is removed."""
         if self.dry_run and self.profile is not None:
             raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
         if self.fresh and group is not None and group.max_machines > 1:
@@ -257,11 +204,7 @@ class RunOptions:
 
 
 def parse_minutes(text: str) -> float:
-    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes.
-
-    Raises:
-        UsageError: if it is not a duration.
-    """
+    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes."""
     match = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
     )

@@ -16,7 +16,7 @@ from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_o
 from tformer_cli.cli.help_screen import FORMATS, LARGE_JOBS
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, QuietOption, option
+from tformer_cli.cli.options import ModelArgument, QuietOption, option, option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import count_of_lines, warn_of_bytes, warn_of_lengths
 from tformer_cli.data.lines import LineCounts, check_file
@@ -54,64 +54,49 @@ DirectoryOption = Annotated[
 class CorpusOptions:
     """What is read, and how it is divided."""
 
-    source_field: Annotated[
-        str,
-        option("Column (from 1) or field of the text; dots descend.", shown="1, or source",
-               metavar="COLUMN"),
-    ] = ""  # fmt: skip
-    target_field: Annotated[
-        str,
-        option(
-            "Field or column that the translation gets; in TSV it is added at the end.",
-            metavar="FIELD",
-        ),
-    ] = "translation"
-    score_field: Annotated[
-        str,
-        option(
-            "Field or column for the translation's score. In TSV any name adds a column.",
-            shown="none",
-            metavar="FIELD",
-        ),
-    ] = ""
-    input_format: Annotated[
-        Literal["auto", "text", "tsv", "jsonl", "parquet", "dataset"],
-        option("Kind of the sources; auto goes by their endings.", panel=FORMATS),
-    ] = "auto"
-    split: Annotated[
-        str, option("Split of a dataset; train[:1000] works.", panel=FORMATS, metavar="SPLIT")
-    ] = "train"
-    dataset_config: Annotated[
-        str,
-        option(
-            "Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="CONFIG"
-        ),
-    ] = ""
-    lines_per_shard: Annotated[
-        int,
-        option(
-            "Lines of a shard, which a worker translates at once and a kill costs at most.",
-            panel=LARGE_JOBS,
-            min=1,
-        ),
-    ] = 10240
-    shard: Annotated[
-        str | None,
-        option(
-            "Translate only part I of N of the lines, I from 0, into a DIR of its own. `cat` joins "
-            "the outputs.",
-            panel=LARGE_JOBS,
-            shown="all",
-            metavar="I/N",
-        ),
-    ] = None
+    source_field: str = option_field(
+        "",
+        "Column (from 1) or field of the text; dots descend.",
+        shown="1, or source",
+        metavar="COLUMN",
+    )
+    target_field: str = option_field(
+        "translation",
+        "Field or column that the translation gets; in TSV it is added at the end.",
+        metavar="FIELD",
+    )
+    score_field: str = option_field(
+        "",
+        "Field or column for the translation's score. In TSV any name adds a column.",
+        shown="none",
+        metavar="FIELD",
+    )
+    input_format: Literal["auto", "text", "tsv", "jsonl", "parquet", "dataset"] = option_field(
+        "auto", "Kind of the sources; auto goes by their endings.", panel=FORMATS
+    )
+    split: str = option_field(
+        "train", "Split of a dataset; train[:1000] works.", panel=FORMATS, metavar="SPLIT"
+    )
+    dataset_config: str = option_field(
+        "", "Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="CONFIG"
+    )
+    lines_per_shard: int = option_field(
+        10240,
+        "Lines of a shard, which a worker translates at once and a kill costs at most.",
+        panel=LARGE_JOBS,
+        min=1,
+    )
+    shard: str | None = option_field(
+        None,
+        "Translate only part I of N of the lines, I from 0, into a DIR of its own. `cat` joins "
+        "the outputs.",
+        panel=LARGE_JOBS,
+        shown="all",
+        metavar="I/N",
+    )
 
     def given(self, sources: list[str]) -> "GivenCorpus":
-        """The same for the workflow.
-
-        Raises:
-            UsageError: if two columns have one name, or the part has another form.
-        """
+        """The same for the workflow."""
         from tformer_cli.workflows.bulk.plan import GivenCorpus
         from tformer_cli.workflows.bulk.shards import Fields
 
@@ -135,61 +120,50 @@ class CorpusOptions:
 class WorkerOptions:
     """Who translates."""
 
-    workers: Annotated[
-        int | None,
-        option(
-            "Processes of this machine. --threads are those of each; 0 divides the processors.",
-            panel=LARGE_JOBS,
-            shown="one a processor; one on a GPU",
-            min=1,
-            max=1024,
-        ),
-    ] = None
+    workers: int | None = option_field(
+        None,
+        "Processes of this machine. --threads are those of each; 0 divides the processors.",
+        panel=LARGE_JOBS,
+        shown="one a processor; one on a GPU",
+        min=1,
+        max=1024,
+    )
 
-    cluster: Annotated[
-        str | None,
-        option(
-            "Dask scheduler whose workers translate instead; they must see the model, the sources "
-            "and DIR under the same paths. Needs the extra cluster.",
-            panel=LARGE_JOBS,
-            shown="none",
-            metavar="HOST:PORT",
-        ),
-    ] = None
-    tls_ca: Annotated[
-        str | None,
-        option(
-            "Certificate of the authority that scheduler and workers trust, in PEM format.",
-            panel=LARGE_JOBS,
-            shown="no TLS",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    tls_cert: Annotated[
-        str | None,
-        option(
-            "Certificate of this program for the scheduler.",
-            panel=LARGE_JOBS,
-            shown="no TLS",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    tls_key: Annotated[
-        str | None,
-        option(
-            "Key of the certificate.", panel=LARGE_JOBS, shown="in the same file", metavar="FILE"
-        ),
-        PathRole.reads_file,
-    ] = None
+    cluster: str | None = option_field(
+        None,
+        "Dask scheduler whose workers translate instead; they must see the model, the sources "
+        "and DIR under the same paths. Needs the extra cluster.",
+        panel=LARGE_JOBS,
+        shown="none",
+        metavar="HOST:PORT",
+    )
+    tls_ca: str | None = option_field(
+        None,
+        "Certificate of the authority that scheduler and workers trust, in PEM format.",
+        panel=LARGE_JOBS,
+        shown="no TLS",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    tls_cert: str | None = option_field(
+        None,
+        "Certificate of this program for the scheduler.",
+        panel=LARGE_JOBS,
+        shown="no TLS",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    tls_key: str | None = option_field(
+        None,
+        "Key of the certificate.",
+        panel=LARGE_JOBS,
+        shown="in the same file",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
 
     def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
-        """Makes what translates the shards.
-
-        Raises:
-            UsageError: if options exclude each other, or the extra is missing.
-        """
+        """Makes what translates the shards."""
         from tformer_cli.workflows.bulk.cluster import DaskCluster, TlsFiles
         from tformer_cli.workflows.bulk.processes import LocalProcesses
 

@@ -8,7 +8,7 @@ import typer
 
 from tformer_cli.cli.console import note
 from tformer_cli.cli.help_screen import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
-from tformer_cli.cli.options import OutputOption, option
+from tformer_cli.cli.options import OutputOption, option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines
 from tformer_cli.data.lines import LineCounts
@@ -29,17 +29,15 @@ TextArgument = Annotated[
 class FileOptions:
     """Input and output."""
 
-    input_file: Annotated[
-        str | None,
-        option(
-            "Input file, one sentence per line; - is stdin.",
-            "--input",
-            "-i",
-            shown="stdin",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
+    input_file: str | None = option_field(
+        None,
+        "Input file, one sentence per line; - is stdin.",
+        "--input",
+        "-i",
+        shown="stdin",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
     output: OutputOption = STANDARD_STREAM
 
     def is_stdin(self, texts: list[str] | None) -> bool:
@@ -53,32 +51,24 @@ class FileOptions:
 class ConstraintOptions:
     """Phrases that translations must or must not contain."""
 
-    ban: Annotated[
-        list[str] | None,
-        option(
-            "Phrase that must not occur in a translation as whole words. Repeatable.",
-            panel=CONSTRAINTS,
-            metavar="TEXT",
-        ),
-    ] = None
-    glossary: Annotated[
-        str | None,
-        option(
-            "Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
-            "phrase occurs, the translation must contain the target phrase. With TAB ban at the "
-            "end, it must not.",
-            panel=CONSTRAINTS,
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
+    ban: list[str] | None = option_field(
+        None,
+        "Phrase that must not occur in a translation as whole words. Repeatable.",
+        panel=CONSTRAINTS,
+        metavar="TEXT",
+    )
+    glossary: str | None = option_field(
+        None,
+        "Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
+        "phrase occurs, the translation must contain the target phrase. With TAB ban at the "
+        "end, it must not.",
+        panel=CONSTRAINTS,
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the banned phrases as an argument of `open_translator`.
-
-        Raises:
-            UsageError: if one is empty.
-        """
+        """Returns the banned phrases as an argument of `open_translator`."""
         if self.ban and not all(phrase.strip() for phrase in self.ban):
             raise UsageError("--ban: is empty; name the text that no translation may contain")
         return {"banned": self.ban or ()}
@@ -96,32 +86,28 @@ class ConstraintOptions:
 class EnsembleOptions:
     """Models that decode together with MODEL."""
 
-    ensemble: Annotated[
-        list[Path] | None,
-        option(
-            "Another model to decode with; it must have the same vocabulary. Repeatable.",
-            panel=ENSEMBLES,
-            metavar="MODEL",
-        ),
-        PathRole.reads_model,
-    ] = None
-    ensemble_weights: Annotated[
-        str | None,
-        option(
-            "Weights of the models, MODEL's first.", panel=ENSEMBLES, shown="equal", metavar="W,W,…"
-        ),
-    ] = None
-    ensemble_space: Annotated[
-        Literal["probability", "log"],
-        option("Average the models' probabilities, or their log-probabilities.", panel=ENSEMBLES),
-    ] = "probability"
+    ensemble: list[Path] | None = option_field(
+        None,
+        "Another model to decode with; it must have the same vocabulary. Repeatable.",
+        panel=ENSEMBLES,
+        metavar="MODEL",
+        role=PathRole.reads_model,
+    )
+    ensemble_weights: str | None = option_field(
+        None,
+        "Weights of the models, MODEL's first.",
+        panel=ENSEMBLES,
+        shown="equal",
+        metavar="W,W,…",
+    )
+    ensemble_space: Literal["probability", "log"] = option_field(
+        "probability",
+        "Average the models' probabilities, or their log-probabilities.",
+        panel=ENSEMBLES,
+    )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns them as arguments of `open_translator`.
-
-        Raises:
-            UsageError: if the weights are not numbers, or there is one model only.
-        """
+        """Returns them as arguments of `open_translator`."""
         if self.ensemble_weights is not None and not self.ensemble:
             raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
         try:
@@ -143,100 +129,75 @@ class EnsembleOptions:
 class LargeJobOptions:
     """Buffers, shards and interrupted jobs."""
 
-    buffer_lines: Annotated[
-        int | None,
-        option(
-            "Lines read before a buffer is translated; 1 answers line by line.",
-            panel=LARGE_JOBS,
-            shown="1024; 1 from a terminal",
-            min=1,
-        ),
-    ] = None
-    max_wait: Annotated[
-        float | None,
-        option(
-            "Translate a buffer this long after its first line, even if it is not full.",
-            panel=LARGE_JOBS,
-            shown="no limit",
-            metavar="SECONDS",
-            min=0.0,
-        ),
-    ] = None
-    shard: Annotated[
-        str | None,
-        option(
-            "Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
-            panel=LARGE_JOBS,
-            shown="all",
-            metavar="I/N",
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        option(
-            "Continue an interrupted translation; needs -i and -o.", "--resume", panel=LARGE_JOBS
-        ),
-    ] = False
+    buffer_lines: int | None = option_field(
+        None,
+        "Lines read before a buffer is translated; 1 answers line by line.",
+        panel=LARGE_JOBS,
+        shown="1024; 1 from a terminal",
+        min=1,
+    )
+    max_wait: float | None = option_field(
+        None,
+        "Translate a buffer this long after its first line, even if it is not full.",
+        panel=LARGE_JOBS,
+        shown="no limit",
+        metavar="SECONDS",
+        min=0.0,
+    )
+    shard: str | None = option_field(
+        None,
+        "Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
+        panel=LARGE_JOBS,
+        shown="all",
+        metavar="I/N",
+    )
+    resume: bool = option_field(
+        False, "Continue an interrupted translation; needs -i and -o.", panel=LARGE_JOBS
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOptions:
     """Formats of input and output, and the contents of the output."""
 
-    n_best: Annotated[
-        int,
-        option(
-            "Translations per line, an n-best list; needs --format tsv, jsonl or moses. "
-            "Beyond the beam size it raises the beam.",
-            min=1,
-        ),
-    ] = 1
-    output_format: Annotated[
-        Literal["text", "tsv", "jsonl", "moses"],
-        option(
-            "text: one translation per line. tsv: index, source, translation, score. jsonl: "
-            "one object per line. moses: index ||| translation ||| features ||| score.",
-            "--format",
-        ),
-    ] = "text"
-    input_format: Annotated[
-        Literal["text", "jsonl"],
-        option(
-            'jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
-            'begins the translation, phrases in "required" must occur in it, phrases in "banned" '
-            "must not. Other fields are passed through to jsonl output.",
-            panel=FORMATS,
-        ),
-    ] = "text"
-    alignments: Annotated[
-        Literal["pharaoh", "soft"] | None,
-        option(
-            "Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
-            "target words. soft: for each target word, the attention weights of the source words "
-            "and the end of sentence. `tformer inspect-align --save` finds and stores the best "
-            "heads first.",
-            panel=FORMATS,
-        ),
-    ] = None
-    token_scores: Annotated[
-        bool,
-        option("Add tokens and their log-probabilities to jsonl.", "--token-scores", panel=FORMATS),
-    ] = False
-    flags: Annotated[
-        bool,
-        option(
-            "Add flags for repetition, dropped sentences, unseen words and hallucination to jsonl.",
-            "--flags",
-            panel=FORMATS,
-        ),
-    ] = False
+    n_best: int = option_field(
+        1,
+        "Translations per line, an n-best list; needs --format tsv, jsonl or moses. "
+        "Beyond the beam size it raises the beam.",
+        min=1,
+    )
+    output_format: Literal["text", "tsv", "jsonl", "moses"] = option_field(
+        "text",
+        "text: one translation per line. tsv: index, source, translation, score. jsonl: "
+        "one object per line. moses: index ||| translation ||| features ||| score.",
+        "--format",
+    )
+    input_format: Literal["text", "jsonl"] = option_field(
+        "text",
+        'jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
+        'begins the translation, phrases in "required" must occur in it, phrases in "banned" '
+        "must not. Other fields are passed through to jsonl output.",
+        panel=FORMATS,
+    )
+    alignments: Literal["pharaoh", "soft"] | None = option_field(
+        None,
+        "Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
+        "target words. soft: for each target word, the attention weights of the source words "
+        "and the end of sentence. `tformer inspect-align --save` finds and stores the best "
+        "heads first.",
+        panel=FORMATS,
+    )
+    token_scores: bool = option_field(
+        False, "Add tokens and their log-probabilities to jsonl.", panel=FORMATS
+    )
+    flags: bool = option_field(
+        False,
+        "Add flags for repetition, dropped sentences, unseen words and hallucination to jsonl.",
+        panel=FORMATS,
+    )
 
     def check(self) -> None:
-        """Refuses details that the format cannot hold.
-
-        Raises:
-            UsageError: if there are any.
-        """
+        """Refuses details that the format cannot hold."""
         if self.output_format == "text" and self.n_best > 1:
             raise UsageError(
                 f"--n-best: {self.n_best} translations per line do not fit text output; choose "

@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.inspection.options import SourceOption
+from tformer_cli.cli.options import option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.alignment import VIEW
@@ -26,34 +25,27 @@ class PairOptions:
     """Sentences, their translations, and the words of both."""
 
     source: SourceOption = None
-    target_file: Annotated[
-        str | None,
-        typer.Option(
-            "--target-file",
-            metavar="FILE",
-            help="Target sentences, one per source line, to align with.",
-            show_default="the model's translations",
-        ),
-        PathRole.reads_file,
-    ] = None
-    source_words: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The source with spaces between words, if links should count these words.",
-            show_default="the source's own spaces",
-        ),
-        PathRole.reads_file,
-    ] = None
-    target_words: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="The target with spaces between words, if links should count these words.",
-            show_default="the target's own spaces",
-        ),
-        PathRole.reads_file,
-    ] = None
+    target_file: str | None = option_field(
+        None,
+        "Target sentences, one per source line, to align with.",
+        shown="the model's translations",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    source_words: str | None = option_field(
+        None,
+        "The source with spaces between words, if links should count these words.",
+        shown="the source's own spaces",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    target_words: str | None = option_field(
+        None,
+        "The target with spaces between words, if links should count these words.",
+        shown="the target's own spaces",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
 
     @property
     def of_pairs(self) -> list[str | None]:
@@ -64,94 +56,71 @@ class PairOptions:
 class LinkOptions:
     """Heads that align, and rules by which their weights become links."""
 
-    heads: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--heads",
-            metavar="HEADS",
-            help="Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; "
-            "several are averaged. Repeatable.",
-            show_default="those stored by --save, else the last half of the layers",
-            rich_help_panel=EXTRACTION,
-            autocompletion=complete_heads,
-        ),
-    ] = None
-    convention: Annotated[
-        Literal["naive", "shift"] | None,
-        typer.Option(
-            help="Which decoder position stands for a target token: the one that predicts it "
-            "(naive), or the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
-            show_default="that of the stored heads; naive for --heads; else as unchanged words say",
-            rich_help_panel=EXTRACTION,
-        ),
-    ] = None
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            metavar="X",
-            help="Link all word pairs with at least this attention weight, from 0 to 1.",
-            show_default="each target word's largest weight",
-            rich_help_panel=EXTRACTION,
-        ),
-    ] = None
-    eos: Annotated[
-        Literal["drop", "keep"],
-        typer.Option(
-            help="The weight on the end of sentence: ignore it (drop), or give a word that attends "
-            "most to it no link (keep).",
-            rich_help_panel=EXTRACTION,
-        ),
-    ] = "drop"
-    reverse: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL",
-            help="A model of the reverse direction, to align both ways.",
-            rich_help_panel=EXTRACTION,
-        ),
-        PathRole.reads_model,
-    ] = None
-    method: Annotated[
-        Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
-        typer.Option(
-            "--symmetrize",
-            metavar="METHOD",
-            help="How to join both directions of --reverse: intersection, union, grow-diag or "
-            "grow-diag-final-and.",
-            rich_help_panel=EXTRACTION,
-        ),
-    ] = "grow-diag"
+    heads: list[str] | None = option_field(
+        None,
+        "Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; "
+        "several are averaged. Repeatable.",
+        panel=EXTRACTION,
+        shown="those stored by --save, else the last half of the layers",
+        metavar="HEADS",
+        autocompletion=complete_heads,
+    )
+    convention: Literal["naive", "shift"] | None = option_field(
+        None,
+        "Which decoder position stands for a target token: the one that predicts it "
+        "(naive), or the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
+        panel=EXTRACTION,
+        shown="that of the stored heads; naive for --heads; else as unchanged words say",
+    )
+    threshold: float | None = option_field(
+        None,
+        "Link all word pairs with at least this attention weight, from 0 to 1.",
+        panel=EXTRACTION,
+        shown="each target word's largest weight",
+        metavar="X",
+        min=0.0,
+        max=1.0,
+    )
+    eos: Literal["drop", "keep"] = option_field(
+        "drop",
+        "The weight on the end of sentence: ignore it (drop), or give a word that attends "
+        "most to it no link (keep).",
+        panel=EXTRACTION,
+    )
+    reverse: Path | None = option_field(
+        None,
+        "A model of the reverse direction, to align both ways.",
+        panel=EXTRACTION,
+        metavar="MODEL",
+        role=PathRole.reads_model,
+    )
+    method: Literal["intersection", "union", "grow-diag", "grow-diag-final-and"] = option_field(
+        "grow-diag",
+        "How to join both directions of --reverse: intersection, union, grow-diag or "
+        "grow-diag-final-and.",
+        "--symmetrize",
+        panel=EXTRACTION,
+        metavar="METHOD",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringOptions:
     """Gold alignments, and scores against them."""
 
-    gold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Gold alignments (i-j sure, i?j possible) to score every head and layer with.",
-            rich_help_panel=SCORING,
-        ),
-        PathRole.reads_file,
-    ] = None
-    one_based: Annotated[
-        bool,
-        typer.Option(
-            "--one-based", help="The gold file counts words from 1.", rich_help_panel=SCORING
-        ),
-    ] = False
-    save: Annotated[
-        bool,
-        typer.Option(
-            "--save",
-            help="Store the best heads in the model directory, as the default for later commands.",
-            rich_help_panel=SCORING,
-        ),
-    ] = False
+    gold: str | None = option_field(
+        None,
+        "Gold alignments (i-j sure, i?j possible) to score every head and layer with.",
+        panel=SCORING,
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    one_based: bool = option_field(False, "The gold file counts words from 1.", panel=SCORING)
+    save: bool = option_field(
+        False,
+        "Store the best heads in the model directory, as the default for later commands.",
+        panel=SCORING,
+    )
     scores_format: Annotated[
         str | None,
         format_option(VIEW.formats, "jsonl", "Format of the scores.", SCORING),
