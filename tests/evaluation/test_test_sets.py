@@ -5,7 +5,7 @@ import pytest
 from sacrebleu.dataset import DATASETS
 
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluation.test_sets import files_of_test_set
+from tformer_cli.workflows.compare import files_of_test_set
 
 
 @pytest.fixture

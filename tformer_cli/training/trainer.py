@@ -26,8 +26,11 @@ from tformer_cli.training.events import (
 from tformer_cli.training.gradients import clip_gradients
 from tformer_cli.training.judge import Judge, PublishWeights
 from tformer_cli.training.memory import FreedPages, GradientsInMemory
-from tformer_cli.training.optimizers.moving_average import MovingAverage
-from tformer_cli.training.optimizers.optimizer import make_optimizer, set_learning_rate
+from tformer_cli.training.optimizers.optimizer import (
+    MovingAverage,
+    make_optimizer,
+    set_learning_rate,
+)
 from tformer_cli.training.optimizers.schedule import (
     batches_per_step,
     end_reason,
@@ -37,8 +40,7 @@ from tformer_cli.training.optimizers.schedule import (
 from tformer_cli.training.processes.group import Processes
 from tformer_cli.training.processes.signals import StopRequest
 from tformer_cli.training.resuming.checkpoints import Checkpoints
-from tformer_cli.training.resuming.recovery import roll_back
-from tformer_cli.training.resuming.saving import RunSaver
+from tformer_cli.training.resuming.saving import RunSaver, roll_back
 from tformer_cli.training.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, Pace, training_flops_per_token

@@ -8,6 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sacrebleu.dataset import DATASETS
+from sacrebleu.utils import get_reference_files, get_source_file
+
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.choices import MetricName
@@ -17,7 +20,6 @@ from tformer_cli.evaluation.comparison.compare import SystemTexts, TestSet, comp
 from tformer_cli.evaluation.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluation.comparison.paired_tests import TestSettings
 from tformer_cli.evaluation.scores import make_bleu, make_metric
-from tformer_cli.evaluation.test_sets import files_of_test_set
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.wording import did_you_mean, suggestions
 from tformer_cli.workflows.classify import classify_lines, open_classifier
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
     from tformer_cli.evaluation.comparison.compare import Comparison
+
 
 DEFAULT_METRICS = (MetricName.bleu, MetricName.chrf, MetricName.ter)
 
@@ -264,3 +267,31 @@ def _metrics(test_set: TestSet, settings: CompareSettings) -> Iterator[Metric]:
         else:
             on_gpu = settings.device.startswith("cuda")
             yield Comet(test_set.source, settings.comet_model, on_gpu=on_gpu)
+
+
+def files_of_test_set(name: str, language_pair: str | None) -> tuple[Path, list[Path]]:
+    """Finds the source and the references of a test set."""
+    if name not in DATASETS:
+        hint = did_you_mean(suggestions(name, DATASETS)) or "`sacrebleu --list` lists them"
+        raise UsageError(f"--test-set: sacreBLEU has no {name}; {hint}")
+    dataset = DATASETS[name]
+    if language_pair not in dataset.langpairs:
+        found = f"; found {language_pair}" if language_pair else ""
+        pairs = ", ".join(dataset.langpairs)
+        raise UsageError(f"--language-pair: {name} has {pairs}{found}; name one of them")
+    try:
+        source = get_source_file(name, str(language_pair))
+        references = get_reference_files(name, str(language_pair))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of downloads, archives and parsers
+        name_of = dataset._get_tarball_filename
+        archives = [
+            (url, Path(dataset._rawdir, name_of(url)))  # type: ignore[no-untyped-call]
+            for url in dataset.data or ()
+        ]
+        by_hand = ", ".join(f"{url} as {path}" for url, path in archives)
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"--test-set: {name} cannot be downloaded ({reason}); store {by_hand}, and unpack it "
+            "there"
+        ) from None
+    return Path(source), [Path(one) for one in references]

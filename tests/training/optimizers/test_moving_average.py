@@ -5,7 +5,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.config import TrainingConfig
-from tformer_cli.training.optimizers.moving_average import MovingAverage, decay_at
+from tformer_cli.training.optimizers.optimizer import MovingAverage, decay_at
 
 
 def transformer(seed=1):

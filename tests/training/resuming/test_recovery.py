@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.training.events import RolledBack
-from tformer_cli.training.resuming.recovery import roll_back, rollbacks_in_a_row
+from tformer_cli.training.resuming.saving import roll_back, rollbacks_in_a_row
 from tformer_cli.training.resuming.state import CONDITIONS, TrainingState
 from tformer_cli.training.window import Diverged
 

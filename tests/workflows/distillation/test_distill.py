@@ -143,7 +143,7 @@ def test_other_decoding_settings_train_no_student_again(make, run, texts):
     out = texts / "out"
     weights = (out / "student/model.safetensors").read_bytes()
     changes = "distillation.plain_student=true", "decoding.beam_size=3", "decoding.length_penalty=1"
-    plan = {stage.name: state for stage, state in plan_distillation(make(*changes)).stages}
+    plan = {stage.name: state for stage, state in plan_distillation(make(*changes))[0]}
     assert plan["student"] is plan["plain-student"] is plan["shortlist"] is State.unchanged
     assert plan["int8"] is State.changed
     assert run(*changes)[1] == {"int8", "report"}
@@ -236,8 +236,8 @@ def test_fresh_starts_over(run, texts):
 
 
 def test_a_plan_changes_nothing(make, texts):
-    plan = plan_distillation(make())
-    assert [state for _, state in plan.stages] == [State.new, *[State.later] * 5]
+    stages, _ = plan_distillation(make())
+    assert [state for _, state in stages] == [State.new, *[State.later] * 5]
     assert not (texts / "out").exists()
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.training import Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.events import TrainingObserver
-    from tformer_cli.workflows.distillation.distill import Plan
-    from tformer_cli.workflows.distillation.setup import Setup
     from tformer_cli.workflows.distillation.stages import Stage, State
 
 
@@ -88,7 +86,7 @@ def distill(
     )
     try:
         if dry_run:
-            show_plan(setup, workflow.plan_distillation(setup))
+            show_plan(directory, *workflow.plan_distillation(setup))
             return
         if fresh and not yes:
             _ask_before_removing(directory)
@@ -137,13 +135,11 @@ class TerminalDisplay:
             yield [view], view.prepare
 
 
-def show_plan(setup: "Setup", plan: "Plan") -> None:
-    for stage, state in plan.stages:
-        write_line(f"{stage.name}: {stage.what} -> {setup.directory / stage.place}; {state.value}")
-    megabytes = plan.n_parameters / 1e6
-    write_line(
-        f"student: {plan.n_parameters:,} parameters, about {megabytes:.1f} MB with int8 weights"
-    )
+def show_plan(directory: Path, stages: "Sequence[tuple[Stage, State]]", n_parameters: int) -> None:
+    for stage, state in stages:
+        write_line(f"{stage.name}: {stage.what} -> {directory / stage.place}; {state.value}")
+    megabytes = n_parameters / 1e6
+    write_line(f"student: {n_parameters:,} parameters, about {megabytes:.1f} MB with int8 weights")
 
 
 def _ask_before_removing(directory: Path) -> None:

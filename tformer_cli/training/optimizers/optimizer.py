@@ -1,5 +1,6 @@
-"""Adam, AdamW and Muon, and their state as named tensors."""
+"""The optimizer of a model, its state as named tensors, and the moving average of the weights."""
 
+import copy
 from collections.abc import Mapping
 
 import torch
@@ -62,3 +63,33 @@ def restore_optimizer(optimizer: Adam, model: nn.Module, tensors: Mapping[str, T
         parameter = parameters[name]
         # copied, because what was read may still lie in the file
         optimizer.state[parameter][key] = tensor.to(parameter.device, copy=True)
+
+
+class MovingAverage:
+    """A second model whose weights are the average of another one's; float32 like them."""
+
+    def __init__(self, model: Model, decay: float) -> None:
+        self._trained = model
+        self._decay = decay
+        self.model = copy.deepcopy(model).eval().requires_grad_(requires_grad=False)
+        """The model with the averaged weights."""
+        self._sources = [parameter.detach() for parameter in model.parameters()]
+        self._averages: list[Tensor] = list(self.model.parameters())
+
+    def update(self, step: int) -> None:
+        """Takes in the weights after a step, counted from 1. Waits for no device."""
+        torch._foreach_lerp_(self._averages, self._sources, 1.0 - decay_at(self._decay, step))
+
+    def restart(self) -> None:
+        self.model.load_state_dict(self._trained.state_dict())
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.model.state_dict()
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.model.load_state_dict(tensors)
+
+
+def decay_at(decay: float, step: int) -> float:
+    """Computes d_t, the share of the average that a step leaves as it is."""
+    return min(decay, (1 + step) / (10 + step))

@@ -1,25 +1,28 @@
-"""Life of a run's checkpoints: saving, keeping, rollback and averaging."""
+"""Checkpoints in the course of a run: saved, kept, averaged, and gone back to."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from tformer_cli.artifacts.weights_file import tensor_shapes
-from tformer_cli.errors import ArtifactError, DataError, UnreadableError
+from tformer_cli.errors import ArtifactError, DataError, TformerError, UnreadableError
 from tformer_cli.model.base import Model
 from tformer_cli.training.config import TrainingConfig, ValidationConfig
+from tformer_cli.training.events import RolledBack
 from tformer_cli.training.optimizers.adam import Adam
-from tformer_cli.training.optimizers.moving_average import MovingAverage
-from tformer_cli.training.optimizers.optimizer import restore_optimizer
+from tformer_cli.training.optimizers.optimizer import MovingAverage, restore_optimizer
 from tformer_cli.training.processes.group import Processes
 from tformer_cli.training.resuming.checkpoints import MODEL, Checkpoints
 from tformer_cli.training.resuming.state import (
+    CONDITIONS,
     TrainingState,
     generator_tensors,
     restore_generators,
 )
 from tformer_cli.training.segment_memory import SegmentMemory
+from tformer_cli.training.window import Diverged
 
 
 class RunSaver:
@@ -211,3 +214,52 @@ class RunSaver:
 def _problem(error: ArtifactError) -> str:
     """The first part of a message, without its cure: another checkpoint has been taken."""
     return str(error).partition("; ")[0]
+
+
+BACK_OFF = 0.5
+"""Factor of the learning rate for each return."""
+
+
+def roll_back(
+    saver: RunSaver, state: TrainingState, cause: Diverged, max_rollbacks: int
+) -> TrainingState:
+    """Brings model, optimizer and generators back to the last good checkpoint."""
+    back = saver.go_back(cause.last_good_step, state.fingerprints)
+    if rollbacks_in_a_row(state.rollbacks, back.step) >= max_rollbacks:
+        again = f", {max_rollbacks} times in a row" if max_rollbacks > 1 else ""
+        tried = f" after a rollback{again}" if max_rollbacks else ""
+        raise TformerError(
+            f"step {state.step}: {cause.problem}{tried}; lower training.learning_rate or "
+            f"raise training.warmup_steps (the checkpoint of step {back.step} is kept)"
+        )
+    rollback = RolledBack(
+        step=back.step,
+        failed_step=state.step,
+        problem=cause.problem,
+        learning_rate_factor=state.learning_rate_factor * BACK_OFF,
+    )
+    window = dict(back.window)
+    if window:
+        window["start"] += state.seconds - back.seconds  # the time in between was lost, not used
+    resumed = replace(
+        back,
+        position=state.position,
+        seconds=state.seconds,
+        window=window,
+        tokens_per_batch=state.tokens_per_batch,
+        rollbacks=[*state.rollbacks, rollback],
+        **{condition: getattr(state, condition) for condition in CONDITIONS},
+    )
+    saver.save_rollback(resumed)
+    return resumed
+
+
+def rollbacks_in_a_row(rollbacks: Sequence[RolledBack], step: int) -> int:
+    """Counts the last returns between which no checkpoint came beyond the step that had failed."""
+    n_rollbacks = 0
+    for earlier in reversed(rollbacks):
+        if step > earlier.failed_step:
+            break
+        n_rollbacks += 1
+        step = earlier.step
+    return n_rollbacks

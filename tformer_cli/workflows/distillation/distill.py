@@ -1,6 +1,5 @@
 """Distillation: the stages from teachers' translations to a report, each when it is needed."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
@@ -30,32 +29,20 @@ from tformer_cli.workflows.distillation.students import student_stages
 from tformer_cli.workflows.distillation.translations import translation_stages
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a run would do."""
-
-    stages: tuple[tuple[Stage, State], ...]
-    """The stages in order, each with what is to be done for it."""
-    n_parameters: int
-    """Parameters of the student, with the vocabulary that was asked for."""
-
-
 def stages_of(setup: Setup) -> list[Stage]:
     before = [*translation_stages(setup), selection_stage(setup), *student_stages(setup)]
     return [*before, report_stage(setup, [stage.name for stage in before])]
 
 
-def plan_distillation(setup: Setup) -> Plan:
-    """Finds out what a run would do, and does nothing."""
+def plan_distillation(setup: Setup) -> tuple[list[tuple[Stage, State]], int]:
+    """Returns what a run would do for each stage, and the parameters of the student."""
     check(setup)
     check_test_sets(setup)
     check_translations(setup)
     manifest = Manifest.read(setup.directory)
     recipe = student_recipe(setup)
-    return Plan(
-        stages=tuple(states(manifest, stages_of(setup))),
-        n_parameters=parameter_count(recipe.model, recipe.tokenizer.vocab_size),
-    )
+    n_parameters = parameter_count(recipe.model, recipe.tokenizer.vocab_size)
+    return states(manifest, stages_of(setup)), n_parameters
 
 
 def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:

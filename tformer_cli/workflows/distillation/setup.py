@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Display(Protocol):
-    """Receives what happens."""
+    """Shows how far a distillation is; by itself nothing."""
 
     def stage(self, stage: Stage, state: State) -> None:
         """Receives each stage before anything is done."""
@@ -52,26 +52,9 @@ class Display(Protocol):
     def say(self, text: str) -> None:
         """Receives a line about what takes long."""
 
-    def lines(self, what: str, total: int | None) -> AbstractContextManager[Callable[[int], None]]:
-        """Gives what is called with the number of lines done, of a total if it is known."""
-
-    def training(
-        self, recipe: Recipe
-    ) -> AbstractContextManager[tuple[Sequence[TrainingObserver], Progress | None]]:
-        """Gives observers of a training, and what is told of the preparation of its data."""
-
-
-class Silent:
-    """Shows nothing."""
-
-    def stage(self, stage: Stage, state: State) -> None:
-        """Takes no notice."""
-
-    def say(self, text: str) -> None:
-        """Takes no notice."""
-
     @contextmanager
     def lines(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
+        """Yields what is called with the number of lines done, of a total if it is known."""
         yield lambda n_lines: None  # noqa: ARG005
 
     @contextmanager
@@ -79,7 +62,12 @@ class Silent:
         self,
         recipe: Recipe,  # noqa: ARG002
     ) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
+        """Yields observers of a training, and what is told of the preparation of its data."""
         yield (), None
+
+
+class Silent(Display):
+    """Shows nothing."""
 
 
 TRANSLATIONS, CORPORA = "translations", "corpora"
