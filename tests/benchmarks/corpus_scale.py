@@ -203,9 +203,9 @@ def _corpus(directory: Path):
 
 
 def _trained(directory: Path):
-    from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.data.tokenizer_file import read_tokenizer
 
-    return Tokenizer.from_file(directory / "tokenizer.json")
+    return read_tokenizer(directory / "tokenizer.json")
 
 
 def _data(directory: Path):

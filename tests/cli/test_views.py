@@ -40,7 +40,7 @@ from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help_screen import show_help, show_list
 from tformer_cli.cli.inspection.inspect_heads import show_role_rules
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.alignment_error import AlignmentCounts
@@ -273,7 +273,7 @@ def report(tmp_path_factory):
 @pytest.fixture(scope="module")
 def biased(tmp_path_factory, models):
     """A model whose positions are learned biases of 16 heads."""
-    tokenizer = Tokenizer.from_file(models[0])
+    tokenizer = read_tokenizer(models[0])
     config = ModelConfig(
         d_model=64,
         n_heads=N_HEADS,
@@ -313,7 +313,7 @@ def draw(models, chart, report, biased):
     summaries = corpus.summaries()
     positions = view("positions")
     biases = next(inspect_view("positions", biased, [SOURCE], targets=[TARGET]))
-    tokenizer = Tokenizer.from_file(model)
+    tokenizer = read_tokenizer(model)
     statistics = {f"/corpora/{name}/test.en": measure(tokenizer, [SOURCE]) for name in (LONG, WIDE)}
     scored = score_hypotheses([TARGET], [[SOURCE]])
     changes = WithoutHeads(

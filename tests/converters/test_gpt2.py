@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tests.converters.spm import padded
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.hugging_face import byte_pieces
-from tformer_cli.data.tokenizer import Tokenizer as OurTokenizer
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.import_model import import_model
@@ -261,4 +261,4 @@ def test_a_file_of_a_directory_names_the_model(directory, tmp_path):
 def test_a_damaged_tokenizer_is_one_line(text):
     data = '{"tformer_tokenizer": 1, "kind": "bytes"' + (f", {text[1:]}" if text else "")
     with pytest.raises(DataError, match="damaged"):
-        OurTokenizer.from_json(data, "here")
+        parse_tokenizer(data, "here")

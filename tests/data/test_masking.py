@@ -6,7 +6,8 @@ import pytest
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.joint_tokenizer import ALGORITHMS
 from tformer_cli.data.masking import Masking, masking_of
-from tformer_cli.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
+from tformer_cli.data.tokenizer import EOS_ID, PAD_ID
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
 
@@ -67,7 +68,7 @@ def test_a_mask_is_one_more_piece_that_no_text_becomes(tokenizer):
     assert with_mask.with_mask() is with_mask
     text = "the [MASK] sings [MASK]"
     assert with_mask.source.encode(text) == plain.source.encode(text)
-    read = Tokenizer.from_json(with_mask.to_json())
+    read = parse_tokenizer(with_mask.to_json())
     assert read.source.mask_id == plain.vocab_size
     assert masking_of(read).vocab_size == read.vocab_size
     with pytest.raises(DataError, match="has no token for gaps"):

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded, read_regular
 from tformer_cli.recipe import load_recipe
@@ -40,4 +40,4 @@ def test_a_named_pipe_is_read_and_a_device_not_forever(tmp_path):
 def test_the_tokenizer_of_a_directory_is_an_ordinary_file(tmp_path, spoil):
     said = spoil(tmp_path / "tokenizer.json")
     with pytest.raises(DataError, match=f"cannot be read .{said}.; name a tokenizer"):
-        Tokenizer.from_file(tmp_path)
+        read_tokenizer(tmp_path)

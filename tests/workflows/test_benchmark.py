@@ -11,7 +11,7 @@ from rich.console import Console
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.commands.benchmark import MeasuringOptions, _notes, show_speeds
 from tformer_cli.cli.options import DecodingPrecision
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.benchmark import Setting, benchmark, percentile, stored_precision
@@ -66,7 +66,7 @@ def talkative(model, tmp_path):
 
 
 def test_a_shortlist_is_compared_with_none_in_speed_and_bleu(talkative, tmp_path):
-    model, n_tokens = talkative, Tokenizer.from_file(talkative).vocab_size
+    model, n_tokens = talkative, read_tokenizer(talkative).vocab_size
     path = tmp_path / "few"  # every translation is one of six tokens
     save_shortlist(path, Shortlist(6, np.zeros(n_tokens + 1, np.int64), np.array([], np.int32)))
     lines = ["A dog", "", "Two men run in the snow."]

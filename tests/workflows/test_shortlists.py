@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
-from tformer_cli.data.tokenizer import EOS_ID, Tokenizer
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspection.capture.heads import head_layout
@@ -24,7 +25,7 @@ FIRST = 40
 def listed_model(model, tmp_path_factory):
     path = tmp_path_factory.mktemp("listed") / "model"
     shutil.copytree(model, path)
-    n_tokens = Tokenizer.from_file(path / "tokenizer.json").vocab_size
+    n_tokens = read_tokenizer(path / "tokenizer.json").vocab_size
     offsets = np.arange(0, 2 * n_tokens + 1, 2)
     targets = np.random.default_rng(1).integers(FIRST, n_tokens, 2 * n_tokens).astype(np.int32)
     save_shortlist(path / SHORTLIST, Shortlist(FIRST, offsets, targets))

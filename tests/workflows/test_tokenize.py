@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.workflows.tokenize import decode_lines, encode_lines, measure, train
 
@@ -25,7 +25,7 @@ def test_training_writes_a_tokenizer_over_an_old_one(text, tmp_path):
     output.write_text("old")
     trained = train([str(text), str(text)], TokenizerConfig(vocab_size=290), output)
     assert trained.lines.lines == 2 * len(LINES)
-    assert Tokenizer.from_file(output).to_json() == trained.tokenizer.to_json()
+    assert read_tokenizer(output).to_json() == trained.tokenizer.to_json()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "tokenizer.json"]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.evaluate import evaluate_model, score_hypotheses
@@ -188,7 +188,7 @@ def test_lines_from_python_are_several_strings(model, wrong):
         lambda: evaluate_model(model, wrong, [["A man"]]),
         lambda: evaluate_model(model, ["A man"], wrong),
         lambda: score_hypotheses(wrong, [["A man"]]),
-        lambda: encode_lines(Tokenizer.from_file(model), wrong),
+        lambda: encode_lines(read_tokenizer(model), wrong),
     ):
         with pytest.raises(TypeError, match=message):
             call()

@@ -7,7 +7,7 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
 )
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.demands import Demands
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.opening.translator import open_translator
@@ -68,7 +68,7 @@ def test_both_vocabularies_must_be_the_models(foreign, tmp_path):
     copy.mkdir()
     for file in foreign.iterdir():
         (copy / file.name).write_bytes(file.read_bytes())
-    tokenizer = Tokenizer.from_file(foreign)
+    tokenizer = read_tokenizer(foreign)
     other = SentencePieceTokenizer.build(
         trained(), None, [*tokenizer.source.vocabulary.pieces, "more"],
         tokenizer.target.vocabulary.pieces, languages=LANGUAGES,

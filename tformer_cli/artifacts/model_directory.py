@@ -34,7 +34,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
 from tformer_cli.data.images.tokenizer import ImageTokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
 from tformer_cli.version import __version__
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.fast.quantized import QuantizedMatrix
     from tformer_cli.model.base import Model
@@ -322,7 +323,7 @@ def read_model_directory(
         )
     if not (path / TOKENIZER).is_file():  # nor a pipe, which would be waited for
         raise ArtifactError(f"{path}: {TOKENIZER} is missing; name a complete model directory")
-    tokenizer = Tokenizer.from_file(path / TOKENIZER)
+    tokenizer = read_tokenizer(path / TOKENIZER)
     # Copied from another model it would decode to other words without any error
     if tokenizer.vocab_size != record.vocab_size:
         raise ArtifactError(

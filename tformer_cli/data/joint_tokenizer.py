@@ -51,7 +51,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         algorithm: Algorithm,
         new_tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Wraps a tokenizer made by one of the pipelines; use `Tokenizer.from_json`.
+        """Wraps a tokenizer made by one of the pipelines; use `parse`.
 
         New tokens are ids of words that were added: a word between single spaces has its own piece.
         """

@@ -5,15 +5,12 @@ have one vocabulary and the same side twice (`joint_tokenizer`); those of foreig
 two (`sentencepiece`, `pieces`).
 """
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
@@ -26,8 +23,6 @@ VERSION = 1
 """Of the file of a tokenizer that Hugging Face `tokenizers` cannot read."""
 VERSION_WITH_NEW_TOKENS = 2
 """Of one with new tokens: versions of tformer that would cut them refuse it."""
-_FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*:\s*"(\w+)")?')
-"""Beginning of the file of a tokenizer that Hugging Face `tokenizers` cannot read, and its kind."""
 
 
 def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
@@ -161,51 +156,6 @@ class TokenizerSide(ABC):
 
 class Tokenizer(ABC):
     """The two sides of a model's tokenizer."""
-
-    @staticmethod
-    def from_file(path: Path) -> "Tokenizer":
-        """Reads a `tokenizer.json`, or the one in a model directory."""
-        file = path / FILE_NAME if path.is_dir() else path
-        try:
-            read = read_regular if path.is_dir() else read_bounded
-            text = read(file, MAX_FILE_BYTES).decode("utf-8")
-        except UnicodeDecodeError:
-            raise DataError(f"{file}: is not UTF-8 text; name a tokenizer.json") from None
-        except FileNotFoundError:
-            raise DataError(f"{file}: no such tokenizer; check the path") from None
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise DataError(f"{file}: cannot be read ({reason}); name a tokenizer.json") from None
-        return Tokenizer.from_json(text, where=str(file))
-
-    @staticmethod
-    def from_json(text: str, where: str = FILE_NAME) -> "Tokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
-        foreign = _FOREIGN.match(text)
-        kind = foreign[1] if foreign else None
-        if kind == "pieces":
-            from tformer_cli.data.pieces.tokenizer import PieceTokenizer
-
-            return PieceTokenizer.parse(text, where)
-        if kind == "images":
-            from tformer_cli.data.images.tokenizer import ImageTokenizer
-
-            return ImageTokenizer.parse(text, where)
-        if kind == "bytes":
-            from tformer_cli.data.foreign_pieces import BytePieceTokenizer
-
-            return BytePieceTokenizer.parse(text, where)
-        if kind == "wordpiece":
-            from tformer_cli.data.foreign_pieces import WordPieceTokenizer
-
-            return WordPieceTokenizer.parse(text, where)
-        if foreign:
-            from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-
-            return SentencePieceTokenizer.parse(text, where)
-        from tformer_cli.data.joint_tokenizer import JointTokenizer
-
-        return JointTokenizer.parse(text, where)
 
     @abstractmethod
     def to_json(self) -> str:

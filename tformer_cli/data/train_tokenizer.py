@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import trainers
 
 from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
+from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, JointTokenizer, blank_tokenizer
 from tformer_cli.data.labels import BYTE_CHARACTERS
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
@@ -41,7 +41,7 @@ def train_tokenizer(
         with default_signals():  # the library merges pairs for minutes on a busy machine
             tokenizer.train_from_iterator(_checked(sample), trainer)
     text = tokenizer.to_str()
-    return Tokenizer.from_json(_settled(text) if config.algorithm == "unigram" else text)
+    return JointTokenizer.parse(_settled(text) if config.algorithm == "unigram" else text)
 
 
 def _trainer(config: TokenizerConfig) -> trainers.Trainer:

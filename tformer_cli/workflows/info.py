@@ -17,7 +17,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
 from tformer_cli.curves.read import METRICS_FILE, read_run
 from tformer_cli.data.config import CorpusConfig
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, TformerError
@@ -146,7 +146,7 @@ def model_details(path: Path) -> ModelDetails:
     """
     path = resolve_model(path)
     config = read_config(path)
-    tokenizer = Tokenizer.from_file(path / TOKENIZER)
+    tokenizer = read_tokenizer(path / TOKENIZER)
     weight_type, n_weight_bytes = _weights(path / WEIGHTS)
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     parts = [path / name for name in ("config.json", TOKENIZER, SHORTLIST)]

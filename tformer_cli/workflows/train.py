@@ -32,6 +32,7 @@ from tformer_cli.data.loading.loader import (
     TrainingLoader,
 )
 from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import parse_tokenizer, read_tokenizer
 from tformer_cli.errors import (
     ArtifactError,
     DataError,
@@ -317,7 +318,7 @@ def prepare(
     training = training_of(recipe)
     given, tell = recipe, progress
     recipe = processes.prepared(lambda: completed_recipe(given, tell))
-    tokenizer = Tokenizer.from_json(
+    tokenizer = parse_tokenizer(
         processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
     )
     sides = training.sides(recipe, tokenizer)
@@ -493,7 +494,7 @@ def choose_precision(recipe: Recipe, device_type: str) -> Precision:
 def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
     """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
     if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
-        return Tokenizer.from_file(run / TOKENIZER)
+        return read_tokenizer(run / TOKENIZER)
     return make_tokenizer(recipe, progress)
 
 

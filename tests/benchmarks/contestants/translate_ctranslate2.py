@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import ctranslate2
 from translation import Translate, measure, read_job
 
-from tformer_cli.data.tokenizer import EOS_ID, Tokenizer
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.data.tokenizer_file import read_tokenizer
 
 SENTENCES_PER_BATCH = 64
 
@@ -15,7 +16,7 @@ def main() -> None:
     n_workers = int(job.options["workers"])
 
     def load() -> Translate:
-        tokenizer = Tokenizer.from_file(job.model / "tokenizer.json")
+        tokenizer = read_tokenizer(job.model / "tokenizer.json")
         engine = ctranslate2.Translator(
             str(job.export),
             device="cpu",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.app import app
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.recipe import load_recipe
 
@@ -94,7 +94,7 @@ def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
     start = {"model": "models/old", "weights_hash": "12ab"}
     config |= {"origin": origin, "start": start, "step": 7, "source_language": "eng"}
     (path / "config.json").write_text(json.dumps(config))
-    sides = Tokenizer.from_file(path)
+    sides = read_tokenizer(path)
     n_sources = sides.source.vocab_size
     offsets = np.arange(0, 3 * n_sources + 1, 3)
     targets = np.full(offsets[-1], 9, np.int32)

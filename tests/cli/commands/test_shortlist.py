@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
 from tformer_cli.cli.app import app
 from tformer_cli.converters.marian.shortlists import read_text_shortlist
-from tformer_cli.data.tokenizer import EOS_ID, Tokenizer
+from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.data.tokenizer_file import read_tokenizer
 
 SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
 TARGETS = ["A woman.", "x", "the street and a dog", "snow"]
@@ -35,7 +36,7 @@ def options(files):
 
 
 def n_tokens(model):
-    return Tokenizer.from_file(model).vocab_size
+    return read_tokenizer(model).vocab_size
 
 
 def test_a_stored_shortlist_is_used_by_every_engine(own_model, files):
@@ -55,7 +56,7 @@ def test_a_stored_shortlist_is_used_by_every_engine(own_model, files):
         found = run(*asked, "--engine", engine)
         assert found.exit_code == 0, found.stderr
         assert found.stdout != unlisted
-    tokenizer = Tokenizer.from_file(own_model)
+    tokenizer = read_tokenizer(own_model)
     listed = read_shortlist(path, n_tokens(own_model), n_tokens(own_model))
     candidates = listed.candidates([*tokenizer.source.encode("the street"), EOS_ID])
     words = {tokenizer.target.decode([token]) for token in candidates}
@@ -85,7 +86,7 @@ def test_given_links_are_counted_as_they_are(model, files):
     aligned = ["--alignments", files / "links", "-q", "--format", "text", "-o", "-"]
     found = run("shortlist", model, *options(files), *aligned)
     assert found.exit_code == 0, found.stderr
-    side = Tokenizer.from_file(model).source
+    side = read_tokenizer(model).source
     counts = Counter()
     for source, target, links in zip(SOURCES, TARGETS, LINKS, strict=True):
         for link in links.replace("?", "-").split():
@@ -105,7 +106,7 @@ def test_the_text_is_what_the_reader_of_marians_shortlists_reads(model, files):
     assert run("shortlist", model, *options(files), "-o", files / "a", "-q").exit_code == 0
     as_text = ["--format", "text", "-o", files / "b.txt", "-q"]
     assert run("shortlist", model, *options(files), *as_text).exit_code == 0
-    side = Tokenizer.from_file(model).source
+    side = read_tokenizer(model).source
     read = read_text_shortlist(files / "b.txt", side.id_of, side.id_of, side.vocab_size)
     ours = read_shortlist(files / "a", side.vocab_size, side.vocab_size)
     for token in range(EOS_ID + 1, side.vocab_size):

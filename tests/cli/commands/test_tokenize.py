@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tests.converters.hugging_face.test_importing import marian
 from tformer_cli.cli.commands.tokenize import tokenize_app
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import DataError, UsageError
 
 LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20
@@ -131,7 +131,7 @@ def test_answers_come_while_stdin_is_still_open(tokenizer):
 
 
 def test_each_side_of_a_tokenizer_is_used_by_its_name(foreign, text):
-    sides = Tokenizer.from_file(foreign)
+    sides = read_tokenizer(foreign)
     line = "A man sees the house."
     for side, encoder in (("source", sides.source), ("target", sides.target)):
         pieces = encoder.pieces(encoder.encode(line))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.figures.role_grid import role_grid
 from tformer_cli.inspection.heads import rare_tokens
@@ -47,7 +47,7 @@ def test_quiet_leaves_only_warnings(model):
 def test_rare_word_heads_are_judged_by_stored_or_counted_frequencies(model, tmp_path, monkeypatch):
     monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
     known = shutil.copytree(model, tmp_path / "known")
-    tokenizer = Tokenizer.from_file(known / "tokenizer.json")
+    tokenizer = read_tokenizer(known / "tokenizer.json")
     counts = np.full(tokenizer.vocab_size, 9)
     ids = tokenizer.encode(LINES[1])
     counts[[ids[1], ids[4]]] = 1, 2

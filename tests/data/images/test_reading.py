@@ -17,7 +17,7 @@ from tformer_cli.data.images import decoding
 from tformer_cli.data.images.decoding import Scaling, decoded, scaled
 from tformer_cli.data.images.named import is_row, name_of_image, read_image
 from tformer_cli.data.images.tokenizer import ImageTokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.show.png import png_of
 
@@ -281,7 +281,7 @@ def test_the_tokenizer_has_an_id_for_every_byte_and_survives_its_file(images, tm
     ids = tokenizer.source.encode_batch([*names, " "])
     assert np.array_equal(np.array(ids[:5]) - 4, images.reshape(5, 12))
     assert ids[5] == []
-    again = Tokenizer.from_json(tokenizer.to_json())
+    again = parse_tokenizer(tokenizer.to_json())
     assert isinstance(again, ImageTokenizer)
     assert again.to_json() == tokenizer.to_json()
     assert again.source.encode_batch(names) == ids[:5]
@@ -302,7 +302,7 @@ def test_a_damaged_file_of_a_tokenizer_is_refused(change, value):
 
     data = json.loads(ImageTokenizer(Scaling(size=SIZE), 1).to_json())
     with pytest.raises(DataError, match=r"tokenizer.json: is damaged"):
-        Tokenizer.from_json(json.dumps({**data, change: value}))
+        parse_tokenizer(json.dumps({**data, change: value}))
 
 
 def test_without_pillow_pictures_ask_for_it_and_idx_files_do_without(images, tmp_path, monkeypatch):

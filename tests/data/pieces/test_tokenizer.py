@@ -6,7 +6,8 @@ import random
 import pytest
 
 from tformer_cli.data.pieces.tokenizer import PieceTokenizer, SubwordCodes
-from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID
+from tformer_cli.data.tokenizer_file import parse_tokenizer, read_tokenizer
 from tformer_cli.errors import DataError
 
 MERGES = ["l o", "lo w</w>", "e r</w>", "lo w", "lo l", "w er</w>", "n e", "ne w", "l o", "x x"]
@@ -86,7 +87,7 @@ def test_sides_may_differ():
 def test_the_file_is_read_again(tmp_path, codes, target):
     made = PieceTokenizer.build(PIECES, target, codes)
     (tmp_path / "tokenizer.json").write_text(made.to_json())
-    again = Tokenizer.from_file(tmp_path)
+    again = read_tokenizer(tmp_path)
     assert again.algorithm == "pieces"
     assert again.to_json() == made.to_json()
     for side in ("source", "target"):
@@ -123,7 +124,7 @@ def test_damaged_codes_are_refused_in_one_line(text, said):
 def test_a_damaged_file_is_refused_in_one_line(change):
     data = json.loads(PieceTokenizer.build(PIECES).to_json()) | change
     with pytest.raises(DataError, match=r"tokenizer\.json: ") as error:
-        Tokenizer.from_json(json.dumps(data))
+        parse_tokenizer(json.dumps(data))
     assert "\n" not in str(error.value)
 
 
@@ -132,7 +133,7 @@ def test_new_tokens_are_words_that_are_not_cut():
         before = PieceTokenizer.build(PIECES, codes=codes)
         after = before.with_new_tokens(["<x>", "lower@@"])
         assert after.source.vocabulary is after.target.vocabulary
-        again = Tokenizer.from_json(after.to_json())
+        again = parse_tokenizer(after.to_json())
         assert again.to_json() == after.to_json()
         for side in (after.source, again.target):
             assert side.encode("low <x> lower@@")[1:] == [len(PIECES), len(PIECES) + 1]

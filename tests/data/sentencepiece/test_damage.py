@@ -11,7 +11,7 @@ from tests.data.sentencepiece.test_spm_file import PARTS, SOUND, field, piece
 from tests.data.sentencepiece.test_tokenizer import MARIAN, SPECIAL, TAGS, vocabulary
 from tformer_cli.data.sentencepiece.spm_file import BYTE, SpmFile, read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import DataError
 
 quick = settings(max_examples=100)
@@ -121,7 +121,7 @@ def stored(spms):
 @pytest.mark.parametrize("text", ["1", "1, " + "[" * 100_000, "1}", '1, "kind": "sentencepiece"}'])
 def test_half_a_file_is_refused_in_one_line(text):
     with pytest.raises(DataError, match=r"^x: is damaged; restore the file$"):
-        Tokenizer.from_json('{"tformer_tokenizer": ' + text, where="x")
+        parse_tokenizer('{"tformer_tokenizer": ' + text, where="x")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_value_of_another_kind_is_refused_in_one_line(stored, section, key, va
     else:
         data[section][key] = value
     with pytest.raises(DataError) as error:
-        Tokenizer.from_json(json.dumps(data), where="x")
+        parse_tokenizer(json.dumps(data), where="x")
     assert str(error.value).startswith("x: ")
     assert "\n" not in str(error.value)
 
@@ -162,6 +162,6 @@ def test_what_is_read_when_it_is_used_is_refused_then(stored):
     ):
         data = json.loads(stored)
         data["source"][key] = value
-        tokenizer = Tokenizer.from_json(json.dumps(data), where="x")
+        tokenizer = parse_tokenizer(json.dumps(data), where="x")
         with pytest.raises(DataError, match=f"^x: {reason}"):
             tokenizer.source.encode("a")

@@ -8,7 +8,8 @@ from sentencepiece import SentencePieceProcessor
 from tests.data.sentencepiece.conftest import LANGUAGES, SPECIAL
 from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer import UNK_ID
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import DataError
 
 WORDS = ["<x>", "Żółć", "<x>y"]
@@ -80,7 +81,7 @@ def test_every_way_of_encoding_agrees_and_text_comes_back(both, text):
     assert [n for n in ids if n >= before.vocab_size] == [
         before.vocab_size + WORDS.index(word) for word in text.split() if word in WORDS
     ]
-    again = Tokenizer.from_json(after.to_json())
+    again = parse_tokenizer(after.to_json())
     assert again.to_json() == after.to_json()
     assert again.new_tokens == tuple(WORDS)
     assert again.source.encode_batch([text, "A dog", text]) == [ids, side.encode("A dog"), ids]
@@ -113,7 +114,7 @@ def test_two_vocabularies_grow_each_at_its_end(spms):
     own = vocabulary(spms["unigram"]), vocabulary(spms["bpe"])
     made = SentencePieceTokenizer.build(spms["unigram"], spms["bpe"], *own)
     grown = made.with_new_tokens(["<x>"]).with_new_tokens(["<y>"])
-    again = Tokenizer.from_json(grown.to_json())
+    again = parse_tokenizer(grown.to_json())
     for side, pieces in ((again.source, own[0]), (again.target, own[1])):
         assert side.encode("<y> <x>") == [len(pieces) + 1, len(pieces)]
     assert len(own[0]) != len(own[1])
@@ -186,6 +187,6 @@ def test_damaged_files_are_refused_in_one_line(spms, change):
     data = json.loads(made.to_json())
     change(data)
     with pytest.raises(DataError) as caught:
-        Tokenizer.from_json(json.dumps(data), "t.json")
+        parse_tokenizer(json.dumps(data), "t.json")
     assert str(caught.value).startswith("t.json: ")
     assert "\n" not in str(caught.value)

@@ -5,7 +5,8 @@ from sentencepiece import SentencePieceProcessor
 
 from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.data.tokenizer import EOS_ID, UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer import EOS_ID, UNK_ID
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import DataError, UsageError
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -124,7 +125,7 @@ def test_a_model_of_two_languages_refuses_others(tokenizers):
 @pytest.mark.parametrize("name", ["marian", "nllb"])
 def test_a_file_gives_the_same_tokenizer(request, name):
     tokenizer = request.getfixturevalue(name)
-    again = Tokenizer.from_json(tokenizer.to_json())
+    again = parse_tokenizer(tokenizer.to_json())
     assert again.to_json() == tokenizer.to_json()
     text = "Nobody wanted the house 漢"
     assert again.source.encode(text) == tokenizer.source.encode(text)
@@ -135,7 +136,7 @@ def test_two_vocabularies_are_kept_apart(spms):
     made = SentencePieceTokenizer.build(
         spms["unigram"], spms["bpe"], vocabulary(spms["unigram"]), vocabulary(spms["bpe"])
     )
-    again = Tokenizer.from_json(made.to_json())
+    again = parse_tokenizer(made.to_json())
     assert again.source.vocab_size == len(vocabulary(spms["unigram"]))
     assert again.vocab_size == again.target.vocab_size == len(vocabulary(spms["bpe"]))
 
@@ -172,7 +173,7 @@ def test_damaged_files_are_refused_in_one_line(marian, change):
     data = json.loads(marian.to_json())
     change(data)
     with pytest.raises(DataError) as caught:
-        Tokenizer.from_json(json.dumps(data), "t.json")
+        parse_tokenizer(json.dumps(data), "t.json")
     assert str(caught.value).startswith("t.json: ")
     assert "\n" not in str(caught.value)
 

@@ -8,7 +8,7 @@ from sacrebleu import corpus_bleu, corpus_chrf
 from tests.conftest import LINES
 from tests.workflows.distillation.conftest import TARGETS, write_lines
 from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import (
     ArtifactError,
     DataError,
@@ -219,9 +219,9 @@ def test_a_student_from_a_model_learns_the_tag_as_a_new_token(texts, model, star
     recipe = load_recipe(str(texts / "d.toml"), overrides, complete)
     setup = Setup(recipe=recipe, directory=out, threads=1)
     distill(setup)
-    tokenizer = Tokenizer.from_file(out / "student/tokenizer.json")
+    tokenizer = read_tokenizer(out / "student/tokenizer.json")
     assert tokenizer.new_tokens == ("<BT>",)
-    before = Tokenizer.from_file(origin / "tokenizer.json").source.vocab_size
+    before = read_tokenizer(origin / "tokenizer.json").source.vocab_size
     assert tokenizer.source.vocab_size == before + 1
     assert tokenizer.source.encode("<BT> a").count(before) == 1
 

@@ -6,7 +6,7 @@ from sacrebleu import sentence_bleu, sentence_chrf
 
 from tests.conftest import LINES
 from tests.workflows.distillation.conftest import TARGETS, write_lines
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.workflows.distillation.distill import stages_of
@@ -116,7 +116,7 @@ def test_back_translations_begin_with_a_tag_that_is_one_token(make, texts, model
     assert [target for _, target in pairs] == ["Ein Hund schläft.", "", "die Frau"]
     assert pairs[0][0].startswith("<BT> ")
     assert pairs[1] == ("", "")
-    tokenizer = Tokenizer.from_file(corpora / "tokenizer.json")
+    tokenizer = read_tokenizer(corpora / "tokenizer.json")
     assert tokenizer.new_tokens == ("<BT>",)
     ids = tokenizer.source.encode(pairs[0][0])
     assert ids[0] == tokenizer.source.vocab_size - 1

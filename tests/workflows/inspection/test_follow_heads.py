@@ -6,7 +6,7 @@ import torch
 
 from tests.watched_training import crash_at, digest
 from tformer_cli.data.corpora import SentencePair
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
@@ -107,7 +107,7 @@ def test_the_pairs_are_the_first_that_fit_and_are_named(whole):
     assert [entry["source"] for entry in named] == LINES[:3], "the blank pair is passed over"
     assert [entry["index"] for entry in named] == [1, 2, 3]
     assert {entry["schema"] for entry in named} == {"tformer.headprobe/1"}
-    tokenizer = Tokenizer.from_file(whole / "tokenizer.json")
+    tokenizer = read_tokenizer(whole / "tokenizer.json")
     pairs = [SentencePair(line, line) for line in LINES]
     found = probe_pairs(pairs, tokenizer, CONFIG)
     assert [index for index, _, _ in found] == list(range(N_PAIRS))

@@ -15,7 +15,7 @@ from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe
 from tformer_cli.workflows.export import export_marian
@@ -401,8 +401,8 @@ def test_a_run_with_new_tokens_resumes_exactly_and_another_starts_from_it(make, 
     train(recipes[1], run)
     assert sha256(run / "model.safetensors") == sha256(whole / "model.safetensors")
     train(make(run, more, tokenizer__new_tokens=["<law>"], training__max_steps=1), more)
-    tokenizer = Tokenizer.from_file(more)
-    size = Tokenizer.from_file(model).vocab_size
+    tokenizer = read_tokenizer(more)
+    size = read_tokenizer(model).vocab_size
     assert tokenizer.source.encode("<law> Żółć") == [size + 2, size + 1]
 
 
@@ -445,7 +445,7 @@ def foreign(path, kind):
 
 def ids_of(path):
     """Ids of a text with and without new tokens, on both sides."""
-    tokenizer = Tokenizer.from_file(path)
+    tokenizer = read_tokenizer(path)
     return [
         side.encode_phrases(["a dog", "<medical> a Żółć"])
         for side in (tokenizer.source, tokenizer.target)
@@ -474,7 +474,7 @@ def test_imported_models_learn_new_tokens(make, tmp_path, kind):
             mean = (stored[stored > -1e8] if stored.ndim == 1 else stored).mean(dim=0)
             torch.testing.assert_close(tensor[len(stored) :], mean.expand_as(tensor[-2:]))
     assert n_grown == (3 if kind in ("separate", "opus two") else 2)
-    sizes = [side.vocab_size for t in [Tokenizer.from_file(first)] for side in (t.source, t.target)]
+    sizes = [side.vocab_size for t in [read_tokenizer(first)] for side in (t.source, t.target)]
     for size, old, new in zip(sizes, ids_of(first), ids_of(run), strict=True):
         assert new[0] == old[0]
         assert (new[1][0], new[1][-1]) == (size, size + 1)
@@ -516,7 +516,7 @@ def test_exports_keep_new_tokens_or_refuse_them_in_one_line(make, tmp_path, kind
     assert result.exit_code == 0, result.stderr
     if kind == "nllb":  # whose languages that engine here does not write
         return
-    text, tokenizer = "<medical> a dog Żółć", Tokenizer.from_file(run)
+    text, tokenizer = "<medical> a dog Żółć", read_tokenizer(run)
     args = ["translate", str(run), text, "--max-length", "5", "--beam-size", "1", "-q"]
     engine = ctranslate2.Translator(str(run / "ctranslate2"), compute_type="float32")
     pieces = tokenizer.source.pieces(tokenizer.source.encode(text))
@@ -533,9 +533,9 @@ def test_new_rows_of_the_sources_vocabulary_are_in_the_runs_recipe(make, tmp_pat
     shutil.rmtree(source)
     shutil.rmtree(tmp_path / "cache")
     train(make(source, run, tokenizer__new_tokens=WORDS), run)
-    assert read_config(run).model.source_vocab_size == Tokenizer.from_file(run).source.vocab_size
+    assert read_config(run).model.source_vocab_size == read_tokenizer(run).source.vocab_size
     train(make(run, tmp_path / "more", tokenizer__new_tokens=["<law>"]), tmp_path / "more")
-    assert Tokenizer.from_file(tmp_path / "more").new_tokens == (*WORDS, "<law>")
+    assert read_tokenizer(tmp_path / "more").new_tokens == (*WORDS, "<law>")
 
 
 def test_a_run_starts_from_a_directory_of_peft(make, tmp_path):

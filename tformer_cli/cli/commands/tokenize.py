@@ -24,6 +24,7 @@ from tformer_cli.cli.text_io import (
 )
 from tformer_cli.cli.usage import HelpfulGroup
 from tformer_cli.data.config import MOST_PIECES, Algorithm
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
@@ -139,10 +140,9 @@ def encode(
         echo "The old house." | tformer tokenize encode runs/quickstart
         tformer tokenize encode tokenizer.json -i a.en --ids > a.ids
     """
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import encode_lines
 
-    opened = Tokenizer.from_file(tokenizer)
+    opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=[input_file or STANDARD_STREAM], quiet=quiet)
     _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids, side=side))
 
@@ -162,10 +162,9 @@ def decode(
         tformer tokenize decode tokenizer.json -i a.ids --ids
         tformer tokenize encode tokenizer.json -i a.en | tformer tokenize decode tokenizer.json
     """
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import decode_lines
 
-    opened = Tokenizer.from_file(tokenizer)
+    opened = read_tokenizer(tokenizer)
     what = "ids" if ids else "pieces"
     prompt_at_terminal(what, [input_file or STANDARD_STREAM], quiet=quiet)
     _stream(
@@ -192,10 +191,9 @@ def stats(
         tformer tokenize stats runs/quickstart test.en --format json
     """
     from tformer_cli.data.lines import LineCounts, read_lines
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.workflows.tokenize import measure
 
-    opened = Tokenizer.from_file(tokenizer)
+    opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=files, quiet=quiet)
     counts = LineCounts()
     found = {}

@@ -16,6 +16,7 @@ from tformer_cli.data.pieces.tokenizer import PieceTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import FILE_NAME, Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError
 
 PADDING = ("<pad>", "<blank>")
@@ -205,7 +206,7 @@ def _exported(path: Path, source: Rows, target: Rows) -> Tokenizer | None:
     if not file.is_file():
         return None
     try:
-        tokenizer = Tokenizer.from_file(file)
+        tokenizer = read_tokenizer(file)
     except DataError:  # Hugging Face's, which some converters copy
         return None
     for side, rows in ((tokenizer.source, source), (tokenizer.target, target)):

@@ -29,6 +29,7 @@ from tformer_cli.converters.keys import USED, Parts, no_effect, noted, only
 from tformer_cli.data.foreign_pieces import QWEN2_WORDS, BytePieceTokenizer
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
+from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import ArtifactError
 
 END = "<|endoftext|>"
@@ -121,7 +122,7 @@ class ByteVocabulary:
         places = {piece: place for place, piece in enumerate(rows.pieces)}
         blank.model = type(blank.model)(vocab=places, unk_token=UNKNOWN_PIECE)
         blank.add_special_tokens(list(SPECIAL_PIECES))
-        return Tokenizer.from_json(blank.to_str(), where)
+        return parse_tokenizer(blank.to_str(), where)
 
 
 def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:

@@ -15,6 +15,7 @@ from tformer_cli.converters.marian.layout import EOS_PIECE, TOKENIZER, UNK_PIECE
 from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import EOS_ID, Tokenizer, TokenizerSide
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError
 
 Read = tuple[tuple[Rows, Rows], Tokenizer, list[Path]]
@@ -52,7 +53,7 @@ def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read
 
 def _by_labels(source: MarianSource, settings: Mapping[str, Any], file: Path) -> Read:
     """Reads vocabularies whose pieces are the labels of a tokenizer of tformer's."""
-    tokenizer = Tokenizer.from_file(file)
+    tokenizer = read_tokenizer(file)
     sizes = settings.get("dim-vocabs")
     sides = (tokenizer.source, tokenizer.target)
     paths = (source.vocabularies[0], source.vocabularies[-1])

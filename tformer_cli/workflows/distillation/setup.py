@@ -23,7 +23,7 @@ from tformer_cli.artifacts.model_directory import TRANSLATORS
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.data.corpora import corpus_file, format_of
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.keywords import TranslatorOptions
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.hashes import hash_file
@@ -150,7 +150,7 @@ class Setup:
         options = TranslatorOptions(
             device=self.device, threads=self.threads, before_torch=self.before_torch
         )
-        if Tokenizer.from_file(model / TOKENIZER).language_codes:
+        if read_tokenizer(model / TOKENIZER).language_codes:
             options["source_language"], options["target_language"] = source or None, target or None
         return options
 
@@ -217,7 +217,7 @@ def _texts_of(config: DistillationConfig) -> list[str]:
 def _check_languages(setup: Setup, models: Sequence[Path], *, is_reverse: bool) -> None:
     """Checks that a model which must be told its languages knows them."""
     options = setup.options(models, is_reverse=is_reverse)
-    tokenizer = Tokenizer.from_file(models[0] / TOKENIZER)
+    tokenizer = read_tokenizer(models[0] / TOKENIZER)
     try:
         tokenizer.for_languages(
             options.get("source_language"), options.get("target_language")

@@ -27,7 +27,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
-from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.capture.batches import IdPair, capture_batches
 from tformer_cli.inspection.capture.forced import capture_maps, longest_side
@@ -81,7 +81,7 @@ def open_model_or_checkpoint(
         )
     recipe = _completed(load_recipe(str(run / RECIPE)), run)
     check_task(path, recipe.model, tasks)
-    tokenizer = Tokenizer.from_file(run / TOKENIZER)
+    tokenizer = read_tokenizer(run / TOKENIZER)
     checkpoints.check(steps[0])
     shapes = adapter_shapes(recipe.model, recipe.adapter)
     weights = read_weights(place / MODEL, recipe.model, tokenizer.vocab_size, adapters=shapes)

@@ -14,6 +14,7 @@ from tformer_cli.data.languages import frequent_words
 from tformer_cli.data.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.data.loading.loader import Mixture
 from tformer_cli.data.tokenizer import Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.sentences import split_sentences
 from tformer_cli.errors import DataError, RecipeError
@@ -95,7 +96,7 @@ def make_tokenizer(recipe: Recipe, progress: Progress | None = None) -> Tokenize
 def _text_tokenizer(recipe: Recipe, progress: Progress | None) -> Tokenizer:
     if recipe.tokenizer.path:
         path = Path(recipe.data.directory) / recipe.tokenizer.path
-        tokenizer = Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
+        tokenizer = read_tokenizer(path / "tokenizer.json" if path.is_dir() else path)
         if not tokenizer.is_joint:
             raise RecipeError(
                 f"tokenizer.path: {recipe.tokenizer.path} has two vocabularies, which only a model "

@@ -19,6 +19,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.converters.assembly import NEVER
 from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
+from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
@@ -179,7 +180,7 @@ def _keep_start_of_zeros(matrix: "Tensor") -> None:
 
 def start_tokenizer(recipe: Recipe) -> Tokenizer:
     """Opens the tokenizer of the model that a run starts from, and adds the run's new tokens."""
-    tokenizer = Tokenizer.from_file(_directory(recipe.start.model) / TOKENIZER)
+    tokenizer = read_tokenizer(_directory(recipe.start.model) / TOKENIZER)
     try:
         new_tokens = recipe.tokenizer.new_tokens
         return tokenizer.with_new_tokens(new_tokens) if new_tokens else tokenizer
@@ -321,7 +322,7 @@ def _of_run(run: Path | None, name: str) -> StartSettings | None:
     return StartSettings(
         model=asdict(recipe.model),
         decoding=asdict(recipe.decoding),
-        algorithm=Tokenizer.from_file(run / TOKENIZER).algorithm,
+        algorithm=read_tokenizer(run / TOKENIZER).algorithm,
         vocab_size=recipe.tokenizer.vocab_size,
         weights_hash=recipe.start.weights_hash,
         labels=recipe.task.labels,
@@ -341,7 +342,7 @@ def _of_model(name: str, n_new: int, say: Callable[[str], None]) -> StartSetting
     return StartSettings(
         model={**model, "source_vocab_size": n_source + n_new if n_source else 0},
         decoding=asdict(record.decoding),
-        algorithm=Tokenizer.from_file(path / TOKENIZER).algorithm,
+        algorithm=read_tokenizer(path / TOKENIZER).algorithm,
         vocab_size=record.vocab_size,
         weights_hash=hash_file(path / WEIGHTS),
         labels=record.labels,
