@@ -350,7 +350,7 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         (["check", "a.en", "--only", "swapped"], "error: --only: swapped is not a check of texts;"),
         (["check", "a.en", "--text-field", "1"], "error: --text-field: files of text have no "),
         (["check", "a.tsv", "--text-field", "1", "--source-field", "2"], "omit --source-field "),
-        (["check", "a.en", "--scores", "a.fr"], "--scores: are of the pairs of one corpus; name "),
+        (["check", "a.en", "--scores", "a.fr"], "--scores: needs the files of one parallel corpus"),
         (["check", "a.en", "a.fr", "--only", "score"], "--only: score needs the scores of a "),
         (["check", "a.en", "a.fr", "--scores", "a.en"], "a.en, line 1: is no mean log-probab"),
         (["check", "a.en", "a.fr", "--worst-share", "1"], "--worst-share: must be above 0 and "),

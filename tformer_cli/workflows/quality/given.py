@@ -15,6 +15,7 @@ from tformer_cli.data.quality.examine import Corpora
 from tformer_cli.data.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
 from tformer_cli.data.quality.minhash import HeldOut
 from tformer_cli.data.quality.model_scores import ModelScores
+from tformer_cli.data.quality.settings import CheckSettings, Fields
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.classify import with_label_fields
 from tformer_cli.kinds.texts import with_text_field
@@ -29,31 +30,6 @@ KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
 )
 """Kinds of corpora by the task of a recipe."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fields:
-    """Where the sentences of a table are, and in which languages they are."""
-
-    source_field: str = ""
-    """Column or field of the source; see `CorpusConfig`."""
-    target_field: str = ""
-    """That of the target."""
-    text_field: str = ""
-    """That of a text, in corpora that have no source."""
-    label_field: str = ""
-    """That of a text's label."""
-    source_language: str = ""
-    """Code of the source language; empty: by the ending of the file, if it is one."""
-    target_language: str = ""
-    """That of the target language."""
-
-    @property
-    def names_fields(self) -> str:
-        """The options of fields that are given; empty: none."""
-        names = ("source_field", "target_field", "text_field", "label_field")
-        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
-        return ", ".join(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +82,20 @@ class GivenData:
             keeps_rows=keeps_rows,
         )
 
-    def judged_by(self, *, scores: Sequence[str], worst_share: float, detects: bool) -> "GivenData":
+    def judged_by(self, checks: CheckSettings) -> "GivenData":
         """Adds what judges examples besides the rules."""
-        detector = Detector() if detects else None
+        if not 0.0 < checks.worst_share < 1.0:
+            raise UsageError(
+                f"--worst-share: must be above 0 and below 1, but is {checks.worst_share:g}"
+            )
+        detector = Detector() if checks.detect_languages else None
         if detector is not None:
             for language in filter(None, self.languages):
                 detector.check_known(language)
-        if scores and (self.kind is not PAIRS or self.is_recipe):
-            raise UsageError("--scores: are of the pairs of one corpus; name its files")
-        found = ModelScores(scores, worst_share) if scores else None
-        return replace(self, detector=detector, scores=found)
+        if checks.scores and (self.kind is not PAIRS or self.is_recipe):
+            raise UsageError("--scores: needs the files of one parallel corpus, not a recipe")
+        scores = ModelScores(checks.scores, checks.worst_share) if checks.scores else None
+        return replace(self, detector=detector, scores=scores)
 
     def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
         """Returns the checks of those wanted that can be made of this kind."""
