@@ -109,7 +109,6 @@ def _pieces_without_merge(
     declared: Iterable[str],
     where: Path,
 ) -> Iterable[str]:
-    """Finds pieces of text that no merge makes."""
     if isinstance(tokenizer, BytePieceTokenizer):
         made = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
         tolerated = 0  # what is added to such a vocabulary is declared

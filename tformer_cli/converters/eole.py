@@ -134,7 +134,6 @@ def is_eole(path: Path) -> bool:
 
 
 def convert(path: Path) -> ForeignModel:
-    """Converts a directory."""
     file = path / "config.json"
     model = read_json_file(file)["model"]
     tables = _tables(file, model)

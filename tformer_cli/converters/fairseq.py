@@ -122,7 +122,6 @@ class FairseqSource:
 
 
 def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of fairseq."""
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         return None
     settings = plain(checkpoint.get("args"))
@@ -185,7 +184,6 @@ def _third(arrays: LazyArrays, name: str, place: int) -> Array:
 
 
 def convert(source: FairseqSource) -> ForeignModel:
-    """Converts a model."""
     path, settings = source.path, source.settings
     if settings.get("task") in _MULTILINGUAL:
         raise ArtifactError(

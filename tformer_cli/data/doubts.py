@@ -92,7 +92,6 @@ def _of_pairs(
 
 
 def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
-    """Yields what checks find in many pairs."""
     if len(pairs) < FEWEST_PAIRS:
         return
     facts = estimate_facts(pairs, languages, Limits())

@@ -34,7 +34,6 @@ def text_of(record: object, field: str, where: str, *, takes_whole: bool = False
 
 
 def value_at(record: object, field: str) -> object:
-    """Whatever is at `field` of a record."""
     if isinstance(record, dict) and field in record:
         return record[field]
     value = record

@@ -78,7 +78,6 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
         return len(self.all_pieces)
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        """See `Tokenizer`."""
         raise DataError(
             f"the vocabulary of an imported {self.model_kind} takes no new tokens such as "
             f"{words[0]}; omit them"

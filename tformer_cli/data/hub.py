@@ -82,7 +82,6 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
 def read_rows(
     dataset: datasets.Dataset, fields: tuple[str, str], name: str, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows, with the columns of two fields or `whole`."""
     columns = {_column_of(field, dataset, name) for field in fields}
     rows = dataset if whole else dataset.select_columns(sorted(columns))
     readers = {}

@@ -91,12 +91,10 @@ class LabelTokenizer(Tokenizer):
 
     @property
     def source(self) -> TokenizerSide:
-        """The side of texts."""
         return self._texts.source
 
     @property
     def target(self) -> LabelSide:
-        """The side of labels."""
         return self._side
 
     @property

@@ -26,7 +26,6 @@ class NewTokens:
         self._keeps_space_behind = keeps_space_behind
 
     def are_in(self, text: str) -> bool:
-        """True if a text has one of the words."""
         return self._pattern.search(text) is not None
 
     def split(self, text: str) -> list[tuple[int, str, bool]]:

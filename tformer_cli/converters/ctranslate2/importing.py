@@ -98,7 +98,6 @@ def convert(
     texts: Path | None = None,
     target_prefix: str = "",
 ) -> ForeignModel:
-    """Converts a directory."""
     content = read_ctranslate2(file)
     _check_kind(file, content)
     reader = Reader(content.arrays, str(file))
@@ -270,7 +269,6 @@ def _is_equal(one: Weight, other: Weight) -> bool:
 
 
 def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
-    """Reads the tables of positions, or makes them."""
     if config.positions != "table":
         return {}
     made = tensor2tensor_halves(config.max_positions, config.d_model, first=1)

@@ -74,7 +74,6 @@ class PickleReader:
         return self._stream.tell()
 
     def read(self) -> Any:  # noqa: ANN401
-        """Reads the next pickle."""
         self._stack, self._memo = [], {}
         try:
             for operation, argument, _ in pickletools.genops(self._stream):

@@ -103,7 +103,6 @@ class _Vocabulary(NamedTuple):
 
 
 def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path) -> None:
-    """Writes a directory for Marian, whole or not at all."""
     tokenizer = directory.tokenizer
     if isinstance(tokenizer, SentencePieceTokenizer):
         if tokenizer.new_tokens:

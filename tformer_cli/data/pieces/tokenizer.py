@@ -189,7 +189,6 @@ class PieceTokenizer(Tokenizer):
         where: str = FILE_NAME,
         new_tokens: Sequence[str] = (),
     ) -> "PieceTokenizer":
-        """Makes a tokenizer."""
         given = frozenset[str](), where, new_tokens
         vocabulary = Vocabulary(pieces, *given)
         other = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)

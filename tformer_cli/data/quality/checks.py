@@ -107,7 +107,6 @@ _OF_ONE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
 
 
 def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
-    """Returns names that are names of checks."""
     given = [one.strip() for name in names for one in name.split(",")]
     for name in given:
         if name not in CHECKS:

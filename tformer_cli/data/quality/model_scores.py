@@ -55,7 +55,6 @@ class ModelScores:
         self._sides = [(file, sides) for file, (_, sides) in zip(files, read, strict=True) if sides]
 
     def check_length(self, n_pairs: int) -> None:
-        """Checks that there is a score for each pair."""
         if len(self.values) != n_pairs:
             raise DataError(
                 f"{self._files}: has {count_of(len(self.values), 'score')} of "

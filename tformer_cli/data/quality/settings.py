@@ -123,7 +123,6 @@ class CheckSettings:
     ] = 4.0
 
     def chosen(self, default: frozenset[str]) -> frozenset[str]:
-        """The checks to make."""
         from tformer_cli.data.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
 
         chosen = self.asked() if self.only else default
@@ -154,7 +153,6 @@ class CheckSettings:
         return found
 
     def limits(self) -> "Limits":
-        """The limits of lengths."""
         from tformer_cli.data.quality.facts import Limits
 
         try:

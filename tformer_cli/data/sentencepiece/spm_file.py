@@ -73,7 +73,6 @@ class SpmModel:
 
 
 def read_spm(data: bytes, where: str) -> SpmModel:
-    """Reads a SentencePiece model."""
     try:
         return _read(data)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -83,7 +82,6 @@ def read_spm(data: bytes, where: str) -> SpmModel:
 
 
 def write_spm(model: SpmModel) -> bytes:
-    """Writes a SentencePiece model, as `read_spm` reads it."""
     entries = zip(model.pieces, model.scores, model.types, strict=True)
     found = b"".join(spm_piece(*entry) for entry in entries)
     numbers = {name: number for number, name in _ALGORITHMS.items()}
@@ -111,7 +109,6 @@ def _key(number: int, wire: int) -> bytes:
 
 
 def _written(value: int) -> bytes:
-    """Writes a varint."""
     found = b""
     while value > 127:
         found, value = found + bytes([value & 127 | 128]), value >> 7

@@ -233,7 +233,6 @@ class SentencePieceTokenizer(Tokenizer):
         languages: Languages = NO_LANGUAGES,
         where: str = FILE_NAME,
     ) -> "SentencePieceTokenizer":
-        """Makes a tokenizer."""
         made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
         for side in (made.source, made.target):
             side.encode("")  # reads what is otherwise read when it is first used
