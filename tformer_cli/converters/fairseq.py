@@ -91,7 +91,7 @@ _MULTILINGUAL = (
 _ARCHITECTURE = re.compile(
     r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
 )
-"""Names of the Transformers that have these settings alone."""
+"""Names of the Transformers that have only these settings."""
 _OFFSET = 2
 """Position of the first token: behind that of padding, 1."""
 _DEFAULT_POSITIONS, _MOST_POSITIONS = 1024, 1 << 14

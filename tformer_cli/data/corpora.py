@@ -59,7 +59,7 @@ class CorpusFormat:
 
 def format_of(config: CorpusConfig) -> CorpusFormat:
     if config.format not in FORMATS:
-        raise DataError(f"data: there is no reader of corpora given by {config.format}")
+        raise DataError(f"data: no format reads corpora given by {config.format}")
     return FORMATS[config.format]
 
 

@@ -131,7 +131,7 @@ def shard_range(n_lines: int, index: int, count: int) -> range:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Says of a file that it cannot be read."""
+    """Describes a file that cannot be read."""
     try:
         yield
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:

@@ -170,7 +170,7 @@ def dedupe(
         Literal["pair", "source", "target", "either"],
         option(
             "Of pairs with the same pair, source, target or either, only the first is kept; texts "
-            "take pair alone."
+            "take only pair."
         ),
     ] = "pair",
     near: Annotated[bool, option(NEAR, "--near")] = False,
@@ -302,7 +302,7 @@ def _clean(
     given = _given(files, fields, checks, near=near, quiet=quiet)
     if by != "pair" and len(given.kind.texts) == 1:
         raise UsageError(
-            f"--by {by}: is of pairs, but these are {given.kind.noun}s; what has another label "
+            f"--by {by}: only for pairs, but these are {given.kind.noun}s; what has another label "
             "is dropped by `tformer data clean --only other-label`"
         )
     dropping = given.possible(dropping, checks.asked())

@@ -177,7 +177,7 @@ class _Matrices:
         return matrix if self.in_integers else matrix.real()
 
     def _scale(self, name: str, array: Array) -> Array:
-        """What the rows of integers are multiplied by, rounded as the engine rounds it."""
+        """Returns the factor of each row of integers, rounded as the engine rounds it."""
         divisor = np.array([INT16_SCALE], np.float32)
         if array.dtype != np.int16 or f"{name}{SCALE}" in self.reader:
             divisor = self.reader.take(f"{name}{SCALE}").astype(np.float32).ravel()

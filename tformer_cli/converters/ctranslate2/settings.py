@@ -112,7 +112,7 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a config.json says; nothing in old formats."""
+    """The settings of a config.json; old formats have none."""
 
     values: Mapping[str, Any]
     """Its values, all of them known."""
@@ -121,7 +121,7 @@ class Settings:
 
     @property
     def epsilon(self) -> float:
-        """What norms add to the variance."""
+        """The epsilon that norms add to the variance."""
         value = self.values.get("layer_norm_epsilon")
         if value is None:
             return DEFAULT_EPSILON

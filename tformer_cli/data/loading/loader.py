@@ -140,7 +140,7 @@ START = LoaderPosition()
 class BatchStream:
     """Batches of epoch after epoch, from a position on.
 
-    What comes depends on the position alone: a run that stops and resumes sees the batches it would
+    What comes depends on the position only: a run that stops and resumes sees the batches it would
     have seen.
     """
 

@@ -107,8 +107,8 @@ def _log_probabilities(file: str) -> tuple[Scores, list[Sides]]:
             found.append(math.nan)
         if not -math.inf < found[-1] <= 0.0:
             raise DataError(
-                f"{file}, line {number}: is no mean log-probability, a number of at most 0; write "
-                "it with `tformer score --format jsonl`"
+                f"{file}, line {number}: is not a mean log-probability, a number of at most 0; "
+                "write it with `tformer score --format jsonl`"
             )
     values = np.frombuffer(found, dtype=np.float32) if found else np.empty(0, dtype=np.float32)
     return values, sides

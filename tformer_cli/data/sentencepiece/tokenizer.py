@@ -12,10 +12,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from tformer_cli.data.new_tokens import NewTokens
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmFile
-from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,
     UNK_ID,
@@ -26,6 +24,7 @@ from tformer_cli.data.tokenizer import (
     TokenizerSide,
     stored_new_tokens,
 )
+from tformer_cli.data.vocabulary import NewTokens, Vocabulary
 from tformer_cli.errors import DataError
 from tformer_cli.structure import structure
 

@@ -36,10 +36,10 @@ MARK_EVERY = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class CleanReport:
-    """What was kept and dropped."""
+    """Counts of kept and dropped pairs."""
 
     kind: str
-    """What examples are: "pairs", "labeled" texts or "texts"."""
+    """Kind of examples: "pairs", "labeled" texts or "texts"."""
     pairs: int
     kept: int
     checks: dict[str, int]

@@ -22,9 +22,9 @@ from tformer_cli.kinds.texts import with_text_field
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
-OF_DATASETS = (".csv", ".parquet", ".arrow")
+DATASET_ENDINGS = (".csv", ".parquet", ".arrow")
 """Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL."""
-TABLES = (*TSV, *JSONL, *OF_DATASETS)
+TABLES = (*TSV, *JSONL, *DATASET_ENDINGS)
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
@@ -38,7 +38,7 @@ class GivenData:
 
     data: DataConfig
     kind: CorpusKind = PAIRS
-    """What the sides of examples hold."""
+    """Content of the sides of examples."""
     held_out: HeldOut = field(default_factory=HeldOut)
     is_recipe: bool = False
     """True if a recipe names them."""
@@ -158,7 +158,7 @@ def _texts(pairs: Iterable[SentencePair], kind: CorpusKind) -> Iterator[str]:
 def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, CorpusKind]:
     """Returns the corpus in two aligned files, one table or one file of texts, and its kind."""
     ending = ending_of(files[0]) if len(files) == 1 else ""
-    is_dataset = ending in OF_DATASETS or (len(files) == 1 and Path(files[0]).is_dir())
+    is_dataset = ending in DATASET_ENDINGS or (len(files) == 1 and Path(files[0]).is_dir())
     if ending == ".xlsx":
         raise UsageError(f"{files[0]}: is a spreadsheet; save it as .csv")
     if ending not in TABLES and not is_dataset:
@@ -171,7 +171,7 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
         return CorpusConfig(source=files[0], target=files[1]), PAIRS
     if (fields.text_field or fields.label_field) and (fields.source_field or fields.target_field):
         raise UsageError(
-            "--text-field, --label-field: are of texts without a source; omit --source-field and "
+            "--text-field, --label-field: only for texts without a source; omit --source-field and "
             "--target-field"
         )
     if is_dataset:

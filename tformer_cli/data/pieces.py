@@ -17,7 +17,6 @@ from typing import Any
 
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,
     SPECIAL_PIECES,
@@ -29,6 +28,7 @@ from tformer_cli.data.tokenizer import (
     TokenizerSide,
     stored_new_tokens,
 )
+from tformer_cli.data.vocabulary import Vocabulary
 from tformer_cli.errors import DataError
 
 _WORD = re.compile(r"\S+")
