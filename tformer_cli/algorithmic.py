@@ -58,7 +58,6 @@ class Task:
     has_labels: bool = False
 
     def example(self, string: Sequence[str]) -> Example:
-        """Writes a string with its answer."""
         answer, places = self.answer(string)
         links = (f"{place}-{at}" for at, place in enumerate(places))
         gold = " ".join(map(str, places) if self.has_labels else links)
@@ -71,7 +70,6 @@ class Task:
 
 
 def _strings_of(symbols: str, shortest: int, longest: int) -> Callable[[Choices], Sequence[str]]:
-    """Draws strings of so many symbols."""
     lengths = range(shortest, longest + 1)
     return lambda rng: [rng.pick(symbols) for _ in range(rng.pick(lengths))]
 
@@ -157,7 +155,6 @@ def generate_examples(name: str, n_train: int, seed: int = 1) -> Iterator[tuple[
 
 
 def split_sizes(n_train: int) -> Mapping[Split, int]:
-    """Strings of each split."""
     if not 1 <= n_train <= MOST_STRINGS:
         raise DataError(
             f"pairs: must be 1 to {MOST_STRINGS:,} for algorithmic tasks, but is {n_train:,}; ask "
@@ -168,7 +165,6 @@ def split_sizes(n_train: int) -> Mapping[Split, int]:
 
 
 def split_of(name: str, source: str) -> Split:
-    """Returns the split of a string."""
     digest = blake2b(f"{name} {source}".encode(), digest_size=4).digest()
     place = int.from_bytes(digest, "big") / 4294967296.0
     if place < 2 * _HELD_OUT_SHARE:

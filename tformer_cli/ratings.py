@@ -106,7 +106,6 @@ def generate_ratings(n_train: int, seed: int = 1) -> Iterator[tuple[Split, Ratin
 
 
 def rating_sizes(n_train: int) -> Mapping[Split, int]:
-    """Sentences of each split."""
     if not 1 <= n_train <= MOST_RATINGS:
         raise DataError(
             f"pairs: must be 1 to {MOST_RATINGS:,} for ratings, but is {n_train:,}; ask for fewer"
@@ -130,7 +129,6 @@ def split_of(negation: str, degree: str, adjective: str) -> Split:
 def make_rating(
     opening: str, subject: str, verb: str, negation: str, degree: str, adjective: str
 ) -> Rating:
-    """Writes a sentence and rates it."""
     stars = stars_of(negation, degree, adjective)
     before = f"{opening}{subject}".split()
     negated = [f"{verb}n't"] if negation == "n't" else [verb, *([negation] if negation else [])]

@@ -56,7 +56,6 @@ class Shape:
 
 
 def shape_sizes(n_train: int) -> Mapping[Split, int]:
-    """Pictures of each split."""
     if not 1 <= n_train <= MOST_SHAPES:
         raise DataError(
             f"pairs: must be 1 to {MOST_SHAPES:,} for shapes, but is {n_train:,}; ask for fewer"
@@ -66,7 +65,6 @@ def shape_sizes(n_train: int) -> Mapping[Split, int]:
 
 
 def shape_image(split: str, seed: int, number: int) -> Shape:
-    """Makes a picture."""
     rng = np.random.default_rng([seed, SPLITS.index(split), number])
     kind = KINDS[int(rng.integers(len(KINDS)))]
     radius = rng.uniform(_SMALLEST, _LARGEST)

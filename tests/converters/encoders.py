@@ -25,6 +25,11 @@ KINDS = {
     "distilbert": ("DistilBert", {"dim": 16, "n_layers": 2, "n_heads": 4, "hidden_dim": 20,
                                   "max_position_embeddings": 40}),
 }  # fmt: skip
+SHAPES = {**KINDS, "electra": ("Electra", {**KINDS["bert"][1], "embedding_size": 16})}
+HEADS = ("ForMaskedLM", "ForSequenceClassification", "Model")
+CASES = [(kind, head) for kind in KINDS for head in HEADS]
+CASES += [("electra", "ForMaskedLM"), ("electra", "Model")]
+"""Kinds and heads that are imported and exported."""
 
 
 def word_pieces(*, lowercase=True):
@@ -59,7 +64,7 @@ def byte_pieces():
 
 def random_model(kind, head, size, *, std=0.3, **changes):
     """A model of transformers with all parameters random, or, with std 0, as training begins."""
-    name, shape = KINDS[kind]
+    name, shape = SHAPES[kind]
     config_class = getattr(transformers, f"{name}Config")
     epsilon = {} if kind == "distilbert" else {"layer_norm_eps": 1e-3}
     config = config_class(
@@ -71,7 +76,7 @@ def random_model(kind, head, size, *, std=0.3, **changes):
         torch.nn.init.normal_(parameter, std=std)
     if config.tie_word_embeddings:
         model.tie_weights()
-    elif head == "ForMaskedLM" and std:  # one bias under two names
+    elif head == "ForMaskedLM" and std and kind == "bert":  # one bias under two names
         model.cls.predictions.bias.data.copy_(model.cls.predictions.decoder.bias)
     return model
 

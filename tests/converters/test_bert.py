@@ -70,12 +70,9 @@ def check_gradients(model, theirs, found, expected):
 
 
 @pytest.mark.parametrize("files", ["whole", "parts"])
-@pytest.mark.parametrize("kind", encoders.KINDS)
-@pytest.mark.parametrize(
-    ("head", "task"),
-    [("ForMaskedLM", "masked"), ("ForSequenceClassification", "classify"), ("Model", "embed")],
-)
-def test_tokens_outputs_and_gradients_are_theirs(tmp_path, kind, head, task, files):
+@pytest.mark.parametrize(("kind", "head"), encoders.CASES)
+def test_tokens_outputs_and_gradients_are_theirs(tmp_path, kind, head, files):
+    task = {"ForMaskedLM": "masked", "Model": "embed"}.get(head, "classify")
     labels = {"num_labels": 3} if task == "classify" else {}
     theirs, tokenizer = encoders.write_directory(
         tmp_path / "theirs", kind, head, files=files, **labels
@@ -258,6 +255,30 @@ def test_settings_that_are_not_known_are_one_line(tmp_path, setting, message):
     with pytest.raises(ArtifactError, match=message):
         import_model(str(path), tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize(
+    ("head", "changes", "message"),
+    [
+        ("Model", {"embedding_size": 8}, "embedding_size = 8, but hidden_size = 16: a projection"),
+        ("ForSequenceClassification", {}, "ElectraForSequenceClassification is not supported"),
+    ],
+)
+def test_what_electra_adds_is_refused_by_name(tmp_path, head, changes, message):
+    encoders.write_directory(tmp_path / "theirs", "electra", head, **changes)
+    with pytest.raises(ArtifactError, match=message):
+        import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+
+
+def test_discriminators_are_read_without_their_last_layers(tmp_path):
+    theirs, tokenizer = encoders.write_directory(tmp_path / "theirs", "electra", "ForPreTraining")
+    found, ours = imported(tmp_path / "theirs", tmp_path)
+    assert "the layers that tell which tokens were replaced are omitted" in found.notes
+    batch, (ids, mask) = batches(found, ours, tokenizer)
+    with torch.inference_mode():
+        expected = theirs.electra(input_ids=ids, attention_mask=mask).last_hidden_state
+        states = ours.encoder.encode(*batch)
+    assert (states[batch[1]] - expected[batch[1]]).abs().max() <= 1e-5
 
 
 def test_a_single_output_is_no_label(tmp_path):

@@ -108,7 +108,7 @@ KINDS = {
     "llama": write_llama,
     **{
         kind: partial(encoders.write_directory, kind=kind, head="Model")
-        for kind in ("bert", "distilbert", "roberta")
+        for kind in encoders.SHAPES
     },
     "sentences": write_sentences,
 }
@@ -131,7 +131,7 @@ WITHOUT = {
     # the library has no tokenizer of Marian that reads it
     "marian": {"tokenizer.json", *OF_SENTENCES},
     # encoders write nothing
-    **{key: {"generation_config.json", *OF_SENTENCES} for key in ("bert", "distilbert", "roberta")},
+    **{key: {"generation_config.json", *OF_SENTENCES} for key in encoders.SHAPES},
     "sentences": {"generation_config.json"},
 }
 CASES = [

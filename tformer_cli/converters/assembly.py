@@ -213,7 +213,9 @@ def assembled(
     """
     found: dict[str, Array] = {}
     for name, shape in parameter_shapes(config, vocab_size).items():
-        weight = given[name] if name in given else _stacked(name, table, read)
+        weight: Weight = np.zeros(shape, np.float32)
+        if name in given or not lacks_bias(name, table):
+            weight = given[name] if name in given else _stacked(name, table, read)
         matrix = weight.integers if isinstance(weight, Integers) else weight
         if matrix.shape != shape:
             raise ArtifactError(
@@ -246,10 +248,18 @@ def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
     else:
         side, number, module, part = match.groups()
     words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
-    return [
-        template.format(side=side, n=int(number or 0), n1=int(number or 0) + 1, **words)
-        for template in table.get(f"{side}.{module}", table.get(module, ()))
-    ]
+    templates = table.get(f"{side}.{module}", table.get(module, ()))
+    if part == "bias":  # a name that is the same for weight and bias is a weight's only
+        templates = [one for one in templates if not one.endswith(".weight")]
+    places = {"side": side, "n": int(number or 0), "n1": int(number or 0) + 1}
+    return [template.format(**places, **words) for template in templates]
+
+
+def lacks_bias(name: str, table: Mapping[str, Sequence[str]]) -> bool:
+    """Returns whether a weight is a bias that a family lacks, though it has the module."""
+    stem = name.removesuffix(".bias")
+    has_module = stem != name and bool(foreign_names(f"{stem}.weight", table))
+    return has_module and not foreign_names(name, table)
 
 
 def _stacked(

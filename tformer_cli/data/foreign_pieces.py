@@ -15,8 +15,8 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, ClassVar, Self
 
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
-from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE
@@ -110,6 +110,13 @@ def is_vocabulary(pieces: Sequence[str], mask: str, needed: Collection[str] = ()
     )
 
 
+QWEN2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen2's pattern of words, of text in Unicode's form NFC."""
+
+
 class BytePieceTokenizer(ForeignPieceTokenizer):
     """The tokenizer of a foreign language model or encoder."""
 
@@ -117,6 +124,8 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
     model_kind: ClassVar[str] = "language model"
     merges: tuple[tuple[str, str], ...]
     """Pairs of pieces that are merged, the earlier the better."""
+    words: str
+    """Whose pattern cuts texts into words: "gpt2" or "qwen2"."""
 
     def __init__(
         self,
@@ -124,9 +133,11 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         merges: Sequence[tuple[str, str]],
         where: str = FILE_NAME,
         mask: str = "",
+        words: str = "gpt2",
     ) -> None:
         merged = chain.from_iterable((*pair, "".join(pair)) for pair in merges)
-        if not is_vocabulary(pieces, mask, {*BYTE_CHARACTERS, *merged}):
+        is_sound = is_vocabulary(pieces, mask, {*BYTE_CHARACTERS, *merged})
+        if not is_sound or words not in ("gpt2", "qwen2"):
             raise DataError(
                 f"{where}: its vocabulary is damaged or lacks bytes or merged pieces; use this "
                 "model's own files"
@@ -135,22 +146,28 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         places = {piece: place for place, piece in enumerate(pieces)}
         tokenizer = HuggingFaceTokenizer(models.BPE(vocab=places, merges=list(merges)))
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if words == "qwen2":
+            split = pre_tokenizers.Split(Regex(QWEN2_WORDS), "isolated")
+            in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+            tokenizer.normalizer = normalizers.NFC()
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, in_bytes])
         tokenizer.decoder = decoders.ByteLevel()
-        self._tokenizer = tokenizer
+        self._tokenizer, self.words = tokenizer, words
         if mask:
             self.mask, self.start = mask, (BOS_ID,)
 
     @classmethod
     def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
         pairs = [(left, right) for left, right in data["merges"]]
-        mask = data.get("mask", "")
+        mask, words = data.get("mask", ""), data.get("words", "gpt2")
         if not all(type(part) is str for part in (mask, *chain.from_iterable(pairs))):
             return None
-        return cls(data["pieces"], pairs, where, mask)
+        return cls(data["pieces"], pairs, where, mask, words)
 
     def _stored(self) -> dict[str, Any]:
-        mask = {"mask": self.mask} if self.mask else {}
-        return {**mask, "pieces": self.all_pieces, "merges": self.merges}
+        own = {"mask": self.mask} if self.mask else {}
+        own |= {"words": self.words} if self.words != "gpt2" else {}
+        return {**own, "pieces": self.all_pieces, "merges": self.merges}
 
     def encode_gaps(self, parts: Sequence[str]) -> list[int]:
         """See `TokenizerSide`; a gap takes the spaces before it, as `<mask>` of RoBERTa does."""

@@ -29,7 +29,6 @@ class Comet(Metric):
         self.seed = None
 
     def get_signature(self) -> Signature:
-        """Says which model and package computed the score."""
         from importlib.metadata import version
 
         signature = Signature(vars(self))
@@ -67,7 +66,6 @@ class Comet(Metric):
 
 
 def check_installed() -> None:
-    """Checks that COMET can be used."""
     if find_spec("comet") is None:
         raise UsageError(
             "--metric: comet needs the package unbabel-comet; install it with "

@@ -28,7 +28,6 @@ class ClassificationScores:
 
     @property
     def n_examples(self) -> int:
-        """Number of examples."""
         return sum(map(sum, self.confusion))
 
     @property

@@ -38,7 +38,6 @@ class PairedDifference:
 
     @property
     def difference(self) -> float:
-        """The second less the first."""
         return self.value - self.baseline
 
 
@@ -150,12 +149,10 @@ class PairedScores:
 
     @property
     def baseline(self) -> dict[str, float]:
-        """The baseline's scores by name."""
         return {name: float(scores[0]) for name, scores in self._baseline.items()}
 
     @property
     def signatures(self) -> dict[str, str]:
-        """Functions that compute them, by name."""
         return {name: str(metric.get_signature()) for name, metric in self._metrics.items()}
 
     def compare(self, hypotheses: Sequence[str]) -> list[PairedDifference]:

@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
 
 def kind_of(config: ModelConfig) -> Kind:
-    """Returns the kind of a model."""
     return kind_named(task_kind(config))
 
 
 def kind_named(name: TaskKind) -> Kind:
-    """Returns the kind that recipes name so."""
     # Only the module of the kind in use is loaded: a command line starts sooner
     kind: Kind = import_module(f"{__name__}.{name.replace('-', '_')}").KIND
     return kind
@@ -38,6 +36,5 @@ def training_of(recipe: Recipe) -> Training:
 
 
 def kinds_for(verb: Verb) -> tuple[TaskKind, ...]:
-    """Returns the names of the kinds that a verb takes."""
     names: tuple[TaskKind, ...] = get_args(TaskKind)
     return tuple(name for name in names if verb in kind_named(name).verbs)

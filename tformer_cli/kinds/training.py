@@ -100,6 +100,5 @@ class Training(ABC):
 
 
 def with_fields(recipe: Recipe, complete: Callable[[CorpusConfig], CorpusConfig]) -> Recipe:
-    """Names the fields of examples in all corpora of a recipe."""
     train, valid = (tuple(map(complete, one)) for one in (recipe.data.train, recipe.data.valid))
     return replace(recipe, data=replace(recipe.data, train=train, valid=valid))

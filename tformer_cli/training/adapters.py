@@ -16,7 +16,6 @@ from tformer_cli.model.operations import Linear, LowRank
 def merged_weights(
     weights: Mapping[str, Tensor], config: ModelConfig, adapter: AdapterConfig
 ) -> dict[str, Tensor]:
-    """Adds adapters to the matrices that they adapt."""
     merged = dict(weights)
     for part in adapted_parts(config, adapter.targets):
         a, b = (merged.pop(part.weight(letter)).cpu().numpy() for letter in "AB")

@@ -191,7 +191,7 @@ def _batch(n_pairs: int, source: int, target: int, model: Model) -> Batch:
     sides = [[token] * (source - 1) * per_token] * n_pairs, [[token] * (target - 1)] * n_pairs
     return collate(
         *sides,
-        source_eos=not config.reads_images,
+        source_eos=config.ends_sources,
         target_eos=config.ends_targets,
         ids_per_token=per_token,
     )

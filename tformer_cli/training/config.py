@@ -182,12 +182,10 @@ class TrainingConfig:
 
     @property
     def has_limit(self) -> bool:
-        """True if the run ends by itself."""
         return bool(self.max_steps or self.max_epochs or self.max_tokens or self.max_minutes)
 
     @property
     def n_passes(self) -> int:
-        """Passes of a batch through the model in a step."""
         return 2 if self.r_drop else 1
 
     @property

@@ -26,7 +26,6 @@ class BackwardPasses:
     """The backward passes of one process alone; `data_parallel` has those of several."""
 
     def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:  # noqa: ARG002 - all are alike
-        """Adds the gradient of a part of a step."""
         loss = compute()
         (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
         return loss

@@ -61,7 +61,6 @@ class Judge:
 
     @property
     def validates(self) -> bool:
-        """True if there is anything to validate on."""
         return self._validator is not None
 
     def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:

@@ -120,7 +120,6 @@ class _Gradients:
 
     @classmethod
     def zeros(cls, hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> "_Gradients":
-        """Makes room for those by all three."""
         own_bias = None if bias is None else torch.zeros_like(bias)
         return cls(torch.empty_like(hidden), torch.zeros_like(matrix), own_bias)
 
@@ -275,7 +274,6 @@ def _rows_of_a_chunk(device: str, vocab_size: int, r_drop: float) -> int:
 
 
 def _less_targets(probabilities: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-    """Subtracts (1 - ε)·onehot of the targets (n) from (n, V), in place."""
     share = probabilities.new_full((len(targets), 1), label_smoothing - 1.0)
     return probabilities.scatter_add_(1, targets[:, None], share)
 

@@ -115,7 +115,6 @@ class GradientsInMemory:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """Cuts a batch of at least two pairs in two."""
     middle = batch.n_sentences // 2
     return [
         Batch(**{item.name: getattr(batch, item.name)[rows] for item in fields(Batch)})

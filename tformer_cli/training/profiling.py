@@ -58,7 +58,6 @@ class StepProfile:
 
     @property
     def rate(self) -> float:
-        """Operations a second of the whole step."""
         return self.flops / self.seconds
 
     @property
@@ -95,7 +94,6 @@ class StepProfile:
 
 
 def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepProfile:
-    """Makes some steps of a run under the profiler; nothing is saved."""
     device = next(trainer.model.parameters()).device
     on_gpu = device.type == "cuda"
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if on_gpu else [])

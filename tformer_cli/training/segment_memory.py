@@ -25,7 +25,6 @@ class SegmentMemory:
         """For each layer; empty at the beginning of a text."""
 
     def clear(self) -> None:
-        """Forgets everything."""
         self.states = []
 
     def read(self, model: Transformer, tokens: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -17,20 +16,6 @@ _SHARE_OF_TIME = 0.002
 """Of the run's time that measuring between its steps may take."""
 
 
-class RateProbe(Protocol):
-    """Probe of the hardware, such as `product_probe.ProductProbe`."""
-
-    @property
-    def rate(self) -> float:
-        """The best so far, in operations a second; 0: not known."""
-
-    def measure(self) -> None:
-        """Measures thoroughly."""
-
-    def measure_next(self) -> None:
-        """Measures a little, in some milliseconds."""
-
-
 class HardwareLimit:
     """The most operations a second that were seen, in products by themselves or in training.
 
@@ -42,7 +27,7 @@ class HardwareLimit:
 
     def __init__(
         self,
-        probe: RateProbe,
+        probe: "ProductProbe",
         n_processes: int = 1,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -104,7 +89,6 @@ class Pace:
             float(loss)
 
     def after_step(self, step: int, seconds: float, share_done: float) -> PaceMeasured | None:
-        """Takes notice of a step."""
         if not self.is_measuring:
             return None
         if self._first is None:
@@ -164,7 +148,6 @@ class ProductProbe:
         return sum(flops.values()) / sum(flops[shape] / best for shape, best in self._best.items())
 
     def measure(self) -> None:
-        """Measures products of all shapes, for about 0.2 s."""
         start = time.perf_counter()
         for _ in self._counts:
             self.measure_next()
@@ -217,60 +200,53 @@ class ProductProbe:
             torch.cuda.synchronize(self._device)
 
 
-def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
-    """Counts of a forward pass's products with matrices of each shape."""
+def _products(config: ModelConfig) -> Iterator[tuple[Shape, int, int]]:
+    """Yields the matrices of a forward pass but the last, and how often S and T rows meet each."""
     d, f, joined = config.d_model, config.d_ff, config.n_heads * config.head_width
     n_encoder, n_decoder = config.n_encoder_layers, config.n_decoder_layers
     n_recurrent = n_decoder if config.decoder_cell == "ssru" else 0
-    n_cross = 0 if config.is_decoder_only else n_decoder
-    n_own, n_keys = n_encoder + n_decoder - n_recurrent, config.key_width
+    n_own, n_masked, n_cross = n_encoder, n_decoder - n_recurrent, n_decoder * bool(n_encoder)
     if not config.projections:
-        n_own = n_cross = 0
-    products = (
-        ((joined + 2 * n_keys, d), n_own),  # q, k and v of self-attention
-        ((2 * n_keys, d), n_cross),  # k and v of the memory
-        ((d, joined), n_own + n_cross),  # outputs of attention
-        ((joined, d), n_cross),  # queries of cross-attention
-        ((d, d), 2 * n_recurrent),
-        ((f, d), (n_encoder + n_decoder) * (2 if config.gated else 1)),
-        ((d, f), n_encoder + n_decoder),
-        ((config.n_outputs or vocab_size, d), 1),
-    )
-    counts: dict[Shape, int] = {}
-    for shape, count in products:  # some may be alike
-        if count:
-            counts[shape] = counts.get(shape, 0) + count
-    return counts
+        n_own = n_masked = n_cross = 0
+    n_inner = 2 if config.gated else 1
+    yield (joined + 2 * config.key_width, d), n_own, n_masked  # q, k and v of self-attention
+    yield (2 * config.key_width, d), n_cross, 0  # k and v of the memory
+    yield (d, joined), n_own, n_masked + n_cross  # outputs of attention
+    yield (joined, d), 0, n_cross  # queries of cross-attention
+    yield (d, d), 0, 2 * n_recurrent
+    yield (f, d), n_inner * n_encoder, n_inner * n_decoder
+    yield (d, f), n_encoder, n_decoder
+
+
+def _product_counts(config: ModelConfig, vocab_size: int) -> dict[Shape, int]:
+    counts = {(config.n_outputs or vocab_size, config.d_model): 1}
+    for shape, n_source, n_target in _products(config):  # some may be alike
+        counts[shape] = counts.get(shape, 0) + n_source + n_target
+    return {shape: count for shape, count in counts.items() if count}
 
 
 def forward_flops(
     config: ModelConfig, vocab_size: int, source_length: float, target_length: float
 ) -> float:
     """Counts the floating-point operations of the products for one sentence pair."""
-    # A product of (m, k) by (k, n) is 2·m·k·n operations. With S source and T target positions, an
-    # encoder layer has S·(8·D² + 4·D·F) in its matrices and 4·S²·D in attention (Q·Kᵀ and the sum
-    # over V). A decoder layer has T·(12·D² + 4·D·F) for the target, S·4·D² for the keys and values
-    # of the memory, 4·T²·D and 4·T·S·D in attention; with SSRU in place of self-attention 4·T·D²
-    # less in matrices and no 4·T²·D; without an encoder T·(8·D² + 4·D·F) and 4·T²·D; the output
-    # projection has T·2·D·V, or T·2·D·L of L labels. A gate has 2·D·F more of each position; keys
-    # and values of G heads have 4·D·G·E instead of 4·D²; heads of a width of their own have H·E in
-    # place of a D wherever it is attention's; without projections their operations are 0. Source:
-    # the sub-layers of Vaswani et al. 2017, section 3, counted as Kaplan et al. 2020, "Scaling Laws
-    # for Neural Language Models", section 2.1 and table 1, count a decoder-only model. Norms,
-    # softmax and other work on single values are omitted; masked cells count, since they are
-    # computed.
-    d, f, s, t = config.d_model, config.d_ff, source_length, target_length
-    joined = config.n_heads * config.head_width
-    queries, keys = (4 * d * joined, 4 * d * config.key_width) if config.projections else (0, 0)
-    inner = (6 if config.gated else 4) * d * f
-    encoder = s * (queries + keys + inner) + 4 * s * s * joined
-    decoder = t * (queries + keys + inner) + 4 * t * t * joined
-    if config.decoder_cell == "ssru":
-        decoder = t * (4 * d * d + inner)
-    if not config.is_decoder_only:
-        decoder += t * queries + s * keys + 4 * t * s * joined
-    output = t * 2 * d * (config.n_outputs or vocab_size)
-    return config.n_encoder_layers * encoder + config.n_decoder_layers * decoder + output
+    # A product of (m, k) by (k, n) is 2·m·k·n operations. Attention adds Q·Kᵀ and the sum over V,
+    # 4·D for each pair of positions. Source: the sub-layers of Vaswani et al. 2017, section 3,
+    # counted as Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1 and
+    # table 1, count a decoder-only model. Norms, softmax and other work on single values are
+    # omitted; masked cells count, since they are computed.
+    s, t, joined = source_length, target_length, config.n_heads * config.head_width
+    n_encoder, n_decoder = config.n_encoder_layers, config.n_decoder_layers
+    matrices = sum(
+        2 * math.prod(shape) * (n_source * s + n_target * t)
+        for shape, n_source, n_target in _products(config)
+    )
+    pairs = n_encoder * s * s
+    if config.decoder_cell != "ssru":
+        pairs += n_decoder * t * t
+    if n_encoder:
+        pairs += n_decoder * t * s
+    outputs = t * 2 * config.d_model * (config.n_outputs or vocab_size)
+    return matrices + 4 * joined * pairs + outputs
 
 
 def training_flops_per_token(

@@ -137,7 +137,6 @@ class Trainer:
         observers: Sequence[TrainingObserver] = (),
         on_inspect: Callable[[int], None] | None = None,
     ) -> None:
-        """Trains to the end of the run."""
         self._observers, self._on_inspect = observers, on_inspect
         state = self.state
         if on_inspect is not None and not state.step:
@@ -174,13 +173,11 @@ class Trainer:
         return roll_back(self.saver, self.state, cause, self.config.max_rollbacks).to_json()
 
     def open_batches(self) -> Iterator[tuple[Batch, LoaderPosition]]:
-        """Opens the training data where the run stands."""
         budget = self.state.tokens_per_batch or self.config.tokens_per_batch
         self._loader = self._open_loader(self.state.position, budget)
         return iter(self._loader)
 
     def close_batches(self) -> None:
-        """Ends what prepares batches in the background."""
         self._loader.close()
 
     def _loop(self, batches: Iterator[tuple[Batch, LoaderPosition]], stop: StopRequest) -> None:
@@ -247,7 +244,6 @@ class Trainer:
         return group
 
     def update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
-        """Makes one step of the optimizer."""
         with training_products():
             self._update(batches, window)
 
@@ -320,7 +316,6 @@ class Trainer:
             self._notify(pace)
 
     def _report(self, window: Window) -> None:
-        """Sums up the steps since the last report."""
         state, epoch, model = self.state, self._epochs(), self.model
         tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
         flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)

@@ -97,14 +97,12 @@ class Window:
     def add_step(
         self, batches: Sequence[Batch], loss: Tensor | float, likelihood: Tensor | float
     ) -> None:
-        """Adds the batches of a step and the sums of their losses."""
         self.loss = self.loss + loss
         self.likelihood = self.likelihood + likelihood
         for batch in batches:
             self._count(batch)
 
     def add_norm(self, norm: Tensor) -> None:
-        """Adds the norm of a gradient."""
         self.last_norm = norm
         self.norms = self.norms + norm
 
@@ -119,7 +117,6 @@ class Window:
 
     @classmethod
     def from_json(cls, values: Mapping[str, float]) -> "Window":
-        """Reads what `to_json` wrote."""
         window = cls(values["start"])
         for name, number in values.items():
             setattr(window, name, int(number) if name.startswith("n_") else number)
@@ -127,12 +124,10 @@ class Window:
 
     @property
     def mean_loss(self) -> float:
-        """Label-smoothed loss per target token."""
         return float(self.loss) / max(1, self.n_target_tokens)
 
     @property
     def perplexity(self) -> float:
-        """The exponential of the negative log-likelihood per target token."""
         return math.exp(min(float(self.likelihood) / max(1, self.n_target_tokens), 700.0))
 
     @property
@@ -144,7 +139,6 @@ class Window:
 
     @property
     def padding(self) -> float:
-        """Share of padding, 0 to 1."""
         return 1.0 - self.n_tokens / max(1, self.n_cells)
 
     def _count(self, batch: Batch) -> None:

@@ -74,7 +74,6 @@ class Speed:
     bleu: "Score | None" = None
 
     def record(self) -> dict[str, Any]:
-        """Flattens to a JSON object."""
         values = asdict(self)
         values["bleu"], signature = (
             (None, None) if self.bleu is None else (self.bleu.value, self.bleu.signature)
@@ -158,7 +157,6 @@ def stored_precision(model: Path | str) -> PrecisionChoice:
 
 
 def _references_of(lines: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Returns the references of the lines that are not blank."""
     if not references:
         return []
     from tformer_cli.evaluation.scores import check_counts  # not in the processes that measure

@@ -58,7 +58,6 @@ class TestSetFiles:
 
     @property
     def paths(self) -> list[Path]:
-        """All the files and directories that it names."""
         texts = [*self.reference, *([] if self.source is None else [self.source])]
         return [Path(one) for one in (*texts, *self.systems.values())]
 

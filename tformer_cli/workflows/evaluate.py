@@ -42,7 +42,6 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float | None:
-        """exp(loss)."""
         return None if self.loss is None else math.exp(min(self.loss, LARGEST_EXPONENT))
 
 

@@ -53,7 +53,6 @@ class TextEvaluation:
 
     @property
     def signature(self) -> str:
-        """Says how the scores were computed."""
         remembered = f"|memory:{self.memory}" if self.memory else ""
         return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
 
@@ -218,7 +217,6 @@ class MaskedEvaluation:
 
     @property
     def signature(self) -> str:
-        """Says how the scores were computed."""
         return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
 
     def record(self) -> dict[str, Any]:
@@ -243,7 +241,6 @@ class MaskedEvaluation:
 def evaluate_masked(
     opened: OpenedEncoder, lines: Iterable[str], kind: TextKind = "lines"
 ) -> MaskedEvaluation:
-    """Scores how a model predicts hidden tokens."""
     import torch
 
     from tformer_cli.kinds.masked import masked_scores

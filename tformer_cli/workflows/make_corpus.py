@@ -50,6 +50,5 @@ def make_corpus(
     *,
     task: str = "translate",
 ) -> dict[str, int]:
-    """Writes a built-in corpus to a directory."""
     chosen = BUILT_IN[task]
     return chosen.write(directory, n_pairs or chosen.n_train, seed, progress)

@@ -101,7 +101,6 @@ def _check_place(recipe: Recipe, run: Path) -> None:
 
 
 def held_out_pairs(recipe: Recipe) -> list[SentencePair]:
-    """Generates the test split of the corpus that the recipe trains on."""
     trained = recipe.data.train[0]
     test: dict[str, Any] = {trained.format: "test"}  # its name is that of the split's field
     return list(read_corpus(replace(trained, **test), ""))

@@ -81,7 +81,6 @@ def linked_as_given(
 
 
 def translated_pairs(translator: Translator, lines: Iterable[str]) -> Iterator[PairTexts]:
-    """Yields each line with its translation."""
     for translation in translator.stream(lines):
         yield PairTexts(translation.index, translation.source, translation.text)
 
@@ -103,8 +102,6 @@ def lexicon_lines(lexicon: Lexicon, tokenizer: Tokenizer, n_best: int) -> Iterat
 def _sides(
     tokenizer: Tokenizer, pair: PairTexts, units: Units, longest: int
 ) -> tuple[WordTokens, WordTokens]:
-    """Encodes both sides of a pair, with the words or pieces that links count."""
-
     def encoded(
         side: TokenizerSide, line: str, words: Sequence[str] | None, name: str
     ) -> WordTokens:
@@ -121,11 +118,9 @@ def _sides(
 
 
 def _as_words(ids: Sequence[int]) -> WordTokens:
-    """Takes each token for a word of its own."""
     return WordTokens(tuple(ids), np.eye(len(ids)))
 
 
 def _between_tokens(links: Iterable[Link], sides: tuple[WordTokens, WordTokens]) -> Iterator[Link]:
-    """Links all tokens of words that are linked."""
     source, target = ([np.flatnonzero(word).tolist() for word in side.shares.T] for side in sides)
     return chain.from_iterable(product(source[i], target[j]) for i, j in links)

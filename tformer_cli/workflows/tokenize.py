@@ -113,7 +113,6 @@ def decode_lines(
 def measure(
     tokenizer: Tokenizer, lines: Iterable[str], side: SideName = "source"
 ) -> TokenizerStatistics:
-    """Encodes lines, decodes them again and counts."""
     measured = tokenizer.side(side)
     counted = TokenizerStatistics(vocab_size=measured.vocab_size)
     rest = iter(lines)

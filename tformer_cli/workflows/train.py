@@ -258,7 +258,6 @@ def _started(
 
 
 def has_run(run: Path) -> bool:
-    """Returns whether a directory holds a run, finished or not."""
     return (run / RECIPE).is_file()
 
 

@@ -16,8 +16,7 @@ transformers = pytest.importorskip("transformers")
 encoders = pytest.importorskip("tests.converters.encoders")
 
 
-@pytest.mark.parametrize("kind", encoders.KINDS)
-@pytest.mark.parametrize("head", ["ForMaskedLM", "ForSequenceClassification", "Model"])
+@pytest.mark.parametrize(("kind", "head"), encoders.CASES)
 def test_an_export_computes_the_same_and_is_imported_again(tmp_path, kind, head):
     labels = {"num_labels": 3} if "Class" in head else {}
     theirs, tokenizer = encoders.write_directory(

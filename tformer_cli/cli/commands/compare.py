@@ -226,7 +226,6 @@ class ScoreOptions:
             raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
 
     def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
-        """Makes the settings of the workflow."""
         from tformer_cli.evaluation.comparison.paired_tests import TestSettings
         from tformer_cli.workflows.compare import DEFAULT_METRICS, CompareSettings
 
@@ -329,7 +328,6 @@ def _check_files(test_sets: "dict[str, TestSetFiles]", texts: TextOptions, outpu
 
 
 def _record(found: "Sequence[Comparison]", settings: "CompareSettings") -> dict[str, Any]:
-    """Makes the JSON object of comparisons."""
     test = settings.test
     return {
         "schema": SCHEMA,

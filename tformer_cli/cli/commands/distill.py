@@ -114,17 +114,14 @@ class TerminalDisplay:
         self._quiet = quiet
 
     def stage(self, stage: "Stage", state: "State") -> None:
-        """Says what is done for a stage."""
         how = "" if state.is_first else f"; {state.value}"
         note(f"{stage.name}: {stage.what}{how}", quiet=self._quiet)
 
     def say(self, text: str) -> None:
-        """Says what takes long."""
         note(text, quiet=self._quiet)
 
     @contextmanager
     def lines(self, what: str, total: int | None) -> "Iterator[Callable[[int], None]]":
-        """Shows how many lines are done."""
         with line_progress(total, what, quiet=self._quiet) as progress:
             yield progress.update
 
@@ -141,7 +138,6 @@ class TerminalDisplay:
 
 
 def show_plan(setup: "Setup", plan: "Plan") -> None:
-    """Prints the stages with what is to be done, and the student's size."""
     for stage, state in plan.stages:
         write_line(f"{stage.name}: {stage.what} -> {setup.directory / stage.place}; {state.value}")
     megabytes = plan.n_parameters / 1e6

@@ -349,7 +349,6 @@ def _show_text(result: "TextEvaluation | MaskedEvaluation", as_json: bool) -> No
 
 
 def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:
-    """Makes the fields of a JSON object for changes from a baseline."""
     return {
         "changes": [
             {
@@ -456,7 +455,6 @@ def _write_text(result: "Evaluation", *, has_intervals: bool) -> None:
 def show_evaluation(
     console: "Console", result: "Evaluation", *, has_intervals: bool = False
 ) -> None:
-    """Prints a line for each score, with its signature."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)

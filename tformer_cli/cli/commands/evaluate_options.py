@@ -80,7 +80,6 @@ class TextOptions:
         return [self.hypothesis or self.source or Path(), *(self.reference or ()), *baseline]
 
     def check(self, model: Path | None) -> None:
-        """Checks that there is one thing to score."""
         if not self.reference:
             raise UsageError(
                 "--reference: is missing; name the file of a reference, or --text for a language "

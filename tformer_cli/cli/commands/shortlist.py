@@ -101,7 +101,6 @@ class ListOptions:
     )
 
     def path(self, model: Path) -> str:
-        """Returns the file to write."""
         from tformer_cli.artifacts.shortlist_file import SHORTLIST
 
         if (self.output is None) != self.save:

@@ -132,7 +132,6 @@ def run_training(
     tensorboard: bool = False,
     is_shared: bool = False,
 ) -> None:
-    """Trains with progress on stderr."""
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
     from tformer_cli.workflows import train as workflow
@@ -162,7 +161,6 @@ def run_training(
 
 
 def aligned_said(score: "AlignmentScore", run: Path) -> str:
-    """Says which heads were stored, and how well they align."""
     error = 100 * score.counts.error_rate
     return (
         f"{score.name} aligns words best of all heads and layers: alignment error rate {error:.1f} "
@@ -186,7 +184,6 @@ def show_plan(recipe: "Recipe", *, device: str) -> None:
 
 
 def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) -> None:
-    """Prints where the time of some steps goes."""
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
     from tformer_cli.workflows.training.plan import profile_training

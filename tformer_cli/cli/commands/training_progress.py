@@ -63,7 +63,6 @@ class PlainView(TrainingView):
             self._say(f"{what}{done}")
 
     def notify(self, event: TrainingEvent) -> None:
-        """Writes the lines of an event."""
         super().notify(event)
         for line in event_lines(event):
             self._say(line)
@@ -88,13 +87,11 @@ class Dashboard(TrainingView):
         self._ended: RunEnded | None = None
 
     def prepare(self, what: str, n_examples: int) -> None:
-        """Shows how far the preparation of data is."""
         done = f" {count_of(n_examples, self._words.example)}" if n_examples else ""
         self._preparing = f"{what} …{done}"
         self._draw()
 
     def notify(self, event: TrainingEvent) -> None:
-        """Takes an event into the display."""
         super().notify(event)
         match event:
             case RunStarted():
@@ -234,7 +231,6 @@ def training_progress(examples: Examples, *, quiet: bool) -> Iterator[TrainingVi
 
 
 def event_lines(event: TrainingEvent) -> list[str]:
-    """Describes an event in plain lines."""
     match event:
         case RunStarted():
             verb = f"resuming from step {event.step:,}" if event.step else "starting"

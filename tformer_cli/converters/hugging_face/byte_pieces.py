@@ -1,7 +1,8 @@
 """GPT-2's vocabularies: tokenizer.json, vocab.json and merges.txt, or nanoGPT's list of characters.
 
-RoBERTa's files are the same with other special tokens. Sources: transformers 5.23,
-models/gpt2/tokenization_gpt2.py; nanoGPT, data/shakespeare_char/prepare.py.
+RoBERTa's files are the same with other special tokens, Qwen2's with another pattern of words.
+Sources: transformers 5.23, models/gpt2/tokenization_gpt2.py, models/qwen2/tokenization_qwen2.py;
+nanoGPT, data/shakespeare_char/prepare.py.
 """
 
 import io
@@ -25,7 +26,7 @@ from tformer_cli.converters.hugging_face.keys import (
     whole_tokenizer,
 )
 from tformer_cli.converters.keys import USED, Parts, no_effect, noted, only
-from tformer_cli.data.foreign_pieces import BytePieceTokenizer
+from tformer_cli.data.foreign_pieces import QWEN2_WORDS, BytePieceTokenizer
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from tformer_cli.data.tokenizer_file import parse_tokenizer
@@ -34,35 +35,51 @@ from tformer_cli.errors import ArtifactError
 END = "<|endoftext|>"
 TOKENIZER_CONFIG = tokenizer_config(
     "GPT-2",
-    ("GPT2Tokenizer",),
+    ("GPT2Tokenizer", "Qwen2Tokenizer"),
     **rows_of("add_prefix_space add_bos_token add_eos_token", only(None, False)),
     clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
 )
 CLASSES = TOKENIZER_CONFIG.rows["tokenizer_class"]
 """Values of tokenizer_class."""
-WHOLE = whole_tokenizer(
-    "GPT-2",
-    normalizer=Parts({None: {}}),
-    pre_tokenizer=Parts(
-        {
-            "ByteLevel": {
-                "add_prefix_space": only(False),
-                "use_regex": only(True),
-                "trim_offsets": no_effect("where pieces stand in a text"),
-            }
-        }
+_BYTE_LEVEL = {
+    "add_prefix_space": only(False),
+    "trim_offsets": no_effect("where pieces stand in a text"),
+}
+_MODEL = {
+    **rows_of("vocab merges", USED),
+    "type": only("BPE"),
+    "dropout": only(None, 0.0),
+    "unk_token": no_effect("every byte is a piece"),
+    **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+    "byte_fallback": only(False),
+    "ignore_merges": only(False),
+    "fuse_unk": no_effect("every byte is a piece"),
+}
+_SPLIT = {
+    "pattern": only({"Regex": QWEN2_WORDS}),
+    "behavior": only("Isolated"),
+    "invert": only(False),
+}
+WHOLE = {
+    "gpt2": whole_tokenizer(
+        "GPT-2",
+        normalizer=Parts({None: {}}),
+        pre_tokenizer=Parts({"ByteLevel": {**_BYTE_LEVEL, "use_regex": only(True)}}),
+        model=_MODEL,
     ),
-    model={
-        **rows_of("vocab merges", USED),
-        "type": only("BPE"),
-        "dropout": only(None, 0.0),
-        "unk_token": no_effect("every byte is a piece"),
-        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
-        "byte_fallback": only(False),
-        "ignore_merges": only(False),
-        "fuse_unk": no_effect("every byte is a piece"),
-    },
-)
+    "qwen2": whole_tokenizer(
+        "Qwen2",
+        normalizer=Parts({"NFC": {}}),
+        pre_tokenizer=Parts(
+            {"Split": _SPLIT, "ByteLevel": {**_BYTE_LEVEL, "use_regex": only(False)}},
+            in_sequence=True,
+        ),
+        model=_MODEL,
+    ),
+}
+"""By the pattern of words."""
+_TURNS = {"<|im_start|>", "<|im_end|>"}
+"""Tokens around the turns of chats with Qwen2; in texts here they are text."""
 _LARGEST_MERGES = 1 << 26
 
 
@@ -77,6 +94,8 @@ class ByteVocabulary:
     """Files that were read."""
     algorithm: Literal["char", "word"] = "char"
     """That pipeline."""
+    words: str = "gpt2"
+    """See `BytePieceTokenizer`."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -98,7 +117,7 @@ class ByteVocabulary:
 
     def tokenizer(self, rows: Rows, where: str) -> Tokenizer:
         if self.merges is not None:
-            return BytePieceTokenizer(rows.pieces, self.merges, where)
+            return BytePieceTokenizer(rows.pieces, self.merges, where, words=self.words)
         blank = blank_tokenizer(self.algorithm)
         places = {piece: place for place, piece in enumerate(rows.pieces)}
         blank.model = type(blank.model)(vocab=places, unk_token=UNKNOWN_PIECE)
@@ -106,9 +125,9 @@ class ByteVocabulary:
         return parse_tokenizer(blank.to_str(), where)
 
 
-def read_vocabulary(path: Path) -> ByteVocabulary:
+def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
     """Reads the vocabulary of a language model in a directory."""
-    vocabulary = find_vocabulary(path)
+    vocabulary = find_vocabulary(path, words)
     if vocabulary is None:
         raise ArtifactError(
             f"{path}: has no vocabulary; put vocab.json and merges.txt, or nanoGPT's meta.pkl, "
@@ -120,12 +139,18 @@ def read_vocabulary(path: Path) -> ByteVocabulary:
 def with_tokenizer_files(path: Path, vocabulary: ByteVocabulary) -> ByteVocabulary:
     """Adds what the files of the library beside a vocabulary say."""
     own, notes, files = read_tokenizer_files(path, TOKENIZER_CONFIG)
-    roles = {str(own[role]) for role in ROLES if role in own}
-    check_added(path, added_tokens(path, own), vocabulary.pieces, {END, *roles})
-    return replace(vocabulary, files=(*vocabulary.files, *files), notes=tuple(notes))
+    known = {END, *(str(own[role]) for role in ROLES if role in own)}
+    added, pieces = added_tokens(path, own), dict(vocabulary.pieces)
+    if vocabulary.words == "qwen2":
+        known |= _TURNS
+        # its vocab.json has no special tokens
+        pieces |= {token: place for token, place in added.items() if place is not None}
+    check_added(path, added, vocabulary.pieces, known)
+    read = (*vocabulary.files, *files)
+    return replace(vocabulary, pieces=pieces, files=read, notes=tuple(notes))
 
 
-def find_vocabulary(path: Path) -> ByteVocabulary | None:
+def find_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary | None:
     """Reads the vocabulary in a directory, if there is one.
 
     Where there is a tokenizer.json, it counts, and the other files must agree with it.
@@ -138,9 +163,9 @@ def find_vocabulary(path: Path) -> ByteVocabulary | None:
         pairs = [
             line.rstrip("\r").split(" ") for line in lines if line and line[0:9] != "#version:"
         ]
-        listed = _vocabulary(read_json_file(pieces), pairs, (pieces, merges))
+        listed = _vocabulary(read_json_file(pieces), pairs, (pieces, merges), words)
     if whole.is_file():
-        found = _read_whole(whole)
+        found = _read_whole(whole, words)
         if listed is not None:
             _check_same(whole, found, listed)
         return found
@@ -150,18 +175,23 @@ def find_vocabulary(path: Path) -> ByteVocabulary | None:
     return _read_characters(characters) if characters.is_file() else None
 
 
-def _read_whole(file: Path) -> ByteVocabulary:
+def _read_whole(file: Path, words: str) -> ByteVocabulary:
     parts = read_json_file(file)
     if not isinstance(parts.get("pre_tokenizer"), dict):
         raise ArtifactError(
             f"{file}: has no pre_tokenizer, but GPT-2 cuts text into words; import another model"
         )
-    notes = WHOLE.read(file, parts)
+    notes = WHOLE[words].read(file, parts)
+    steps = parts["pre_tokenizer"].get("pretokenizers", [])
+    if words == "qwen2" and [one["type"] for one in steps] != ["Split", "ByteLevel"]:
+        raise ArtifactError(
+            f"{file}: pre_tokenizer does not cut text as Qwen2 does; import another model"
+        )
     model = parts.get("model")
     model = model if isinstance(model, dict) else {}
     found = model.get("merges", [])
     pairs = [one.split(" ") if isinstance(one, str) else one for one in found]
-    vocabulary = _vocabulary(model.get("vocab"), pairs, (file,))
+    vocabulary = _vocabulary(model.get("vocab"), pairs, (file,), words)
     pieces = {**vocabulary.pieces, **added_of(parts, file)}
     return replace(vocabulary, pieces=pieces, notes=tuple(notes))
 
@@ -178,7 +208,12 @@ def _check_same(file: Path, whole: ByteVocabulary, listed: ByteVocabulary) -> No
     raise ArtifactError(f"{file}: {what}; use the files of one tokenizer")
 
 
-def _vocabulary(pieces: Any, pairs: list[Any], files: tuple[Path, ...]) -> ByteVocabulary:  # noqa: ANN401
+def _vocabulary(
+    pieces: Any,  # noqa: ANN401
+    pairs: list[Any],
+    files: tuple[Path, ...],
+    words: str,
+) -> ByteVocabulary:
     is_sound = isinstance(pieces, dict) and all(
         type(place) is int and place >= 0 for place in pieces.values()
     )
@@ -187,7 +222,7 @@ def _vocabulary(pieces: Any, pairs: list[Any], files: tuple[Path, ...]) -> ByteV
             f"{files[0]}: is not a vocabulary of BPE on bytes; use this model's own files"
         )
     merges = tuple((str(left), str(right)) for left, right in pairs)
-    return ByteVocabulary(pieces=pieces, merges=merges, files=files)
+    return ByteVocabulary(pieces=pieces, merges=merges, files=files, words=words)
 
 
 def _read_characters(file: Path) -> ByteVocabulary:

@@ -1,4 +1,4 @@
-"""Language models of the library, both ways: GPT-2's class and LLaMA's.
+"""Language models of the library, both ways: GPT-2's class, LLaMA's and Qwen2's.
 
 Learned and sinusoidal positions with layer norms are exported as GPT-2, rotary ones with RMS norms
 and gated layers as LLaMA. nanoGPT's, minGPT's and llama2.c's models are put together here, too.
@@ -127,7 +127,7 @@ def read(source: Source) -> ForeignModel:
     file, settings = source.file, source.settings
     generation = read_generation(source.path, settings)
     shape = source.shape()
-    read_own = _read_bytes if source.family.model_type == "gpt2" else _read_pieces
+    read_own = _read_pieces if source.family.model_type == "llama" else _read_bytes
     vocabulary = read_own(source, generation)
     decoding, of_search = generation.generator(shape["max_positions"])
     model = put_together(
@@ -201,14 +201,16 @@ def put_together(
         decoding=DecodingConfig(beam_size=1, sampling=True),
         files=files,
         ids=rows.foreign,
+        spare_rows=family.spare_rows,
         notes=tuple(notes),
     )
 
 
 def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
-    """GPT-2's vocabulary; `<|endoftext|>` ends texts, and no other token does."""
+    """GPT-2's vocabulary, or Qwen2's; `<|endoftext|>` ends texts, and no other token does."""
     path = source.path
-    vocabulary = with_tokenizer_files(path, read_vocabulary(path))
+    words = source.family.model_type
+    vocabulary = with_tokenizer_files(path, read_vocabulary(path, words))
     end = {**source.settings, **generation.special_ids}.get("eos_token_id")
     is_piece = type(end) is int and end in vocabulary.pieces.values()
     if isinstance(end, list) or (is_piece and end != vocabulary.end):
@@ -274,7 +276,9 @@ def _special_ids(layout: Layout) -> dict[str, int | None]:
 
 def family_of(directory: ModelDirectory) -> Family:
     """Returns the family whose class comes nearest to a language model."""
-    config = directory.config
+    config, origin = directory.config, directory.info.origin
+    if origin is not None and origin.kind.endswith(FAMILIES["qwen2"].title):
+        return FAMILIES["qwen2"]
     return FAMILIES[
         "llama" if config.positions == "rotary" or config.norm_kind == "rms" else "gpt2"
     ]

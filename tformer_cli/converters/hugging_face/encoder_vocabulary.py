@@ -39,7 +39,7 @@ _NO_LIMIT = 1 << 24
 """Above it a largest length says that there is none."""
 _WORD_NAMES = (*NAMES, "[MASK]")
 _BYTE_NAMES = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
-_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer")
+_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "ElectraTokenizer")
 TOKENIZER_CONFIG = tokenizer_config(
     "BERT, RoBERTa, DistilBERT",
     _CLASSES,

@@ -1,4 +1,4 @@
-"""Encoders of the library, both ways: BERT, RoBERTa and DistilBERT, with and without a head.
+"""Encoders of the library, both ways: BERT, RoBERTa, DistilBERT, ELECTRA, with and without heads.
 
 The vector of token type 0 is added to every position, for texts are single sentences here, and an
 export leaves it there; RoBERTa's first text position is row 2 of its table. The weights tell the
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from tformer_cli.converters.hugging_face.sentences import Pipeline
     from tformer_cli.model.config import Head
 
-_ENDINGS = ("Model", "ForMaskedLM", "ForPreTraining", "ForSequenceClassification")
-_PAIRS = ("pooler.dense.", "cls.seq_relationship.")
-"""Beginnings of the arrays of heads for pairs of sentences."""
+_ENDINGS = ("Model", "ForMaskedLM", "ForPreTraining")
 _PARTS = ("weight", "bias")
 _OLD_BERT = {"hidden_size", "num_hidden_layers", "type_vocab_size", "hidden_act"}
 """Settings of a BERT whose config.json is older than `model_type`."""
@@ -55,8 +53,10 @@ def model_type_of(settings: Mapping[str, Any]) -> str:
 
 def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     """Reads a directory of the library, or the encoder in one of sentence-transformers."""
+    # a head of other weights has names of its own; one of other sums would not be noticed
+    is_labeled = "labels" in source.family.heads
     source.check_architecture(
-        _ENDINGS,
+        (*_ENDINGS, "ForSequenceClassification") if is_labeled else _ENDINGS,
         "import an encoder without a head, with one for masked tokens, or for labels of texts",
     )
     file, family, reader, notes = source.file, source.family, source.reader, source.notes
@@ -89,9 +89,10 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         tied_embeddings="none" if is_untied else "all",
     )
     weights = assembled(config, len(rows.pieces), family.modules, reader.take, given, str(file))
-    left = [name for name in reader.arrays if name.startswith(_PAIRS) and not reader.is_taken(name)]
+    beginnings, note = family.omitted
+    left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
     if left:
-        notes.append("the layers that tell whether sentences follow each other are omitted")
+        notes.append(note)
         reader.ignore(left)
     reader.ignore([name for name in reader.arrays if name.endswith("position_ids")])
     reader.check_all_taken()
@@ -161,8 +162,9 @@ def family_of(directory: ModelDirectory) -> Family:
     """Returns the family that an encoder is exported as."""
     config, origin = directory.config, directory.info.origin
     kind = "roberta" if isinstance(directory.tokenizer, BytePieceTokenizer) else "bert"
-    for name in ("distilbert",):
-        if kind == "bert" and origin is not None and origin.kind.endswith(FAMILIES[name].title):
+    for name in ("distilbert", "electra"):
+        came_from = origin is not None and origin.kind.endswith(FAMILIES[name].title)
+        if kind == "bert" and came_from and config.head in FAMILIES[name].classes:
             kind = name
     family = FAMILIES[kind]
     if config.head == "labels" and (config.pooler, config.pooling) != (family.pooler, "first"):

@@ -137,6 +137,10 @@ _BERT = Family(
             "output_bias": "cls.predictions.bias",
         },
     },
+    omitted=(
+        ("pooler.dense.", "cls.seq_relationship."),
+        "the layers that tell whether sentences follow each other are omitted",
+    ),
     prefix="bert.",
     unprefixed=("cls.", "classifier."),
 )
@@ -203,6 +207,53 @@ _DISTILBERT = Family(
     },
     prefix="distilbert.",
     unprefixed=("pre_classifier.", "classifier.", "vocab_"),
+)
+
+
+def _read_electra(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuses embeddings of another width: what is projected are their norms, not their rows."""
+    width = settings.get("embedding_size", 128)
+    if width != settings["hidden_size"]:
+        raise ArtifactError(
+            f"{file}: embedding_size = {shown(width)}, but hidden_size = "
+            f"{shown(settings['hidden_size'])}: a projection behind the norm of embeddings is not "
+            "supported; import an ELECTRA whose sizes are equal, as that of electra-base"
+        )
+    return {}
+
+
+_ELECTRA = replace(
+    _BERT,
+    model_type="electra",
+    title="ELECTRA",
+    # the head of its classifiers has gelu between its products, which no pooler here has
+    classes={"none": "ElectraModel", "tokens": "ElectraForMaskedLM"},
+    read_more=_read_electra,
+    write_more=lambda config: {"embedding_size": config.d_model},
+    rows={
+        **_ENCODER_ROWS,
+        "embedding_size": USED,
+        **rows_of(
+            "summary_type summary_use_proj summary_activation summary_last_dropout generator_size"
+            " discriminator_size",
+            no_effect("of heads that are not imported"),
+        ),
+    },
+    heads={
+        "tokens": {
+            "transform": "generator_predictions.dense",
+            "transform_norm": "generator_predictions.LayerNorm",
+            "output": "generator_lm_head",
+            "output_bias": "generator_lm_head.bias",
+        },
+    },
+    prefix="electra.",
+    unprefixed=("generator_", "discriminator_", "classifier."),
+    omitted=(
+        ("discriminator_predictions.",),
+        "the layers that tell which tokens were replaced are omitted",
+    ),
+    gelu_head=True,
 )
 
 
@@ -379,6 +430,45 @@ _LLAMA = Family(
 )
 
 
+def _read_qwen2(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = settings.get("layer_types") or []
+    if {*kinds} - {"full_attention"}:
+        raise ArtifactError(
+            f"{file}: layer_types = {shown(sorted({*kinds}))} is not supported; import a model "
+            "whose layers attend to all tokens before"
+        )
+    return _read_heads(file, settings)
+
+
+_QWEN2 = replace(
+    _LLAMA,
+    model_type="qwen2",
+    title="Qwen2",
+    classes={"": "Qwen2ForCausalLM"},
+    read_more=_read_qwen2,
+    # queries, keys and values have biases; those of other products are zero here
+    fixed={**_LLAMA_FIXED, "bias": True},
+    written={"hidden_act": "silu", "use_sliding_window": False},
+    rows={
+        **_LLAMA_ROWS,
+        "tokenizer_class": byte_pieces.CLASSES,
+        "use_sliding_window": only(False),
+        "layer_types": USED,
+        **rows_of("sliding_window max_window_layers", no_effect("use_sliding_window is false")),
+        "use_mrope": only(None, False),
+    },
+    modules={
+        **_LLAMA.modules,
+        "self_attention.out_projection": ("layers.{n}.self_attn.o_proj.weight",),
+        **{
+            f"feed_forward.{ours}": (f"layers.{{n}}.mlp.{theirs}_proj.weight",)
+            for ours, theirs in (("gate", "gate"), ("inner", "up"), ("outer", "down"))
+        },
+    },
+    spare_rows=1 << 9,
+)
+
+
 # --- Translation models.
 
 _SIDES = ("encoder", "decoder")
@@ -470,6 +560,7 @@ _M2M = replace(
         replace(MARIAN.settings[-1], default=True),
     ),
     outer={},
+    spare_rows=8,  # M2M-100's made-up words; NLLB has three
 )
 _MBART = replace(
     PEGASUS,
@@ -477,6 +568,7 @@ _MBART = replace(
     title="mBART",
     classes={"": "MBartForConditionalGeneration"},
     fixed={**PEGASUS.fixed, "embedding_norm": True, "positions": "learned"},
+    spare_rows=1,
 )
 
 _T5_ACTIVATIONS = {
@@ -751,10 +843,10 @@ TIMM_VIT = replace(
     prefix="",
 )
 """Read only: its config.json has a form of its own; see `vision`."""
-_ENCODERS = (_BERT, _ROBERTA, _DISTILBERT)
+_ENCODERS = (_BERT, _ROBERTA, _DISTILBERT, _ELECTRA)
 _TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
 FAMILIES: Mapping[str, Family] = {
-    one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, VIT, DINOV2)
+    one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, _QWEN2, VIT, DINOV2)
 }
 """Tables by their `model_type`."""
 CONFIGS = {name: family.keys for name, family in FAMILIES.items()}

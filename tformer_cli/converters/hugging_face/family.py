@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.allow_list import ANY
-from tformer_cli.converters.assembly import NEVER, Reader, foreign_names
+from tformer_cli.converters.assembly import NEVER, Reader, foreign_names, lacks_bias
 from tformer_cli.converters.foreign_model import number, read_json_file
 from tformer_cli.converters.formats.lazy_arrays import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
@@ -121,8 +121,12 @@ class Family:
     """Function of the layer before the labels."""
     gelu_head: bool = False
     """The head of tokens computes with gelu, whatever the layers do."""
+    omitted: tuple[tuple[str, ...], str] = ((), "")
+    """Beginnings of tensors of further heads, and a note that they are omitted."""
     counts_from_padding: bool = False
     """The first token's row in the table of positions is the one behind padding's id."""
+    spare_rows: int = 0
+    """Rows of the vocabulary that the tokenizer has no piece for."""
     transposed: bool = False
     """Matrices of layers are (in, out)."""
     zero_biases: bool = False
@@ -290,12 +294,6 @@ def position_rows(stack: PositionedEmbedding, config: ModelConfig) -> Tensor:
 
     # None only where positions are no vectors, which tables refuse
     return cast("Tensor", stack.positions.rows(0, config.max_positions, torch.device("cpu")))
-
-
-def lacks_bias(name: str, modules: Table) -> bool:
-    """Returns whether a weight is a bias that a family lacks, though it has the module."""
-    stem = name.removesuffix(".bias")
-    return stem != name and bool(foreign_names(f"{stem}.weight", modules))
 
 
 def check_no_biases(directory: ModelDirectory, family: Family, advice: str) -> None:

@@ -53,7 +53,7 @@ def _read_sentences(path: Path) -> ForeignModel:
     if family is None or family.task != "encoder":
         raise ArtifactError(
             f"{file}: model_type = {json.dumps(settings.get('model_type'))[:60]} is not supported; "
-            "import a BERT, RoBERTa or DistilBERT"
+            "import a BERT, RoBERTa, DistilBERT or ELECTRA"
         )
     source = open_source(pipeline.path, family, settings)
     source.notes = [*pipeline.notes, *source.notes]

@@ -93,7 +93,8 @@ def decoder_layout(directory: ModelDirectory) -> Layout:
         before = SPECIAL_PIECES[BOS_ID] if config.target_bos else ""
         return _joint(tokenizer, before=before)
     if isinstance(tokenizer, BytePieceTokenizer):
-        settings: dict[str, Any] = {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": False}
+        name = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer"}[tokenizer.words]
+        settings: dict[str, Any] = {"tokenizer_class": name, "add_prefix_space": False}
         names = dict.fromkeys(SPECIAL_PIECES)
         if ids[EOS_ID] >= 0:
             names[SPECIAL_PIECES[EOS_ID]] = END

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 _OFFSET = 2
 """Row of the first token in mBART's table of positions, and its position in M2M-100's models with
 padding's usual id, 1."""
-_SPARE_ROWS = {"m2m_100": 8, "mbart": 1}
-"""Rows of the vocabulary that the tokenizer has no piece for: M2M-100 has eight made-up words."""
 _ROUNDING = 1e-6
 """Sines of two libraries differ by less."""
 _SIDES = ("encoder", "decoder")
@@ -91,7 +89,7 @@ def read(source: Source) -> ForeignModel:
         files=(file, *source.weight_files, *vocabulary.files, *generation.files),
         ids=sides[1].foreign,
         languages=vocabulary.language_codes,
-        spare_rows=_SPARE_ROWS.get(family.model_type, 0),
+        spare_rows=family.spare_rows,
         notes=(*source.notes, *vocabulary.notes, *generation.notes, *of_search, *forced),
     )
 

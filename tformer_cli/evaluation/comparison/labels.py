@@ -40,7 +40,6 @@ class LabelComparison:
     seed: int
 
     def record(self) -> dict[str, Any]:
-        """Returns everything as a JSON object; see formats.md."""
         return {
             "test": "paired-bootstrap",
             "samples": self.samples,
@@ -81,7 +80,6 @@ class LabelComparison:
         return Document(title=TITLE, sections=[section])
 
     def _rows(self, number: int) -> Iterator[tuple[Cell, ...]]:
-        """Yields a row for each system, of the measure with a number."""
         best = max(one.measures[number].value for one in self.systems)
         for place, one in enumerate(self.systems):
             found = one.measures[number]

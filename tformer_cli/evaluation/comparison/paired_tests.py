@@ -98,7 +98,6 @@ class TestSettings:
 
     @property
     def n_samples(self) -> int:
-        """Resamples or trials."""
         return self.samples or SAMPLES[self.name]
 
 

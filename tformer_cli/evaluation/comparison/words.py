@@ -34,7 +34,6 @@ Tokenizer = Callable[[str], str]
 
 
 def words_of(lines: Iterable[str], tokenize: Tokenizer, *, lowercase: bool = False) -> Words:
-    """Splits lines into words by one of sacreBLEU's tokenizers."""
     return [tokenize(line.lower() if lowercase else line).split() for line in lines]
 
 

@@ -45,12 +45,10 @@ class Adam:
         self._eps = eps
 
     def step(self) -> None:
-        """Updates all parameters that have a gradient."""
         with torch.no_grad(), record_function("Optimizer.step"):  # the name in torch's profiles
             self._update()
 
     def zero_grad(self) -> None:
-        """Frees the gradients of all parameters."""
         for parameter in chain.from_iterable(group.params for group in self.param_groups):
             parameter.grad = None
 

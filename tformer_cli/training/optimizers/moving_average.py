@@ -37,15 +37,12 @@ class MovingAverage:
         torch._foreach_lerp_(self._averages, self._sources, 1.0 - decay_at(self._decay, step))
 
     def restart(self) -> None:
-        """Starts again from the present weights."""
         self.model.load_state_dict(self._trained.state_dict())
 
     def tensors(self) -> dict[str, Tensor]:
-        """Names the averages as the model names its weights."""
         return self.model.state_dict()
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Puts back what `tensors` gave."""
         self.model.load_state_dict(tensors)
 
 

@@ -13,7 +13,6 @@ from tformer_cli.training.optimizers.muon import Muon, layer_matrices
 
 
 def make_optimizer(model: Model, config: TrainingConfig, precision: Precision = "float32") -> Adam:
-    """Makes the optimizer of a model's parameters."""
     # Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
     # regularising. Without weight decay, AdamW is Adam.
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
@@ -36,7 +35,6 @@ def make_optimizer(model: Model, config: TrainingConfig, precision: Precision = 
 
 
 def set_learning_rate(optimizer: Adam, rate: float) -> None:
-    """Sets the learning rate of every parameter."""
     for group in optimizer.param_groups:
         group.lr = rate
 

@@ -35,7 +35,6 @@ def learning_rate(
 
 
 def batches_per_step(config: TrainingConfig, share_done: float) -> int:
-    """Computes how many batches a step has."""
     # More batches lower the noise of the gradient as a smaller learning rate does, at fewer steps
     # (Smith et al. 2018, "Don't decay the learning rate, increase the batch size").
     reached = [factor for share, factor in config.batch_growth if share_done >= share]
@@ -43,7 +42,6 @@ def batches_per_step(config: TrainingConfig, share_done: float) -> int:
 
 
 def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
-    """Computes w, the steps of the warm-up."""
     # In a run bounded by time that is at most `warmup_share` of the steps that will be made, at the
     # speed so far. So the rise ends in time however slow the machine is, and without memory: a
     # resumption needs the step and the seconds alone.
@@ -62,7 +60,6 @@ def share_done(config: TrainingConfig, state: TrainingState, epochs: float) -> f
 def end_reason(
     config: TrainingConfig, validation: ValidationConfig, state: TrainingState, epochs: float
 ) -> str:
-    """Gives the reason why a run is over; an empty text if it is not."""
     for name, used, limit in _limits(config, state, epochs):
         if used >= limit:
             return f"{name} = {limit} is reached"

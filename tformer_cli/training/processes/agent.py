@@ -46,7 +46,6 @@ _STOPPED = tuple(
 def run_group(
     group: Group, arguments: Sequence[str], mark: Path, on_restart: Callable[[str], None]
 ) -> None:
-    """Runs this machine's processes to the end of the run."""
     environment = {AGENT: str(os.getpid())}
     # else the dead processes' addresses stay in the agent's store, and the new ones wait for them
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
@@ -154,7 +153,6 @@ def _worker_spec(group: Group, arguments: Sequence[str]) -> WorkerSpec:
 
 
 def _statuses(result: RunResult) -> list[int]:
-    """Returns the exit statuses of the processes that have failed."""
     return [failure.exitcode for failure in result.failures.values()]
 
 

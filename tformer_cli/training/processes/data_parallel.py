@@ -139,7 +139,6 @@ class _Computation(nn.Module):
 
 
 def process_lost() -> ProcessLost:
-    """Returns the error of a process that has lost the others."""
     return ProcessLost(
         "train: another training process has ended or cannot be reached; start all of them again, "
         "the last checkpoint is kept"

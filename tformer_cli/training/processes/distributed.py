@@ -179,11 +179,9 @@ class JoinedProcesses(Processes):
         return share_of(batches, self.rank, self.world_size)
 
     def backward_passes(self, model: nn.Module) -> BackwardPasses:
-        """Sums gradients during the last backward pass."""
         return SummingPasses(model)
 
     def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
-        """Sums a few numbers."""
         one = torch.ones((), device=self._device)  # nothing waits for a GPU
         total = torch.stack([one * number for number in numbers])
         with collective_errors():

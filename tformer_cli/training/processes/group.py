@@ -31,7 +31,6 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """True if this is the process that writes and reports."""
         return self.rank == 0
 
     def first(self, work: Callable[[], Value]) -> Value:
@@ -54,7 +53,6 @@ class Processes:
         """Gives this process random numbers of its own for a step."""
 
     def share(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Returns this process's part of a step's batches."""
         return list(batches)
 
     def backward_passes(
@@ -65,7 +63,6 @@ class Processes:
         return ALONE
 
     def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
-        """Returns the sums of all processes' numbers."""
         return numbers
 
     def update(
@@ -73,7 +70,6 @@ class Processes:
         model: nn.Module,  # noqa: ARG002 - the optimizer knows all of it
         optimizer: Adam,
     ) -> None:
-        """Makes the optimizer's step."""
         optimizer.step()
 
     def optimizer_tensors(self, model: nn.Module, optimizer: Adam) -> dict[str, Tensor]:

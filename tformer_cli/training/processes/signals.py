@@ -21,7 +21,6 @@ class StopRequest:
         return self.signal_number != 0
 
     def check(self) -> None:
-        """Leaves the work in hand if a stop was asked for."""
         if self:
             raise StopRequested
 

@@ -42,11 +42,9 @@ class Checkpoints:
         self.directory = run / "checkpoints"
 
     def path(self, step: int) -> Path:
-        """Returns where a step's checkpoint lies."""
         return self.directory / f"step-{step:06d}"
 
     def steps(self) -> list[int]:
-        """Lists the steps that have a checkpoint, oldest first."""
         if not self.directory.is_dir():
             return []
         directories = (entry for entry in self.directory.iterdir() if entry.is_dir())
@@ -71,19 +69,16 @@ class Checkpoints:
             write_text(aside / STATE, _as_text(state, checksums))
 
     def save_state(self, state: TrainingState) -> None:
-        """Rewrites the counters of a checkpoint that is there."""
         _, checksums = self._read_state(state.step)
         write_text(self.path(state.step) / STATE, _as_text(state, checksums))
 
     def load_state(self, step: int) -> TrainingState:
-        """Reads the counters of a checkpoint."""
         state, _ = self._read_state(step)
         return state
 
     def load_tensors(
         self, step: int, device: torch.device
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Reads the weights and the optimizer's state of a checkpoint."""
         path = self.path(step)
         self.check(step)
         return load_tensors(path / MODEL, device), load_tensors(path / OPTIMIZER, device)
@@ -93,7 +88,6 @@ class Checkpoints:
         return load_tensors(self.path(step) / AVERAGE, device)
 
     def check(self, step: int) -> None:
-        """Compares the files of a checkpoint with their checksums."""
         _, checksums = self._read_state(step)
         for name, expected in checksums.items():
             file = self.path(step) / name

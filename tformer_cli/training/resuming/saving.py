@@ -56,7 +56,6 @@ class RunSaver:
         return is_due or self.is_validation_due(step)
 
     def is_validation_due(self, step: int) -> bool:
-        """Returns whether the model is validated after this step."""
         return step > 0 and self._validation is not None and step % self._validation.every == 0
 
     def save(self, state: TrainingState) -> None:

@@ -74,7 +74,6 @@ class TrainingState:
         return [int(scores["step"]) for scores in ordered]
 
     def validations_since_best(self, config: ValidationConfig) -> int:
-        """Counts the validations after the best one."""
         best = self.best_steps(config)[:1]
         return sum(scores["step"] > best[0] for scores in self.validations) if best else 0
 
@@ -84,12 +83,10 @@ class TrainingState:
         return bool(self.validations) and self.validations[-1]["step"] == self.step
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the state as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "TrainingState":
-        """Reads what `to_json` wrote."""
         return structure(cls, values)
 
 
@@ -124,7 +121,6 @@ CONDITIONS = ("world_size", "by_kernels", "precision", "device", "n_threads")
 
 
 def present_conditions(model: Model, precision: Precision, world_size: int) -> dict[str, Any]:
-    """Finds the conditions of this process."""
     device = next(model.parameters()).device.type
     return {
         "world_size": world_size,

@@ -41,7 +41,6 @@ class Plan:
 
 
 def stages_of(setup: Setup) -> list[Stage]:
-    """Makes the stages of a distillation, in order."""
     before = [*translation_stages(setup), selection_stage(setup), *student_stages(setup)]
     return [*before, report_stage(setup, [stage.name for stage in before])]
 
@@ -82,7 +81,6 @@ def distill(setup: Setup, *, fresh: bool = False) -> DistillationReport:
 
 
 def has_distillation(directory: Path) -> bool:
-    """True if a directory holds a distillation, whole or begun."""
     return (directory / MANIFEST).exists()
 
 

@@ -168,7 +168,6 @@ def read_report(directory: Path) -> DistillationReport:
 
 
 def _contestants(setup: Setup) -> Iterator[_Contestant]:
-    """Yields the systems of the report, the baseline first."""
     config = setup.config
     if config.teachers:
         yield _Contestant(
@@ -206,7 +205,6 @@ def _inputs(setup: Setup) -> Mapping[str, str]:
 
 
 def _choices(options: TranslatorOptions) -> list[str | None]:
-    """What decides translations besides the models."""
     return [
         options.get("precision"),
         options.get("source_language"),
@@ -408,7 +406,6 @@ def _speeds(report: DistillationReport) -> Table:
 
 
 def _ranks(selected: Sequence[Selected]) -> Table:
-    """Counts which of the teacher's translations were chosen."""
     n_ranks = max(len(one.ranks) for one in selected)
     rows = tuple(
         (

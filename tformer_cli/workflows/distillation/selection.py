@@ -75,7 +75,6 @@ def selection_stage(setup: Setup) -> Stage:
 
 
 def student_recipe(setup: Setup) -> Recipe:
-    """Returns the recipe by which the student is trained."""
     recipe, config = setup.recipe, setup.config
     try:
         corpora = [
@@ -106,7 +105,6 @@ def student_recipe(setup: Setup) -> Recipe:
 
 
 def _written(setup: Setup) -> Iterator[tuple[str, float]]:
-    """Names and weights of the corpora that are written."""
     config = setup.config
     if config.teachers or config.translations:
         for number, corpus in enumerate(setup.recipe.data.train):
@@ -119,7 +117,6 @@ def _written(setup: Setup) -> Iterator[tuple[str, float]]:
 
 
 def _tag(config: DistillationConfig) -> str:
-    """The tag of back-translations, if there are any."""
     has_any = bool(config.back_translation) and config.back_translation_weight > 0
     return config.back_translation_tag if has_any else ""
 
@@ -130,7 +127,6 @@ def _makes_tokenizer(setup: Setup) -> bool:
 
 
 def _translation_files(setup: Setup) -> dict[str, Path]:
-    """The translations of each corpus that is written."""
     config = setup.config
     found = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _written(setup)}
     if config.distilled_weight:

@@ -72,7 +72,6 @@ class Silent:
 
     @contextmanager
     def lines(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
-        """Takes no notice of progress."""
         yield lambda n_lines: None  # noqa: ARG005
 
     @contextmanager
@@ -80,7 +79,6 @@ class Silent:
         self,
         recipe: Recipe,  # noqa: ARG002
     ) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
-        """Observes nothing."""
         yield (), None
 
 
@@ -104,7 +102,6 @@ class Setup:
 
     @property
     def config(self) -> DistillationConfig:
-        """The teacher's table."""
         return self.recipe.distillation
 
     @cached_property
@@ -118,12 +115,10 @@ class Setup:
 
     @cached_property
     def teachers(self) -> tuple[Path, ...]:
-        """Model directories of the teachers; foreign models are imported."""
         return tuple(map(self._resolved, self.config.teachers))
 
     @cached_property
     def reverse_models(self) -> tuple[Path, ...]:
-        """Model directory of the reverse model, if there is one."""
         return (self._resolved(self.config.reverse_model),) if self.config.reverse_model else ()
 
     def _resolved(self, model: str) -> Path:
@@ -132,7 +127,6 @@ class Setup:
 
     @property
     def test_sets(self) -> tuple[CorpusConfig, ...]:
-        """Corpora of the report."""
         return self.config.test or self.recipe.data.valid
 
     def content(self, corpus: CorpusConfig) -> str:
@@ -141,7 +135,6 @@ class Setup:
         return hash_of([*parts, corpus.source_field, corpus.target_field])
 
     def options(self, models: Sequence[Path], *, is_reverse: bool = False) -> TranslatorOptions:
-        """Options of opening a teacher, an ensemble or a reverse model."""
         codes = self.config.teacher_source_language, self.config.teacher_target_language
         options = self._opening(models[0], *(reversed(codes) if is_reverse else codes))
         options["precision"] = self.config.teacher_precision
@@ -149,7 +142,6 @@ class Setup:
         return options
 
     def student_options(self, student: Path) -> TranslatorOptions:
-        """Options of opening a student."""
         data = self.recipe.data
         return self._opening(student, data.source_language, data.target_language)
 
@@ -163,7 +155,6 @@ class Setup:
         return options
 
     def prepare_torch(self) -> None:
-        """Calls `before_torch`."""
         if self.before_torch is not None:
             self.before_torch()
 
@@ -204,7 +195,6 @@ def check(setup: Setup) -> None:
 
 
 def _weights(config: DistillationConfig) -> Iterator[float]:
-    """The weight of each kind of corpus that there is."""
     yield config.original_weight
     if config.teachers or config.translations:
         yield config.distilled_weight
@@ -271,6 +261,5 @@ def model_hash(model: Path) -> str:
 
 
 def hash_of(value: object) -> str:
-    """SHA-256 of a value as JSON."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -108,7 +108,6 @@ class Manifest:
         return Manifest(directory, stages, earlier)
 
     def write(self) -> None:
-        """Writes the record."""
         record = {
             "schema": SCHEMA,
             "stages": {name: asdict(one) for name, one in self.stages.items()},
@@ -132,7 +131,6 @@ class Manifest:
         return State.new if record is None else State.changed
 
     def bring_up_to_date(self, stage: Stage, tell: Callable[[Stage, State], None]) -> None:
-        """Does a stage, unless it is done."""
         inputs = stage.inputs()
         state = self.state(stage, inputs)
         tell(stage, state)
@@ -157,7 +155,6 @@ class Manifest:
         self.write()
 
     def _outputs(self, stage: Stage) -> dict[str, str] | None:
-        """Hashes of a stage's outputs; None if one is missing."""
         files = [self.directory / name for name in stage.files]
         if not all(file.is_file() for file in files):
             return None

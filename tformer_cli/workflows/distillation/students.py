@@ -36,7 +36,6 @@ RANKING = ("decoding.length_penalty", "decoding.length_normalization", "decoding
 
 
 def plain_recipe(setup: Setup) -> Recipe:
-    """Returns the recipe of the same student without a teacher."""
     return replace(setup.recipe, distillation=DistillationConfig())
 
 

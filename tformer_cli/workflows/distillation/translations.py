@@ -35,12 +35,10 @@ class Text:
 
     @property
     def place(self) -> str:
-        """Path of the translations in the distillation's directory."""
         return f"{TRANSLATIONS}/{self.name}.jsonl"
 
 
 def texts_of(setup: Setup) -> list[Text]:
-    """The texts that a distillation translates."""
     config, data = setup.config, setup.recipe.data
     found = []
     if config.teachers and config.distilled_weight:
@@ -75,7 +73,6 @@ def _sources(corpus: CorpusConfig, directory: str) -> Iterator[str]:
 
 
 def translation_stages(setup: Setup) -> list[Stage]:
-    """Makes a stage for each text."""
     return [
         Stage(
             name=f"translate {text.name}",

@@ -52,7 +52,6 @@ def check_files_of(key: str, corpora: Sequence[CorpusConfig], data: DataConfig) 
 
 
 def named_inputs(recipe: Recipe) -> list[NamedPath]:
-    """The files that a recipe names."""
     data = recipe.data
     named = [
         (f"data.{table}.{number}.{key}", Path(data.directory) / Path(name).expanduser())
@@ -130,7 +129,6 @@ def _texts(recipe: Recipe, progress: Progress | None) -> Iterator[str]:
 def encoded_corpora(
     recipe: Recipe, tokenizer: Tokenizer, progress: Progress
 ) -> list[EncodedCorpus]:
-    """Opens the training corpora, tokenized once."""
     corpora = []
     for corpus in recipe.data.train:
         tell = partial(progress, f"encoding {corpus_name(corpus)}")
@@ -177,7 +175,6 @@ def share_of_several(corpora: Sequence[EncodedCorpus]) -> float:
 
 
 def source_words(corpora: Sequence[EncodedCorpus]) -> list[str]:
-    """Returns the frequent words of the sources, of a sample of each corpus."""
     rows = [(one, _sampled(one, MOST_WORDED)) for one in corpora]
     lines = (
         line
@@ -193,10 +190,8 @@ def _sampled(corpus: EncodedCorpus, most: int) -> range:
 
 
 def unit_of(recipe: Recipe) -> str:
-    """Returns what an example of a recipe's data is called."""
     return "block" if recipe.data.text == "stream" else training_of(recipe).examples.example
 
 
 def fingerprint(pairs: Sequence[SentencePair]) -> str:
-    """Hashes the content of validation pairs."""
     return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()

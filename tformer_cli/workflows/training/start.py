@@ -78,7 +78,6 @@ def completion(
     fresh: bool = False,
     kept: Collection[str] | None = None,
 ) -> Completion:
-    """Makes what completes recipes that start from a model."""
     # A run that has a checkpoint no longer needs the model: what it was is in the run's recipe.
     return partial(_completed, run=None if fresh else run, say=say, kept=kept)
 
