@@ -40,8 +40,8 @@ TABLES = [
     (ModelConfig, weights.KNOWN_MODELS),
     (ModelConfig, ctranslate2_export.KNOWN_MODELS),
     (ModelConfig, FAMILIES["marian"].known),
-    (CorpusConfig, encoded.KNOWN_OF_CORPUS),
-    (DataConfig, encoded.KNOWN_OF_DATA),
+    (CorpusConfig, encoded.KNOWN_CORPUS_KEYS),
+    (DataConfig, encoded.KNOWN_DATA_KEYS),
 ]
 
 
@@ -177,15 +177,15 @@ def test_a_made_up_corpus_format_is_refused_by_reader_and_cache(corpus, monkeypa
     keys = MappingProxyType({**data_config.FORMAT_KEYS, "xml": ("xml",)})
     monkeypatch.setattr(data_config, "FORMAT_KEYS", keys)
     made_up = kind(xml="a.xml")
-    with pytest.raises(DataError, match="no reader of corpora given by xml"):
+    with pytest.raises(DataError, match="no format reads corpora given by xml"):
         corpora.read_corpus(made_up)
     tokenizer = SimpleNamespace(to_json=lambda: "{}")
     with pytest.raises(DataError, match="does not know xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
     monkeypatch.setattr(
-        encoded, "KNOWN_OF_CORPUS", {**encoded.KNOWN_OF_CORPUS, "xml": allow_list.ANY}
+        encoded, "KNOWN_CORPUS_KEYS", {**encoded.KNOWN_CORPUS_KEYS, "xml": allow_list.ANY}
     )
-    with pytest.raises(DataError, match="no reader of corpora given by xml"):
+    with pytest.raises(DataError, match="no format reads corpora given by xml"):
         cache_key(made_up, DataConfig(train=(corpus,)), tokenizer)
 
 

@@ -9,6 +9,7 @@ the files that they are in, and tformer's modules that are loaded.
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.golden.harness import Stage, inside
@@ -57,17 +58,18 @@ def walk(command: str, folder: Path) -> list[int]:
     return [int(count) for count in done.stderr.split()[-3:]]
 
 
-def main() -> None:
-    """Prints the walks as a table of Markdown."""
-    print("| walk | functions | files | modules |\n|---|---|---|---|")
+def table() -> Iterator[str]:
+    """Yields the walks as a table of Markdown."""
+    yield "| walk | functions | files | modules |\n|---|---|---|---|"
     with tempfile.TemporaryDirectory() as place:
         stage = Stage(place)
         (stage.folder / "in").symlink_to(stage.zoo.inputs)
         with inside(stage.folder):
             for name, command in WALKS.items():
                 counts = " | ".join(map(str, walk(command, stage.folder)))
-                print(f"| {name} | {counts} |")
+                yield f"| {name} | {counts} |"
 
 
 if __name__ == "__main__":
-    main()
+    for line in table():
+        print(line)  # noqa: T201

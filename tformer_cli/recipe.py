@@ -19,7 +19,7 @@ import tomli_w
 from tformer_cli.artifacts.config_file import TaskKind, task_kind
 from tformer_cli.data.config import (
     IMAGE_FORMATS,
-    OF_IMAGES,
+    ONLY_IMAGES,
     TEXT_FIELDS,
     DataConfig,
     TokenizerConfig,
@@ -196,7 +196,7 @@ class Recipe:
                         f'data.{table}.{number}: for task.kind = "image" a corpus must be one of '
                         f"{', '.join(formats)}, but is {corpus.format}"
                     )
-                if formats is None and corpus.format in OF_IMAGES:
+                if formats is None and corpus.format in ONLY_IMAGES:
                     raise ValueError(
                         f"data.{table}.{number}: {corpus.format} are images, but task.kind is "
                         f'"{self.task.kind}"'

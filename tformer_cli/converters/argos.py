@@ -48,7 +48,6 @@ def find_source(path: Path) -> Package | None:
 
 
 def convert(package: Package, weights: Literal["float32", "int8"] | None = None) -> ForeignModel:
-    """Converts a package."""
     if package.path.is_dir():
         return _converted(package.path, weights)
     with scratch_directory() as directory:

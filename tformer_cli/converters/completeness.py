@@ -13,10 +13,10 @@ from typing import Any
 from tformer_cli.converters.assembly import UNUSED
 from tformer_cli.converters.foreign_model import ForeignModel, read_json_file
 from tformer_cli.data.foreign_pieces import BytePieceTokenizer
-from tformer_cli.data.labels import BYTE_CHARACTERS
-from tformer_cli.data.pieces.tokenizer import CONTINUES, END, PieceSide
+from tformer_cli.data.pieces import CONTINUES, END, PieceSide
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer, TokenizerSide
+from tformer_cli.data.vocabulary import BYTE_CHARACTERS
 from tformer_cli.errors import ArtifactError
 
 PADDED_TO = (8, 64, 128)
@@ -109,7 +109,6 @@ def _pieces_without_merge(
     declared: Iterable[str],
     where: Path,
 ) -> Iterable[str]:
-    """Finds pieces of text that no merge makes."""
     if isinstance(tokenizer, BytePieceTokenizer):
         made = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
         tolerated = 0  # what is added to such a vocabulary is declared

@@ -1,6 +1,6 @@
 """Translation models of Eole: a directory of config.json, vocab.json and safetensors files.
 
-They are those of OpenNMT-py under other names. config.json has the settings that were given alone;
+They are those of OpenNMT-py under other names. config.json has only the settings that were given;
 those of encoder and decoder stand before those of the model. Source: Eole 0.6,
 eole/config/models.py, eole/models/model_saver.py.
 """
@@ -134,7 +134,6 @@ def is_eole(path: Path) -> bool:
 
 
 def convert(path: Path) -> ForeignModel:
-    """Converts a directory."""
     file = path / "config.json"
     model = read_json_file(file)["model"]
     tables = _tables(file, model)

@@ -91,7 +91,7 @@ _MULTILINGUAL = (
 _ARCHITECTURE = re.compile(
     r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
 )
-"""Names of the Transformers that have these settings alone."""
+"""Names of the Transformers that have only these settings."""
 _OFFSET = 2
 """Position of the first token: behind that of padding, 1."""
 _DEFAULT_POSITIONS, _MOST_POSITIONS = 1024, 1 << 14
@@ -122,7 +122,6 @@ class FairseqSource:
 
 
 def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of fairseq."""
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
         return None
     settings = plain(checkpoint.get("args"))
@@ -185,7 +184,6 @@ def _third(arrays: LazyArrays, name: str, place: int) -> Array:
 
 
 def convert(source: FairseqSource) -> ForeignModel:
-    """Converts a model."""
     path, settings = source.path, source.settings
     if settings.get("task") in _MULTILINGUAL:
         raise ArtifactError(

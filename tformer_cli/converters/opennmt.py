@@ -159,7 +159,6 @@ def _present(name: str) -> str:
 
 
 def convert(source: OpenNmtSource) -> ForeignModel:
-    """Converts a model."""
     path, settings = source.path, source.settings
     check_settings(path, settings, KNOWN)
     entries, start = _vocabularies(path, source.vocabulary)

@@ -16,7 +16,7 @@ import numpy as np
 from tformer_cli.converters.assembly import Reader, Rows, Weight, assembled, output_bias
 from tformer_cli.converters.foreign_model import ForeignModel, read_bytes
 from tformer_cli.converters.formats.lazy_arrays import Array
-from tformer_cli.data.pieces.tokenizer import PieceTokenizer
+from tformer_cli.data.pieces import PieceTokenizer
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.config import DecodingConfig

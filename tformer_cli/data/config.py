@@ -37,9 +37,9 @@ FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Formats of corpora, and the fields of `CorpusConfig` that name a corpus of each."""
 
 SPLIT_KEYS = ("built_in", "ratings", "shapes")
-OF_IMAGES = ("images", "shapes")
+ONLY_IMAGES = ("images", "shapes")
 """Formats that hold images with labels ..."""
-IMAGE_FORMATS = (*OF_IMAGES, "dataset")
+IMAGE_FORMATS = (*ONLY_IMAGES, "dataset")
 """... and those that may hold them."""
 """Fields that name a split of what is built in."""
 TEXT_FIELDS: Mapping[str, str] = MappingProxyType(
@@ -144,7 +144,7 @@ class CorpusConfig:
         if not self.text_field:
             return
         if self.format not in TEXT_FIELDS:
-            raise ValueError("text_field: is of JSONL, datasets, TSV and built-in data; omit it")
+            raise ValueError("text_field: only for JSONL, datasets, TSV and built-in data; omit it")
         is_built_in = TEXT_FIELDS[self.format] == "source"
         if is_built_in and self.text_field not in ("source", "target"):
             raise ValueError(

@@ -58,9 +58,8 @@ class CorpusFormat:
 
 
 def format_of(config: CorpusConfig) -> CorpusFormat:
-    """Returns the format of a corpus."""
     if config.format not in FORMATS:
-        raise DataError(f"data: there is no reader of corpora given by {config.format}")
+        raise DataError(f"data: no format reads corpora given by {config.format}")
     return FORMATS[config.format]
 
 
@@ -125,7 +124,6 @@ def _texts_alone(field: str, records: Records) -> Records:
 
 
 def corpus_name(config: CorpusConfig) -> str:
-    """Name of a corpus in messages."""
     if config.source:
         return f"{config.source}, {config.target}"
     if config.built_in:
@@ -143,7 +141,6 @@ def corpus_name(config: CorpusConfig) -> str:
 
 
 def corpus_file(name: str, directory: str) -> Path:
-    """The path of a corpus file."""
     path = Path(directory) / Path(name).expanduser()
     if name == "-" and not path.exists():
         raise DataError("-: corpora are read more than once, which stdin cannot be; name a file")

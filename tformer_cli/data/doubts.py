@@ -15,7 +15,7 @@ MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
 MANY = 0.1
 """Share of the pairs in which a check must find something to be worth a doubt."""
-OF_SIDES = {"identical", "copied", "swapped", "script"}
+WHOLE_CORPUS = {"identical", "copied", "swapped", "script"}
 """Checks of pairs whose doubts here are about a corpus as a whole."""
 FEWEST_PAIRS = 8
 """Pairs that a corpus must have for shares of them to mean something."""
@@ -92,11 +92,10 @@ def _of_pairs(
 
 
 def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
-    """Yields what checks find in many pairs."""
     if len(pairs) < FEWEST_PAIRS:
         return
     facts = estimate_facts(pairs, languages, Limits())
-    wanted = DROPPING - OF_SIDES
+    wanted = DROPPING - WHOLE_CORPUS
     of_copies = wanted - {"language"}  # one of their sides is in the other's
     found = Counter(
         name

@@ -1,56 +1,9 @@
 """Fields of records that hold sentences: names in which dots descend."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.errors import DataError
-from tformer_cli.settings import setting
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableFields:
-    """Where the sentences of a table are, and in which languages they are."""
-
-    source_field: str = setting(
-        "",
-        "Column (from 1) or JSON field of the source.",
-        shown_default="1, or source",
-        metavar="COLUMN",
-    )
-    target_field: str = setting(
-        "", "Column or JSON field of the target.", shown_default="2, or target", metavar="COLUMN"
-    )
-    text_field: str = setting(
-        "",
-        "Column or JSON field of texts that have no source; their other checks are not made.",
-        shown_default="none; 1 or text with --label-field",
-        metavar="COLUMN",
-    )
-    label_field: str = setting(
-        "", "Column or JSON field of the texts' labels.", shown_default="none", metavar="COLUMN"
-    )
-    source_language: str = setting(
-        "",
-        "Language of the source, or of texts, such as en.",
-        shown_default="the file's ending",
-        metavar="CODE",
-    )
-    target_language: str = setting(
-        "", "Target language.", shown_default="the file's ending", metavar="CODE"
-    )
-
-    def languages(self) -> list[tuple[str, str]]:
-        """The options of languages that were given, each with its value."""
-        options = ("--source-language", self.source_language)
-        return [one for one in (options, ("--target-language", self.target_language)) if one[1]]
-
-    @property
-    def names_fields(self) -> str:
-        """The options of fields that are given; empty: none."""
-        names = ("source_field", "target_field", "text_field", "label_field")
-        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
-        return ", ".join(given)
 
 
 def field_names(config: CorpusConfig) -> tuple[str, str]:
@@ -81,7 +34,6 @@ def text_of(record: object, field: str, where: str, *, takes_whole: bool = False
 
 
 def value_at(record: object, field: str) -> object:
-    """Whatever is at `field` of a record."""
     if isinstance(record, dict) and field in record:
         return record[field]
     value = record

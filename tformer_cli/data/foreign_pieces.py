@@ -20,7 +20,6 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE
-from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.tokenizer import (
     BOS_ID,
@@ -31,6 +30,7 @@ from tformer_cli.data.tokenizer import (
     Span,
     Tokenizer,
 )
+from tformer_cli.data.vocabulary import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.errors import DataError
 
 N_SPECIAL = len(SPECIAL_PIECES)
@@ -71,14 +71,13 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     @abstractmethod
     def _stored(self) -> dict[str, Any]:
-        """What the file holds besides its version and kind."""
+        """Returns the entries of the file besides its version and kind."""
 
     @property
     def vocab_size(self) -> int:
         return len(self.all_pieces)
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        """See `Tokenizer`."""
         raise DataError(
             f"the vocabulary of an imported {self.model_kind} takes no new tokens such as "
             f"{words[0]}; omit them"

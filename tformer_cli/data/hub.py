@@ -82,7 +82,6 @@ def open_dataset(config: CorpusConfig, directory: str = "") -> datasets.Dataset:
 def read_rows(
     dataset: datasets.Dataset, fields: tuple[str, str], name: str, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yields the rows, with the columns of two fields or `whole`."""
     columns = {_column_of(field, dataset, name) for field in fields}
     rows = dataset if whole else dataset.select_columns(sorted(columns))
     readers = {}
@@ -126,11 +125,11 @@ def _as_text(value: object) -> str:
         return value.isoformat()
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"{type(value).__name__} is no kind of JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def _image_name(value: dict[str, Any] | None) -> str | None:
-    """What `data.images.named` reads: the picture itself, or the path of its file."""
+    """Names an image for `data.images.named`: the picture itself, or the path of its file."""
     if value is None or value["bytes"] is None:
         return None if value is None else value["path"]
     return f"data:image/any;base64,{base64.b64encode(value['bytes']).decode()}"

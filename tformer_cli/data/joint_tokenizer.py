@@ -22,11 +22,10 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.data.config import MOST_PIECES, Algorithm
-from tformer_cli.data.labels import BYTE_CHARACTERS, bytes_of, label_of
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.new_tokens import check_new_token
 from tformer_cli.data.segmentation import BpeDropout, WordCache, words_of
 from tformer_cli.data.tokenizer import FILE_NAME, SPECIAL_PIECES, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 from tformer_cli.errors import DataError
 
 FEW = 8

@@ -8,8 +8,8 @@ labels are in `config.json`.
 import json
 from collections.abc import Sequence
 
-from tformer_cli.data.labels import label_of
 from tformer_cli.data.tokenizer import EOS_ID, Span, Tokenizer, TokenizerSide
+from tformer_cli.data.vocabulary import label_of
 from tformer_cli.errors import DataError
 
 FIRST_LABEL = EOS_ID + 1
@@ -91,12 +91,10 @@ class LabelTokenizer(Tokenizer):
 
     @property
     def source(self) -> TokenizerSide:
-        """The side of texts."""
         return self._texts.source
 
     @property
     def target(self) -> LabelSide:
-        """The side of labels."""
         return self._side
 
     @property

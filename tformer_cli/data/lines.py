@@ -89,7 +89,6 @@ def _next_block(stream: BinaryIO) -> bytes:
 
 
 def check_file(path: str | Path) -> None:
-    """Checks that a file can be read."""
     try:
         if not str(path):
             raise DataError("the input: the file's name is empty; name a file, or - for stdin")
@@ -132,7 +131,7 @@ def shard_range(n_lines: int, index: int, count: int) -> range:
 
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
-    """Says of a file that it cannot be read."""
+    """Describes a file that cannot be read."""
     try:
         yield
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
@@ -181,7 +180,6 @@ def without_surrogates(text: str) -> str:
 
 
 def given_lines(lines: Iterable[str], name: str = "lines") -> Iterator[str]:
-    """Returns the lines that were given."""
     check_lines(lines, name)
     return (checked_line(line, number, name) for number, line in enumerate(lines))
 
@@ -195,7 +193,6 @@ def check_lines(lines: object, name: str = "lines") -> None:
 
 
 def checked_line(line: object, number: int, name: str = "lines") -> str:
-    """Returns a line that is a string."""
     if not isinstance(line, str):
         what_to_do = "decode it" if isinstance(line, bytes | bytearray) else "give a str"
         raise TypeError(f"{name}[{number}]: is {_kind(line)}, not str; {what_to_do}")

@@ -36,7 +36,6 @@ class Masking:
     """Share of the chosen ones that become a random token."""
 
     def batch(self, texts: Sequence[Sequence[int]], rng: np.random.Generator) -> Batch:
-        """Masks texts and pads them into a batch."""
         longest = max(map(len, texts), default=0) + 1
         source = np.full((len(texts), longest), PAD_ID, np.int64)
         target = np.full_like(source, PAD_ID)
@@ -79,7 +78,6 @@ class Masking:
 
 
 def masking_of(tokenizer: Tokenizer) -> Masking:
-    """The masking of a tokenizer with a mask."""
     mask = tokenizer.source.mask_id
     if mask is None:
         raise DataError(

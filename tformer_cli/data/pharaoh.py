@@ -25,7 +25,6 @@ class GoldLinks(NamedTuple):
 
 
 def parse_links(line: str, where: str, *, is_one_based: bool = False) -> GoldLinks:
-    """Reads a line of links."""
     first = 1 if is_one_based else 0
     sure, possible = set(), set()
     for text in line.split():

@@ -41,7 +41,6 @@ class WordCache:
         self._n_characters = 0
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text."""
         if self._n_characters > MAX_CHARACTERS:
             # Another thread may still read the old one.
             self._known, self._n_characters = dict(self._new), 0

@@ -136,7 +136,6 @@ class TokenizerSide(ABC):
         return [self._labels[i] for i in ids]
 
     def id_of(self, piece: str) -> int | None:
-        """The id with this label, if there is one."""
         return self._ids.get(piece)
 
     @cached_property
@@ -195,7 +194,6 @@ class Tokenizer(ABC):
         return ()
 
     def side(self, name: SideName) -> TokenizerSide:
-        """The side of that name."""
         return self.source if name == "source" else self.target
 
     def for_languages(self, source: str | None, target: str | None) -> "Tokenizer":
@@ -229,7 +227,6 @@ class OneSidedTokenizer(Tokenizer, TokenizerSide):
 
     @property
     def algorithm(self) -> str:
-        """Its kind."""
         return self.kind
 
     @property

@@ -12,7 +12,7 @@ from tformer_cli.files.regular_file import read_bounded, read_regular
 _JOINT = "joint_tokenizer.JointTokenizer"
 """Class of files that Hugging Face `tokenizers` can read."""
 _READERS = {
-    "pieces": "pieces.tokenizer.PieceTokenizer",
+    "pieces": "pieces.PieceTokenizer",
     "images": "images.tokenizer.ImageTokenizer",
     "bytes": "foreign_pieces.BytePieceTokenizer",
     "wordpiece": "foreign_pieces.WordPieceTokenizer",

@@ -8,9 +8,9 @@ from tokenizers import trainers
 
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, JointTokenizer, blank_tokenizer
-from tformer_cli.data.labels import BYTE_CHARACTERS
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
+from tformer_cli.data.vocabulary import BYTE_CHARACTERS
 from tformer_cli.errors import DataError
 from tformer_cli.files.default_signals import default_signals
 

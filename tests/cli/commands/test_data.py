@@ -350,11 +350,11 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         (["check", "a.en", "--only", "swapped"], "error: --only: swapped is not a check of texts;"),
         (["check", "a.en", "--text-field", "1"], "error: --text-field: files of text have no "),
         (["check", "a.tsv", "--text-field", "1", "--source-field", "2"], "omit --source-field "),
-        (["check", "a.en", "--scores", "a.fr"], "--scores: are of the pairs of one corpus; name "),
+        (["check", "a.en", "--scores", "a.fr"], "--scores: needs the files of one parallel corpus"),
         (["check", "a.en", "a.fr", "--only", "score"], "--only: score needs the scores of a "),
-        (["check", "a.en", "a.fr", "--scores", "a.en"], "a.en, line 1: is no mean log-probab"),
+        (["check", "a.en", "a.fr", "--scores", "a.en"], "a.en, line 1: is not a mean log-prob"),
         (["check", "a.en", "a.fr", "--worst-share", "1"], "--worst-share: must be above 0 and "),
-        (["dedupe", "a.en", "--by", "source", "-o", "o"], "error: --by source: is of pairs, but "),
+        (["dedupe", "a.en", "--by", "source", "-o", "o"], "error: --by source: only for pairs, "),
         (["check", "a.en", "a.fr", "a.en"], "error: FILE…: found 3 files; name SOURCE and TARGET"),
         (["check", "a.en", "none.fr"], "error: none.fr: no such file; check the path"),
         (["check", "a.en", "short.fr"], "error: a.en, short.fr: different numbers of lines (60"),
@@ -362,7 +362,7 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         (["clean", "a.en", "a.fr", "-o", "there"], "error: --output: there holds other files;"),
         (["clean", "mine.toml", "-o", "o"], "error: FILE…: is a recipe; name the files of one"),
         (["clean", "a.en", "a.fr", "-o", "a.en/o"], "error: "),
-        (["check", "a.en", "a.fr", "--only", "mark"], '--only: there is no check "mark"; did you '),
+        (["check", "a.en", "a.fr", "--only", "mark"], '--only: no check is called "mark"; did '),
         (["check", "a.en", "a.fr", "--source-field", "2"], "error: --source-field: files of"),
         (["check", "a.tsv", "--source-field", "x"], 'source_field: must be a column'),
         (["check", "a.en", "a.fr", "--max-deviation", "-1"], "--max-deviation: must be above"),
@@ -727,7 +727,7 @@ def test_a_column_that_json_does_not_know_is_named(tmp_path, monkeypatch):
     assert run("check", "t.parquet").exit_code == 0
     done = run("clean", "t.parquet", "-o", "out")
     assert done.exit_code == 2
-    assert "t.parquet, row 1: cannot be written as JSON (bytes is no kind of JSON" in done.stderr
+    assert "t.parquet, row 1: cannot be written as JSON (bytes is not JSON" in done.stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -49,8 +49,8 @@ def test_weights_of_a_directory_are_found(tmp_path, ending, is_sharded):
     ("index", "said"),
     [
         ({"weight_map": {"a": "../secret"}}, "another directory"),
-        ({"weight_map": ["a"]}, "no index"),
-        ([], "no index"),
+        ({"weight_map": ["a"]}, "not an index"),
+        ([], "not an index"),
     ],
 )
 def test_an_index_names_files_beside_it(tmp_path, index, said):

@@ -60,7 +60,7 @@ def test_an_array_is_a_name(tmp_path):
         ("data:2x2x1;base64,AAAA", "has 3 bytes, not 4"),
         ("data:2x2x1;base64,?", "is not base64"),
         ("data:0x2x1;base64,", "has 0 bytes, not 0"),
-        ("data:2x2x9;base64,AAAA", "is no picture"),
+        ("data:2x2x9;base64,AAAA", "is not a picture"),
     ):
         with pytest.raises(DataError, match=message):
             read_image(name, SIZE)
@@ -131,8 +131,8 @@ def wrong_files(tmp_path):
     return {
         "cut.png": (content[: len(content) // 2], "is damaged"),
         "cut.jpg": (jpeg[: len(jpeg) // 2], "is damaged"),
-        "text.png": (b"hello, world", "is no picture"),
-        "empty.png": (b"", "is no picture"),
+        "text.png": (b"hello, world", "is not a picture"),
+        "empty.png": (b"", "is not a picture"),
         "bomb.png": (bomb, "pixels"),
         "broken.png": (content[:60] + b"x" * 40 + content[100:], "is damaged"),
     }

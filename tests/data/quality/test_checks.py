@@ -143,6 +143,8 @@ def test_names_of_checks_are_known_and_the_nearest_is_named():
     assert known_checks(["markup, empty", "numbers"], "--only") == {"markup", "empty", "numbers"}
     with pytest.raises(UsageError) as error:
         known_checks(["number"], "--only")
-    assert str(error.value) == '--only: there is no check "number"; did you mean numbers?'
-    with pytest.raises(UsageError, match='no check "xyz"; checks are malformed, empty, encoding, '):
+    assert str(error.value) == '--only: no check is called "number"; did you mean numbers?'
+    with pytest.raises(
+        UsageError, match='no check is called "xyz"; checks are malformed, empty, encoding, '
+    ):
         known_checks(["xyz"], "--without")

@@ -31,7 +31,7 @@ def test_one_model_gives_its_likelihood_and_objects_have_their_mean(tmp_path):
 @pytest.mark.parametrize("line", ["", "nan", "-inf", "0.5", "x", "{}", '{"a', "[1]", '{"token'])
 def test_what_is_no_log_probability_is_named(tmp_path, line):
     file = write(tmp_path / "a", ["-1.0", line])
-    with pytest.raises(DataError, match=r"a, line 2: is no mean log-probability, a number of at"):
+    with pytest.raises(DataError, match=r"a, line 2: is not a mean log-probability, a number of"):
         ModelScores([file], 0.1)
 
 

@@ -1,7 +1,6 @@
 """`tformer data`: check, clean, split and deduplicate corpora."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,18 +12,17 @@ from tformer_cli.cli.console import note, utf8_line, warn, write_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import OutputOption, QuietOption, option, option_field
+from tformer_cli.cli.options import OutputOption, QuietOption, option
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import results, text_console
 from tformer_cli.cli.usage import HelpfulGroup
-from tformer_cli.data.fields import TableFields
+from tformer_cli.data.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.data.quality.facts import Limits
     from tformer_cli.workflows.quality.check_data import DataReport
     from tformer_cli.workflows.quality.clean_data import CleanReport
     from tformer_cli.workflows.quality.given import GivenData
@@ -77,144 +75,6 @@ DirectoryOption = Annotated[
 ]
 
 
-NearOption = Annotated[
-    bool,
-    option(
-        "Also find what is nearly the same as an earlier pair or text, or as a held-out sentence, "
-        "by MinHash; takes longer, and 0.4 KB of the disk for each.",
-        "--near",
-    ),
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FieldOptions(TableFields):
-    """Where sentences are, and their languages."""
-
-    def given(
-        self,
-        files: Sequence[str],
-        held_out: Sequence[str] | None = None,
-        *,
-        near: bool = False,
-        quiet: bool,
-    ) -> "GivenData":
-        """Returns the corpora that files or a recipe name; tells which columns are read."""
-        from tformer_cli.data.quality.facts import PAIRS
-        from tformer_cli.workflows.quality.given import given_data
-
-        given = given_data(files, self, held_out or (), near=near)
-        is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
-        if is_table and not self.names_fields:
-            note(
-                f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
-                "--target-field name others, --text-field and --label-field those of labeled texts",
-                quiet=quiet,
-            )
-        return given
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """Which checks are made, and how strict they are."""
-
-    only: list[str] | None = option_field(
-        None,
-        "Make only these checks; repeatable, or separated by commas.",
-        shown="all",
-        metavar="CHECK",
-    )
-    without: list[str] | None = option_field(
-        None, "Do not make these checks.", shown="none", metavar="CHECK"
-    )
-    held_out: list[str] | None = option_field(
-        None,
-        "File of test or validation sentences that must not be in it: text or a table; repeatable.",
-        shown="none",
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-    near: NearOption = False
-    detect_languages: bool = option_field(
-        False,
-        "Judge languages by a detector of 139 languages, which also finds those of the corpus, "
-        "not by scripts and common words; needs the extra langid.",
-    )
-    scores: list[str] | None = option_field(
-        None,
-        "File with a translation model's scores of all pairs, as `tformer score --format "
-        "jsonl` writes; of two, one for each direction, the dual conditional cross-entropy "
-        "counts (Junczys-Dowmunt 2018).",
-        shown="none",
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-    worst_share: float = option_field(
-        0.1, "Share of the pairs, with the lowest scores, that are doubtful."
-    )
-    max_characters: int = option_field(1500, "Most characters of a side.", min=1)
-    max_deviation: float = option_field(
-        4.0,
-        "Most standard deviations by which the ratio of a pair's lengths may differ from the "
-        "corpus's.",
-    )
-
-    def chosen(self, default: frozenset[str]) -> frozenset[str]:
-        """The checks to make."""
-        from tformer_cli.data.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
-
-        chosen = known_checks(self.only, "--only") if self.only else default
-        chosen -= known_checks(self.without or (), "--without")
-        if self.held_out:
-            chosen |= {HELD_OUT}
-        if self.near:
-            chosen |= {NEAR_DUPLICATE}
-        if self.scores:
-            chosen |= {SCORE}
-        if SCORE in chosen and not self.scores:
-            raise UsageError("--only: score needs the scores of a model; add --scores FILE")
-        if not chosen:
-            raise UsageError("--without: leaves no check; name fewer")
-        return chosen
-
-    def judging(self, given: "GivenData") -> "GivenData":
-        """Corpora with what judges their examples besides the rules."""
-        if not 0.0 < self.worst_share < 1.0:
-            raise UsageError(
-                f"--worst-share: must be above 0 and below 1, but is {self.worst_share:g}"
-            )
-        return given.judged_by(
-            scores=self.scores or (),
-            worst_share=self.worst_share,
-            detects=self.detect_languages,
-        )
-
-    def written(self) -> list[tuple[str, str]]:
-        """The options that were given, apart from the names of checks, each with its value."""
-        found, usual = [], CheckOptions()
-        for name, value in vars(self).items():
-            if name not in ("only", "without") and value != getattr(usual, name):
-                values = value if isinstance(value, list) else [value]
-                option = f"--{name.replace('_', '-')}"
-                found += [(option, "" if one is True else str(one)) for one in values]
-        return found
-
-    def asked(self) -> frozenset[str]:
-        """The checks that are named to be made."""
-        from tformer_cli.data.quality.checks import known_checks
-
-        return known_checks(self.only or (), "--only")
-
-    def limits(self) -> "Limits":
-        """The limits, for the workflow."""
-        from tformer_cli.data.quality.facts import Limits
-
-        try:
-            return Limits(max_characters=self.max_characters, max_deviation=self.max_deviation)
-        except ValueError as error:
-            raise UsageError(f"--{str(error).replace('_', '-', 1)}; change it") from None
-
-
 @data_app.command("check", cls=CheckedCommand)
 @takes_groups
 def check(
@@ -226,8 +86,8 @@ def check(
         format_option(ReportFormat, "json", "A table with examples, one JSON object, or a page."),
     ] = None,
     examples: Annotated[int, option("Pairs to show of each check.", min=0, max=1000)] = 3,
-    checks: CheckOptions,
-    fields: FieldOptions,
+    checks: CheckSettings,
+    fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
     """Report what is doubtful in a corpus, with examples and the commands that mend it.
@@ -249,7 +109,7 @@ def check(
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
     with results(output) as stream:
         near = NEAR_DUPLICATE in wanted
-        given = checks.judging(fields.given(files, checks.held_out, near=near, quiet=quiet))
+        given = _given(files, fields, checks, near=near, quiet=quiet)
         possible = given.possible(wanted, checks.asked())
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
@@ -281,8 +141,8 @@ def clean(
     files: CorpusArgument,
     *,
     output: DirectoryOption,
-    checks: CheckOptions,
-    fields: FieldOptions,
+    checks: CheckSettings,
+    fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
     """Write a corpus without its doubtful pairs, and a line with the reasons for each of them.
@@ -310,10 +170,10 @@ def dedupe(
         Literal["pair", "source", "target", "either"],
         option(
             "Of pairs with the same pair, source, target or either, only the first is kept; texts "
-            "take pair alone."
+            "take only pair."
         ),
     ] = "pair",
-    near: NearOption = False,
+    near: Annotated[bool, option(NEAR, "--near")] = False,
     held_out: Annotated[
         list[str] | None,
         option(
@@ -323,7 +183,7 @@ def dedupe(
         ),
         PathRole.reads_file,
     ] = None,
-    fields: FieldOptions,
+    fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
     """Write a corpus without repeats, apart from case, punctuation and spaces.
@@ -347,7 +207,7 @@ def dedupe(
     dropping |= {REPEATED_TARGET} if by in ("target", "either") else set()
     dropping |= {NEAR_DUPLICATE} if near else set()
     dropping |= {HELD_OUT} if held_out else set()
-    checks = CheckOptions(held_out=held_out)
+    checks = CheckSettings(held_out=tuple(held_out or ()))
     _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet, by=by)
 
 
@@ -368,7 +228,7 @@ def split(
         ),
     ] = False,
     seed: Annotated[int, option("Random seed; another one makes other sets.", min=0)] = 1,
-    fields: FieldOptions,
+    fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
     """Split a corpus into train, valid and test, which share no source and no target.
@@ -382,7 +242,7 @@ def split(
     """
     from tformer_cli.workflows.quality.split_data import split_data
 
-    given = fields.given(files, quiet=quiet)
+    given = _given(files, fields, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
         report = split_data(
             given,
@@ -401,12 +261,35 @@ def split(
     write_line(str(output))
 
 
+def _given(
+    files: Sequence[str],
+    fields: Fields,
+    checks: CheckSettings | None = None,
+    *,
+    near: bool = False,
+    quiet: bool,
+) -> "GivenData":
+    """Returns the corpora that files or a recipe name; tells which columns are read."""
+    from tformer_cli.data.quality.facts import PAIRS
+    from tformer_cli.workflows.quality.given import given_data
+
+    given = given_data(files, fields, checks.held_out if checks else (), near=near)
+    is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
+    if is_table and not fields.names_fields:
+        note(
+            f"{files[0]}: column 1 is the source and column 2 the target; --source-field and "
+            "--target-field name others, --text-field and --label-field those of labeled texts",
+            quiet=quiet,
+        )
+    return given.judged_by(checks) if checks else given
+
+
 def _clean(
     files: Sequence[str],
     output: Path,
     dropping: frozenset[str],
-    checks: CheckOptions,
-    fields: FieldOptions,
+    checks: CheckSettings,
+    fields: Fields,
     *,
     quiet: bool,
     by: str = "pair",
@@ -416,10 +299,10 @@ def _clean(
     from tformer_cli.workflows.quality.clean_data import clean_data
 
     near = NEAR_DUPLICATE in dropping
-    given = checks.judging(fields.given(files, checks.held_out, near=near, quiet=quiet))
+    given = _given(files, fields, checks, near=near, quiet=quiet)
     if by != "pair" and len(given.kind.texts) == 1:
         raise UsageError(
-            f"--by {by}: is of pairs, but these are {given.kind.noun}s; what has another label "
+            f"--by {by}: only for pairs, but these are {given.kind.noun}s; what has another label "
             "is dropped by `tformer data clean --only other-label`"
         )
     dropping = given.possible(dropping, checks.asked())

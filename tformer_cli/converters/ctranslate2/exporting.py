@@ -43,7 +43,7 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         "norm": ("post", "pre"),
         "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "learned", "rotary", "table"),
-        **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # of others alone
+        **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # only for others
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(
             ("bias", "output_bias", "embedding_norm", "scale_embeddings", "source_eos"),

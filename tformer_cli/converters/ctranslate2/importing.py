@@ -98,7 +98,6 @@ def convert(
     texts: Path | None = None,
     target_prefix: str = "",
 ) -> ForeignModel:
-    """Converts a directory."""
     content = read_ctranslate2(file)
     _check_kind(file, content)
     reader = Reader(content.arrays, str(file))
@@ -178,7 +177,7 @@ class _Matrices:
         return matrix if self.in_integers else matrix.real()
 
     def _scale(self, name: str, array: Array) -> Array:
-        """What the rows of integers are multiplied by, rounded as the engine rounds it."""
+        """Returns the factor of each row of integers, rounded as the engine rounds it."""
         divisor = np.array([INT16_SCALE], np.float32)
         if array.dtype != np.int16 or f"{name}{SCALE}" in self.reader:
             divisor = self.reader.take(f"{name}{SCALE}").astype(np.float32).ravel()
@@ -270,7 +269,6 @@ def _is_equal(one: Weight, other: Weight) -> bool:
 
 
 def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
-    """Reads the tables of positions, or makes them."""
     if config.positions != "table":
         return {}
     made = tensor2tensor_halves(config.max_positions, config.d_model, first=1)

@@ -67,7 +67,6 @@ class Scalars:
         self._reader = reader
 
     def value(self, names: Iterable[str], default: float) -> float:
-        """The first of some scalars that is there."""
         name = next((name for name in names if name in self._reader), None)
         if name is None:
             return float(default)
@@ -113,7 +112,7 @@ class Scalars:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a config.json says; nothing in old formats."""
+    """The settings of a config.json; old formats have none."""
 
     values: Mapping[str, Any]
     """Its values, all of them known."""
@@ -122,7 +121,7 @@ class Settings:
 
     @property
     def epsilon(self) -> float:
-        """What norms add to the variance."""
+        """The epsilon that norms add to the variance."""
         value = self.values.get("layer_norm_epsilon")
         if value is None:
             return DEFAULT_EPSILON
@@ -179,7 +178,6 @@ def special_tokens(content: CTranslate2File, scalars: Scalars, settings: Setting
 def read_config(
     reader: Reader, scalars: Scalars, settings: Settings, outer: Mapping[str, Any]
 ) -> ModelConfig:
-    """Makes the settings of a model out of scalars, and of which arrays there are."""
     scalars.check_zero(_UNSUPPORTED)
     widths = [reader.take(f"encoder/layer_0/ffn/linear_{n}/weight").shape for n in (0, 1)]
     if any(len(shape) != 2 for shape in widths) or widths[1][0] < LEAST_WIDTH:

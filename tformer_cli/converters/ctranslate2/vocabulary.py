@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tformer_cli.converters.assembly import Rows, arranged
 from tformer_cli.converters.foreign_model import parse_json, read_bytes, read_lines
-from tformer_cli.data.pieces.tokenizer import PieceTokenizer
+from tformer_cli.data.pieces import PieceTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import FILE_NAME, Tokenizer
@@ -48,7 +48,7 @@ class SpecialTokens:
     bos: str | None
     eos: str
     start: str | None
-    """What a translation begins with; None: a row of zeros."""
+    """Token that a translation begins with; None: a row of zeros."""
     adds_source_eos: bool
     """The engine itself puts `eos` behind a source."""
 

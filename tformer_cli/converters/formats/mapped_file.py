@@ -44,7 +44,6 @@ class MappedFile:
         )
 
     def take(self, count: int) -> bytes:
-        """Takes the next bytes."""
         start = self._skip(count)
         return self.bytes[start : start + count]
 
@@ -71,7 +70,6 @@ class MappedFile:
         return np.frombuffer(self.bytes, dtype, count, start).reshape(tuple(shape))
 
     def check_within(self, start: int, size: int) -> None:
-        """Checks that some bytes are in the file."""
         if start < 0 or size < 0 or start + size > len(self):
             raise self.damaged(
                 f"it ends at byte {len(self):,}, where {start + size:,} bytes were expected"

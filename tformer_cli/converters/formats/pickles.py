@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 MOST_OPERATIONS = 1 << 23
-OPERATIONS_OF_A_CALL, OPERATIONS_OF_A_CONTAINER = 16, 4
+CALL_OPERATIONS, CONTAINER_OPERATIONS = 16, 4
 """Cost of a call besides its arguments, or a class's name: some hundreds of bytes; and a
 list or dictionary, which takes about a hundred."""
 LONGEST_NAME = 1000
@@ -47,9 +47,9 @@ class Inert:
     path: str
     """Of the class or function."""
     arguments: tuple[Any, ...] = ()
-    """What it would be called with."""
+    """The arguments of its call."""
     state: Any = None
-    """What its attributes would be."""
+    """Its attributes."""
 
 
 class PickleReader:
@@ -74,7 +74,6 @@ class PickleReader:
         return self._stream.tell()
 
     def read(self) -> Any:  # noqa: ANN401
-        """Reads the next pickle."""
         self._stack, self._memo = [], {}
         try:
             for operation, argument, _ in pickletools.genops(self._stream):
@@ -92,7 +91,7 @@ class PickleReader:
             raise PickleError(f"has more than {MOST_OPERATIONS:,} operations")
 
     def _apply(self, name: str, argument: Any) -> None:  # noqa: ANN401
-        self._count(OPERATIONS_OF_A_CONTAINER if name in _CONTAINERS else 1)
+        self._count(CONTAINER_OPERATIONS if name in _CONTAINERS else 1)
         if name in _CONSTANTS:
             self._stack.append(_CONSTANTS[name])
         elif name in _VALUES:
@@ -220,7 +219,7 @@ class PickleReader:
         self._name(module, name)
 
     def _name(self, module: str, name: str) -> None:
-        self._count(OPERATIONS_OF_A_CALL)
+        self._count(CALL_OPERATIONS)
         if len(module) + len(name) > LONGEST_NAME:
             raise PickleError(f"has a name of more than {LONGEST_NAME} characters")
         self._stack.append(Named(module, name))
@@ -229,7 +228,7 @@ class PickleReader:
         arguments, function = self._stack.pop(), self._stack.pop()
         items = arguments if isinstance(arguments, tuple) else ()
         sized = (len(one) for one in items if isinstance(one, tuple | list | dict | str | bytes))
-        self._count(OPERATIONS_OF_A_CALL + len(items) + sum(sized))
+        self._count(CALL_OPERATIONS + len(items) + sum(sized))
         if not isinstance(function, Named) or not isinstance(arguments, tuple):
             self._stack.append(Inert("", ()))
             return

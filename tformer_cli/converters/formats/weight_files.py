@@ -76,7 +76,7 @@ def _shards(index: Path) -> list[Path]:
         named = json.loads(read_regular(index, _LARGEST_INDEX))["weight_map"].values()
         names = sorted({str(name) for name in named})
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ArtifactError(f"{index}: is no index of weights; download it again") from None
+        raise ArtifactError(f"{index}: is not an index of weights; download it again") from None
     if any(Path(name).name != name or not name.isprintable() for name in names):
         raise ArtifactError(f"{index}: names a file of another directory; download it again")
     return [index.parent / name for name in names]

@@ -32,7 +32,6 @@ from tformer_cli.converters.hugging_face.sentencepiece_json import (
 )
 from tformer_cli.converters.keys import USED, no_effect, noted, only
 from tformer_cli.data.joint_tokenizer import JointTokenizer, blank_tokenizer
-from tformer_cli.data.labels import BYTE_CHARACTERS
 from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.spm_file import (
     CONTROL,
@@ -47,6 +46,7 @@ from tformer_cli.data.sentencepiece.spm_file import (
 )
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
+from tformer_cli.data.vocabulary import BYTE_CHARACTERS
 from tformer_cli.errors import ArtifactError
 
 _SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")

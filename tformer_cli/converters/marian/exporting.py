@@ -53,7 +53,7 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ("relu", "swish"),
-        # of other positions alone
+        # only for other positions
         **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
         "tied_embeddings": ("all", "decoder", "none"),
         "decoder_cell": ("attention", "ssru"),
@@ -103,7 +103,6 @@ class _Vocabulary(NamedTuple):
 
 
 def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path) -> None:
-    """Writes a directory for Marian, whole or not at all."""
     tokenizer = directory.tokenizer
     if isinstance(tokenizer, SentencePieceTokenizer):
         if tokenizer.new_tokens:
@@ -170,7 +169,7 @@ def _kind(directory: ModelDirectory, weights: Mapping[str, Array]) -> Kind:
 
 
 def _unlike_its_own(directory: ModelDirectory, weights: Mapping[str, Array]) -> str | None:
-    """Says what a model has that Marian's common kind has not; None if there is nothing."""
+    """Names a property of a model that Marian's common kind lacks; None: there is none."""
     config = directory.config
     unknown = unknown_setting(config, KNOWN["transformer"])
     if unknown is not None:

@@ -95,7 +95,6 @@ _STATIC = "_QuantMultA"
 def convert(
     source: MarianSource, weights: Literal["float32", "int8"] | None = None
 ) -> ForeignModel:
-    """Converts a model."""
     arrays, multipliers, text = _read(source.model)
     where = str(source.model)
     settings = parse_yaml(text, where)

@@ -155,7 +155,7 @@ def find_source(path: Path) -> MarianSource | None:
 
 
 def names_of(settings: Mapping[str, Any], key: str) -> list[str]:
-    """The files that a setting lists, by their names alone: they lie beside the model."""
+    """The files that a setting lists, by their names only: they lie beside the model."""
     listed = settings.get(key)
     texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
     return [Path(text.replace("\0", "")).name for text in texts]

@@ -113,7 +113,6 @@ def renumbered(
 
 
 def read_binary_shortlist(path: Path, n_targets: int) -> LexicalShortlist:
-    """Reads a shortlist of Bergamot."""
     file = MappedFile(path, "a lexical shortlist")
     magic, _, n_frequent, _, n_offsets, n_listed = file.numbers("<u8", 6)
     if magic != MAGIC:

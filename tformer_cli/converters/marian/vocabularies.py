@@ -113,7 +113,7 @@ def _listed(vocabulary: Path) -> list[str]:
     """Reads the pieces of a vocabulary in YAML in the order of their ids."""
     found = read_yaml(vocabulary)
     if not isinstance(found, dict):
-        raise ArtifactError(f"{vocabulary}: is no vocabulary; use this model's own")
+        raise ArtifactError(f"{vocabulary}: is not a vocabulary; use this model's own")
     ids = {piece: number(vocabulary, {piece: n}, piece) for piece, n in found.items()}
     pieces = {n: piece for piece, n in ids.items()}
     if sorted(pieces) != list(range(len(ids))):

@@ -90,7 +90,7 @@ def decoded(content: bytes, name: str) -> Pixels:
         raise DataError(f"{name}: has too many pixels; scale it down") from None
     except image_module.UnidentifiedImageError:
         raise DataError(
-            f"{name}: is no picture that can be read here; give {', '.join(_FORMATS)}"
+            f"{name}: is not a picture that can be read here; give {', '.join(_FORMATS)}"
         ) from None
     except Exception as error:  # noqa: BLE001 - damaged files make its readers raise anything
         reason = " ".join(str(error).split()) or type(error).__name__

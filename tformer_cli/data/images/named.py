@@ -54,7 +54,6 @@ def is_row(name: str) -> bool:
 
 
 def count_values(name: str) -> int:
-    """Counts the values of pixels in a name that has them."""
     return len(_SEPARATORS.split(name.strip(" \t,;")))
 
 

@@ -75,7 +75,6 @@ class ImageTokenizer(OneSidedTokenizer):
         return cls(file.scaling, patch, file.pixel_max)
 
     def to_json(self) -> str:
-        """The text of a `tokenizer.json`."""
         scaling = asdict(self.scaling)
         if self.scaling.odd_margins == "down":
             del scaling["odd_margins"]  # as in files of versions that knew no other way
@@ -97,7 +96,6 @@ class ImageTokenizer(OneSidedTokenizer):
         return self.pixels(name).tobytes()
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
-        """See `Tokenizer`."""
         raise DataError(f"new tokens: {len(words)} words are no part of images; omit them")
 
     @property

@@ -365,7 +365,7 @@ def _crc32(path: Path) -> int:
 
 FORMAT = 1
 """Version of the stored form, raised when the same inputs are stored differently."""
-KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
+KNOWN_CORPUS_KEYS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(chain.from_iterable(FORMAT_KEYS.values()), ANY),
         # part of a format's content
@@ -375,7 +375,7 @@ KNOWN_OF_CORPUS: Mapping[str, Container[Any]] = MappingProxyType(
     }
 )
 """Settings of a corpus that `cache_key` takes account of."""
-KNOWN_OF_DATA: Mapping[str, Container[Any]] = MappingProxyType(
+KNOWN_DATA_KEYS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(("max_length", "max_length_ratio"), ANY),
         "text": ("lines", "stream"),
@@ -393,7 +393,7 @@ KNOWN_OF_DATA: Mapping[str, Container[Any]] = MappingProxyType(
 
 def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> str:
     """Hashes a corpus's content, the filters and the tokenizer; paths and times do not matter."""
-    for settings, known in ((config, KNOWN_OF_CORPUS), (data, KNOWN_OF_DATA)):
+    for settings, known in ((config, KNOWN_CORPUS_KEYS), (data, KNOWN_DATA_KEYS)):
         unknown = unknown_setting(settings, known)
         if unknown is not None:
             raise DataError(f"data: the cache of tokenized corpora does not know {unknown}")

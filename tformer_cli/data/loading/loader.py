@@ -75,7 +75,6 @@ class Mixture:
         self._shuffled = lru_cache(maxsize=len(self._sizes))(self._shuffle_corpus)
 
     def places(self, epoch: int, window: int) -> Indices:
-        """The places of a window of an epoch."""
         if self.n_windows == 1:
             return np.arange(self.n_examples)
         start, end = (number * self.n_examples // self.n_windows for number in (window, window + 1))
@@ -141,7 +140,7 @@ START = LoaderPosition()
 class BatchStream:
     """Batches of epoch after epoch, from a position on.
 
-    What comes depends on the position alone: a run that stops and resumes sees the batches it would
+    What comes depends on the position only: a run that stops and resumes sees the batches it would
     have seen.
     """
 
@@ -151,11 +150,9 @@ class BatchStream:
         self._workers: list[Prefetcher[tuple[Batch, LoaderPosition]]] = []
 
     def n_batches(self, epoch: int) -> int:
-        """Batches of an epoch."""
         raise NotImplementedError
 
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
-        """The batches of an epoch from number `start` on."""
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
@@ -242,11 +239,9 @@ class TrainingLoader(BatchStream):
         self._counts = lru_cache(maxsize=2)(self._count_batches)
 
     def n_batches(self, epoch: int) -> int:
-        """Batches of an epoch."""
         return sum(self._counts(epoch))
 
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
-        """The batches of an epoch from number `start` on."""
         first = 0
         for window, n_batches in enumerate(self._counts(epoch)):
             if start < first + n_batches:
@@ -255,7 +250,6 @@ class TrainingLoader(BatchStream):
             first += n_batches
 
     def _window(self, epoch: int, window: int, start: int) -> Iterator[Batch]:
-        """The batches of a window from its number `start` on."""
         plan = self._plan(epoch, window)
         if not self._bpe_dropout:
             for number, members in enumerate(plan.batches[start:], start):
@@ -303,7 +297,6 @@ class TrainingLoader(BatchStream):
         return _Window(places, examples, batches)
 
     def _count_batches(self, epoch: int) -> list[int]:
-        """Batches of each window of an epoch."""
         counts = []
         for window in range(self._mixture.n_windows):
             examples = self._mixture.pairs(epoch, self._mixture.places(epoch, window))
@@ -413,11 +406,9 @@ class SegmentLoader(BatchStream):
         self._lengths = np.array([len(part) for part in parts])
 
     def n_batches(self, epoch: int) -> int:  # noqa: ARG002 - all epochs are alike
-        """Batches of an epoch."""
         return int(self._lengths[0])
 
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
-        """The batches of an epoch from number `start` on."""
         for number in range(start, self.n_batches(epoch)):
             yield number, self._batch(number)
 

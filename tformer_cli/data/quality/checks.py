@@ -22,10 +22,10 @@ REPEATED_SOURCE, REPEATED_TARGET = "repeated-source", "repeated-target"
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What a name finds; it has one function, or none if it compares pairs with each other."""
+    """A check: it has one function, or none if it compares pairs with each other."""
 
     meaning: str
-    """What is found, in a few words; ``{side}`` is what a side is called."""
+    """The finding in a few words; ``{side}`` is the name of a side."""
     of_side: Callable[[str], str] | None = None
     """Finds it in a side."""
     of_pair: Callable[[SentencePair, CorpusFacts], str] | None = None
@@ -54,7 +54,7 @@ class Check:
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
-        MALFORMED: Check(meaning="a line of a table is no example"),
+        MALFORMED: Check(meaning="a line of a table is not an example"),
         EMPTY: Check(meaning="{side} is blank", of_pair=content.empty),
         "encoding": Check(meaning="characters were lost", of_side=content.undecodable),
         "mojibake": Check(meaning="UTF-8 was read as another encoding", of_side=content.mojibake),
@@ -103,16 +103,15 @@ DROPPING = frozenset(name for name, check in CHECKS.items() if check.drops)
 """Checks for which pairs are dropped unless others are asked for."""
 DEFAULT = frozenset(name for name, check in CHECKS.items() if check.is_default)
 """Checks that are made unless others are asked for."""
-_OF_ONE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
+_SINGLE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
 
 
 def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
-    """Returns names that are names of checks."""
     given = [one.strip() for name in names for one in name.split(",")]
     for name in given:
         if name not in CHECKS:
             hint = did_you_mean(suggestions(name, CHECKS)) or f"checks are {', '.join(CHECKS)}"
-            raise UsageError(f'{where}: there is no check "{name}"; {hint}')
+            raise UsageError(f'{where}: no check is called "{name}"; {hint}')
     return frozenset(given)
 
 
@@ -130,6 +129,6 @@ def findings_of(
         if EMPTY in wanted:
             yield EMPTY, blank
         return
-    for name, check in _OF_ONE_PAIR.items():
+    for name, check in _SINGLE_PAIR.items():
         if name in wanted and (why := check.find(pair, facts)):
             yield name, why

@@ -62,13 +62,13 @@ class Corpora:
     languages: tuple[str, str] = ("", "")
     """Codes of source and target language; empty: unknown."""
     kind: CorpusKind = PAIRS
-    """What the sides of examples hold."""
+    """Content of the sides of examples."""
     detector: Detector | None = None
     """Tells languages; None: scripts and common words do."""
     scores: ModelScores | None = None
     """Scores of all pairs by models."""
     keeps_rows: bool = False
-    """Whether the examples of datasets have their rows as lines, as those of text files do."""
+    """True if the examples of datasets have their rows as lines, as those of text files do."""
     counts: LineCounts = field(default_factory=LineCounts)
     """Of the last pass."""
 
@@ -110,7 +110,7 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What a first pass has found."""
+    """Result of a first pass."""
 
     facts: CorpusFacts
     repeated: Sequence[Repeated]
@@ -121,7 +121,7 @@ class Survey:
 
 
 class Earlier:
-    """What an earlier run has found in the first pairs of a corpus."""
+    """Findings of an earlier run in the first pairs of a corpus."""
 
     def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
         self.n_pairs = n_pairs
@@ -277,7 +277,7 @@ def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
 
 
 def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
-    """Says which text of an example is most like a held-out one, if one is."""
+    """Names the text of an example that is most like a held-out one, if one is."""
     place, most = max(zip(kind.texts, similarities, strict=True), key=lambda one: one[1])
     return f"{kind.sides[place]} is {most:.0%} like a held-out sentence" if most else ""
 

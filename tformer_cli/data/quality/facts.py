@@ -42,13 +42,13 @@ MEDIAN_OF_SQUARE = 0.4549
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusKind:
-    """What the two sides of an example hold."""
+    """Content of the two sides of an example."""
 
     name: str
     noun: str
     """One example, in messages."""
     sides: tuple[str, str]
-    """What each side is called; empty: there is none."""
+    """Name of each side; empty: there is none."""
     texts: tuple[int, ...]
     """Places of the sides that are text."""
     side: str
@@ -136,7 +136,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusFacts:
-    """What is known of a corpus before its pairs are judged."""
+    """Facts about a corpus that are known before its pairs are judged."""
 
     languages: tuple[str, str] = ("", "")
     """Codes of source and target language; empty: unknown."""

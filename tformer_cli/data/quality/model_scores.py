@@ -55,7 +55,6 @@ class ModelScores:
         self._sides = [(file, sides) for file, (_, sides) in zip(files, read, strict=True) if sides]
 
     def check_length(self, n_pairs: int) -> None:
-        """Checks that there is a score for each pair."""
         if len(self.values) != n_pairs:
             raise DataError(
                 f"{self._files}: has {count_of(len(self.values), 'score')} of "
@@ -108,8 +107,8 @@ def _log_probabilities(file: str) -> tuple[Scores, list[Sides]]:
             found.append(math.nan)
         if not -math.inf < found[-1] <= 0.0:
             raise DataError(
-                f"{file}, line {number}: is no mean log-probability, a number of at most 0; write "
-                "it with `tformer score --format jsonl`"
+                f"{file}, line {number}: is not a mean log-probability, a number of at most 0; "
+                "write it with `tformer score --format jsonl`"
             )
     values = np.frombuffer(found, dtype=np.float32) if found else np.empty(0, dtype=np.float32)
     return values, sides

@@ -49,7 +49,6 @@ class KeyFiles:
         return found
 
     def close(self) -> None:
-        """Closes all files."""
         for file in self._files:
             with suppress(OSError):  # no room for the rest, which no one reads any more
                 file.close()
@@ -134,13 +133,11 @@ def normalized(text: str) -> str:
 
 
 def key_of(text: str) -> int:
-    """The key of a text."""
     return int.from_bytes(
         blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "little"
     )
 
 
 def keys_of_pair(source: str, target: str) -> tuple[int, int, int]:
-    """Keys of a pair, its source and its target, all of them normalized."""
     source, target = normalized(source), normalized(target)
     return key_of(f"{len(source)} {source}{target}"), key_of(source), key_of(target)

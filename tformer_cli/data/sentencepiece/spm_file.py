@@ -30,7 +30,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
 _PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
 """Fields of a model that are read."""
-_MOST_PARTS, _MOST_SETTINGS, _MOST_OF_A_PIECE = 16, 1 << 18, 8
+_MOST_PARTS, _MOST_SETTINGS, _MOST_PIECE_PARTS = 16, 1 << 18, 8
 """Fields of a model besides its pieces, of such a part, and of a piece: a file of many that decide
 nothing would be read for minutes."""
 _LARGEST_TRIE, _LONGEST_REPLACEMENT = 1 << 24, 1024
@@ -73,7 +73,6 @@ class SpmModel:
 
 
 def read_spm(data: bytes, where: str) -> SpmModel:
-    """Reads a SentencePiece model."""
     try:
         return _read(data)
     except (IndexError, struct.error, UnicodeDecodeError):
@@ -83,7 +82,6 @@ def read_spm(data: bytes, where: str) -> SpmModel:
 
 
 def write_spm(model: SpmModel) -> bytes:
-    """Writes a SentencePiece model, as `read_spm` reads it."""
     entries = zip(model.pieces, model.scores, model.types, strict=True)
     found = b"".join(spm_piece(*entry) for entry in entries)
     numbers = {name: number for number, name in _ALGORITHMS.items()}
@@ -111,7 +109,6 @@ def _key(number: int, wire: int) -> bytes:
 
 
 def _written(value: int) -> bytes:
-    """Writes a varint."""
     found = b""
     while value > 127:
         found, value = found + bytes([value & 127 | 128]), value >> 7
@@ -190,7 +187,7 @@ def _read_plain_pieces(
 def _piece(data: bytes, start: int, end: int) -> tuple[str, float, int]:
     piece, score, kind = "", 0.0, NORMAL
     for place, (number, wire, value, stop) in enumerate(_fields(data, start, end)):
-        if place == _MOST_OF_A_PIECE:
+        if place == _MOST_PIECE_PARTS:
             raise ValueError(f"a piece has more than {place} parts")
         if number == 1 and wire == _BYTES:
             piece = data[value:stop].decode()

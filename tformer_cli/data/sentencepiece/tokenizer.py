@@ -12,10 +12,8 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from tformer_cli.data.new_tokens import NewTokens
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import SPACE, SpmFile
-from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,
     UNK_ID,
@@ -26,6 +24,7 @@ from tformer_cli.data.tokenizer import (
     TokenizerSide,
     stored_new_tokens,
 )
+from tformer_cli.data.vocabulary import NewTokens, Vocabulary
 from tformer_cli.errors import DataError
 from tformer_cli.structure import structure
 
@@ -233,7 +232,6 @@ class SentencePieceTokenizer(Tokenizer):
         languages: Languages = NO_LANGUAGES,
         where: str = FILE_NAME,
     ) -> "SentencePieceTokenizer":
-        """Makes a tokenizer."""
         made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
         for side in (made.source, made.target):
             side.encode("")  # reads what is otherwise read when it is first used

@@ -44,7 +44,7 @@ class CheckCount:
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """What was found in corpora."""
+    """Findings in corpora."""
 
     corpora: Sequence[str]
     """Their names."""
@@ -164,7 +164,7 @@ def _commands(
 
 
 def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
-    """What a recipe says besides its files: sentences that it validates on, and languages."""
+    """Options for what a recipe names besides its files: validation sentences and languages."""
     if HELD_OUT in wanted:
         for corpus in given.data.valid:
             yield from (

@@ -36,10 +36,10 @@ MARK_EVERY = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class CleanReport:
-    """What was kept and dropped."""
+    """Counts of kept and dropped pairs."""
 
     kind: str
-    """What examples are: "pairs", "labeled" texts or "texts"."""
+    """Kind of examples: "pairs", "labeled" texts or "texts"."""
     pairs: int
     kept: int
     checks: dict[str, int]
@@ -152,7 +152,6 @@ def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def corpus_of_files(given: GivenData) -> CorpusConfig:
-    """Returns the only corpus."""
     if given.is_recipe:
         raise UsageError("FILE…: is a recipe; name the files of one of its corpora")
     return given.data.train[0]
@@ -193,7 +192,6 @@ def text_outputs(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
 
 
 def report_text(summary: dict[str, Any]) -> bytes:
-    """The text of `report.json`."""
     return json.dumps(summary, ensure_ascii=False, indent=2).encode() + b"\n"
 
 

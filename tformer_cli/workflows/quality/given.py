@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, read_corpus, text_files
-from tformer_cli.data.fields import TableFields
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.data.lines import OPENERS, read_lines
 from tformer_cli.data.quality.checks import checks_for
@@ -16,15 +15,16 @@ from tformer_cli.data.quality.examine import Corpora
 from tformer_cli.data.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
 from tformer_cli.data.quality.minhash import HeldOut
 from tformer_cli.data.quality.model_scores import ModelScores
+from tformer_cli.data.quality.settings import CheckSettings, Fields
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.classify import with_label_fields
 from tformer_cli.kinds.texts import with_text_field
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
-OF_DATASETS = (".csv", ".parquet", ".arrow")
+DATASET_ENDINGS = (".csv", ".parquet", ".arrow")
 """Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL."""
-TABLES = (*TSV, *JSONL, *OF_DATASETS)
+TABLES = (*TSV, *JSONL, *DATASET_ENDINGS)
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
     {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
@@ -38,7 +38,7 @@ class GivenData:
 
     data: DataConfig
     kind: CorpusKind = PAIRS
-    """What the sides of examples hold."""
+    """Content of the sides of examples."""
     held_out: HeldOut = field(default_factory=HeldOut)
     is_recipe: bool = False
     """True if a recipe names them."""
@@ -82,16 +82,20 @@ class GivenData:
             keeps_rows=keeps_rows,
         )
 
-    def judged_by(self, *, scores: Sequence[str], worst_share: float, detects: bool) -> "GivenData":
+    def judged_by(self, checks: CheckSettings) -> "GivenData":
         """Adds what judges examples besides the rules."""
-        detector = Detector() if detects else None
+        if not 0.0 < checks.worst_share < 1.0:
+            raise UsageError(
+                f"--worst-share: must be above 0 and below 1, but is {checks.worst_share:g}"
+            )
+        detector = Detector() if checks.detect_languages else None
         if detector is not None:
             for language in filter(None, self.languages):
                 detector.check_known(language)
-        if scores and (self.kind is not PAIRS or self.is_recipe):
-            raise UsageError("--scores: are of the pairs of one corpus; name its files")
-        found = ModelScores(scores, worst_share) if scores else None
-        return replace(self, detector=detector, scores=found)
+        if checks.scores and (self.kind is not PAIRS or self.is_recipe):
+            raise UsageError("--scores: needs the files of one parallel corpus, not a recipe")
+        scores = ModelScores(checks.scores, checks.worst_share) if checks.scores else None
+        return replace(self, detector=detector, scores=scores)
 
     def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
         """Returns the checks of those wanted that can be made of this kind."""
@@ -106,13 +110,13 @@ class GivenData:
 
 def given_data(
     files: Sequence[str],
-    fields: TableFields | None = None,
+    fields: Fields | None = None,
     held_out: Sequence[str] = (),
     *,
     near: bool = False,
 ) -> GivenData:
     """Returns the corpora that are named."""
-    fields = fields or TableFields()
+    fields = fields or Fields()
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in held_out)
     if not _is_recipe(files):
         corpus, kind = corpus_of(files, fields)
@@ -151,10 +155,10 @@ def _texts(pairs: Iterable[SentencePair], kind: CorpusKind) -> Iterator[str]:
     return (text for pair in pairs for _, text in kind.texts_of(pair))
 
 
-def corpus_of(files: Sequence[str], fields: TableFields) -> tuple[CorpusConfig, CorpusKind]:
+def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, CorpusKind]:
     """Returns the corpus in two aligned files, one table or one file of texts, and its kind."""
     ending = ending_of(files[0]) if len(files) == 1 else ""
-    is_dataset = ending in OF_DATASETS or (len(files) == 1 and Path(files[0]).is_dir())
+    is_dataset = ending in DATASET_ENDINGS or (len(files) == 1 and Path(files[0]).is_dir())
     if ending == ".xlsx":
         raise UsageError(f"{files[0]}: is a spreadsheet; save it as .csv")
     if ending not in TABLES and not is_dataset:
@@ -167,7 +171,7 @@ def corpus_of(files: Sequence[str], fields: TableFields) -> tuple[CorpusConfig, 
         return CorpusConfig(source=files[0], target=files[1]), PAIRS
     if (fields.text_field or fields.label_field) and (fields.source_field or fields.target_field):
         raise UsageError(
-            "--text-field, --label-field: are of texts without a source; omit --source-field and "
+            "--text-field, --label-field: only for texts without a source; omit --source-field and "
             "--target-field"
         )
     if is_dataset:
@@ -205,7 +209,7 @@ def options_of_fields(corpus: CorpusConfig, kind: CorpusKind) -> list[tuple[str,
     return [("--text-field", corpus.source_field), ("--label-field", corpus.target_field or "2")]
 
 
-def languages_of(corpus: CorpusConfig, fields: TableFields) -> tuple[str, str]:
+def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
     """The codes of the languages: those given, else the endings of aligned files."""
     found = []
     for given, file in (
@@ -233,7 +237,7 @@ def _is_recipe(files: Sequence[str]) -> bool:
     return len(files) == 1 and (ending_of(files[0]) == ".toml" or files[0] in recipe_names())
 
 
-def _texts_of_file(file: str, fields: TableFields) -> Iterator[str]:
+def _texts_of_file(file: str, fields: Fields) -> Iterator[str]:
     if ending_of(file) in TABLES:
         corpus, kind = corpus_of([file], fields)
         return _texts(read_corpus(corpus), kind)

@@ -48,7 +48,7 @@ SETS = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 @dataclass(frozen=True, kw_only=True)
 class SplitReport:
-    """What went where."""
+    """Counts of each set."""
 
     pairs: dict[str, int]
     """Pairs of each set."""

@@ -1,16 +1,18 @@
 """The pieces of a foreign model by their ids."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import pairwise
 
 from tformer_cli.data.config import MOST_PIECES
-from tformer_cli.data.labels import label_of
-from tformer_cli.data.new_tokens import check_new_token
+from tformer_cli.data.lines import without_surrogates
 from tformer_cli.data.sentencepiece.spm_file import SPACE
 from tformer_cli.data.tokenizer import SPECIAL_PIECES
 from tformer_cli.errors import DataError
+from tformer_cli.wording import character_label
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -112,3 +114,60 @@ def _is_text(pieces: Sequence[str]) -> bool:
     except (TypeError, UnicodeEncodeError):
         return False
     return True
+
+
+def _byte_characters() -> str:
+    """The character of each byte in GPT-2's alphabet (Radford et al. 2019), in order."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    stand_ins = {byte: 0x100 + place for place, byte in enumerate(others)}
+    return "".join(chr(stand_ins.get(byte, byte)) for byte in range(256))
+
+
+BYTE_CHARACTERS = _byte_characters()
+_BYTE_OF = {character: byte for byte, character in enumerate(BYTE_CHARACTERS)}
+
+
+def bytes_of(piece: str) -> bytes:
+    """The bytes of a piece in the byte alphabet."""
+    return bytes(_BYTE_OF[character] for character in piece)
+
+
+def label_of(text: bytes) -> str:
+    """The label of a piece, given the bytes of its text (maybe cut inside a character)."""
+    characters = text.decode("utf-8", errors="surrogateescape")
+    return "".join(character_label(character) for character in characters)
+
+
+def check_new_token(word: str, *, is_there: bool) -> None:
+    """Makes sure that a word can be added."""
+    if word.split() != [word] or without_surrogates(word) != word:
+        raise DataError(f"{json.dumps(word)}: is not a word; give one without white space")
+    if is_there:
+        raise DataError(f"{json.dumps(word)}: is a piece of the vocabulary; omit it")
+
+
+class NewTokens:
+    """Finds words that were added in texts."""
+
+    def __init__(self, words: Iterable[str], *, keeps_space_behind: bool) -> None:
+        longest_first = sorted(words, key=len, reverse=True)
+        self._pattern = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, longest_first))})(?!\S)")
+        self._keeps_space_behind = keeps_space_behind
+
+    def are_in(self, text: str) -> bool:
+        return self._pattern.search(text) is not None
+
+    def split(self, text: str) -> list[tuple[int, str, bool]]:
+        """Splits a text: where each part begins, the part, and whether it is one of the words."""
+        found = [match.span() for match in self._pattern.finditer(text)]
+        parts = []
+        for (_, start), (end, after) in pairwise([(0, 0), *found, (len(text), len(text))]):
+            if start and not self._keeps_space_behind and text[start:end].startswith(" "):
+                start += 1
+            stop = end - 1 if end < after and text[start:end].endswith(" ") else end
+            if start < stop:
+                parts.append((start, text[start:stop], False))
+            if end < after:
+                parts.append((end, text[end:after], True))
+        return parts

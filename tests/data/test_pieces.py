@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tformer_cli.data.pieces.tokenizer import PieceTokenizer, SubwordCodes
+from tformer_cli.data.pieces import PieceTokenizer, SubwordCodes
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID
 from tformer_cli.data.tokenizer_file import parse_tokenizer, read_tokenizer
 from tformer_cli.errors import DataError

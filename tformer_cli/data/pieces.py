@@ -17,7 +17,6 @@ from typing import Any
 
 from tformer_cli.data.config import MOST_PIECES
 from tformer_cli.data.lines import without_surrogates
-from tformer_cli.data.sentencepiece.vocabulary import Vocabulary
 from tformer_cli.data.tokenizer import (
     FILE_NAME,
     SPECIAL_PIECES,
@@ -29,6 +28,7 @@ from tformer_cli.data.tokenizer import (
     TokenizerSide,
     stored_new_tokens,
 )
+from tformer_cli.data.vocabulary import Vocabulary
 from tformer_cli.errors import DataError
 
 _WORD = re.compile(r"\S+")
@@ -189,7 +189,6 @@ class PieceTokenizer(Tokenizer):
         where: str = FILE_NAME,
         new_tokens: Sequence[str] = (),
     ) -> "PieceTokenizer":
-        """Makes a tokenizer."""
         given = frozenset[str](), where, new_tokens
         vocabulary = Vocabulary(pieces, *given)
         other = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
