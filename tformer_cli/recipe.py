@@ -29,7 +29,7 @@ from tformer_cli.errors import RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
-from tformer_cli.structure import KINDS, StructureError, structure
+from tformer_cli.structure import IS_NOT_TEXT, StructureError, structure
 from tformer_cli.training.config import (
     METRICS,
     StartConfig,
@@ -281,7 +281,7 @@ def load_recipe(
 
 def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]) -> bool:
     """Takes the value of an override as text where its key is text, as columns have numbers."""
-    if error.problem.startswith(KINDS["string_type"]):
+    if error.problem.startswith(IS_NOT_TEXT):
         for place, override in reversed(list(enumerate(overrides))):
             key, _, text = override.partition("=")
             if key.strip() == error.key and isinstance(_toml_value(text), bool | int | float):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
+from tformer_cli.cli.values import PlainValue
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -45,6 +47,13 @@ _VALUES = {int: "N", float: "X", str: "TEXT"}
 
 class ReadableHelp:
     """A command or a group of commands whose help is drawn here; goes before Typer's class."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's
+        """Returns the parameters, `--help` included; their values are read here, not by Typer."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in parameters:
+            one._runtime_param = PlainValue(one.type_descriptor)
+        return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's
         """Draws the help on stdout."""
