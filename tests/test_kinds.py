@@ -20,7 +20,7 @@ FORK = re.compile(
 STILL_TELL_APART = """
 artifacts/config_file.py
 artifacts/model_directory.py
-cli/checked_command.py
+cli/command.py
 cli/commands/classify.py
 cli/commands/embed.py
 cli/commands/fill.py
