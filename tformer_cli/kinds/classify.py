@@ -11,7 +11,7 @@ from tformer_cli.kinds.training import Examples, Training, with_fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.corpora import SentencePair
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import HeldOut, Progress
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.config import Head, ModelConfig
+    from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.validation import Scored, Scorer
 
@@ -63,15 +62,10 @@ class Classification(Training):
     def texts(self, pair: SentencePair) -> Iterable[str]:
         return (pair.source,)  # labels are no part of its vocabulary
 
-    def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
+    def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:
         from tformer_cli.data.label_tokenizer import LabelTokenizer
 
-        return LabelTokenizer(tokenizer, recipe.task.labels)
-
-    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
-        from tformer_cli.model.encoder_only import Classifier
-
-        return Classifier(config, vocab_size)
+        return LabelTokenizer(tokenizer, labels)
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns what measures accuracy and macro F1 besides the loss."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tformer_cli.data.masking import Masking
     from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import HeldOut
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.validation import Scored, Scorer
@@ -46,11 +44,6 @@ class MaskedModeling(TextModeling):
         from tformer_cli.data.masking import masking_of
 
         return masking_of(tokenizer)
-
-    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
-        from tformer_cli.model.encoder_only import MaskedLanguageModel
-
-        return MaskedLanguageModel(config, vocab_size)
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns what measures loss, perplexity and accuracy of the same tokens every time."""

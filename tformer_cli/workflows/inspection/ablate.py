@@ -9,7 +9,6 @@ import numpy as np
 
 from tformer_cli.artifacts.config_file import TASKS, task_kind
 from tformer_cli.data.batching import Batch, plan_batches
-from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.data.loading.encoded import joined
 from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import text_windows
@@ -34,6 +33,7 @@ from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.view import WITH_OUTPUT
 from tformer_cli.inspection.views.ablation import AblationSettings
+from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.wording import count_of
@@ -349,8 +349,10 @@ def examples(
             for one in text_windows(number, ids, window, window, config)
         ]
     else:
-        sides = LabelTokenizer(tokenizer, directory.info.labels) if config.n_labels else tokenizer
-        encoded = sides.source.encode_batch(sources), sides.target.encode_batch(references[0])
+        training = kind_of(config).training
+        if training is not None:
+            tokenizer = training.sides(tokenizer, directory.info.labels)
+        encoded = tokenizer.encode_pairs(sources, references[0])
         pairs = [
             (source[: config.longest_source], target[:longest])
             for source, target in zip(*encoded, strict=True)
