@@ -8,7 +8,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
 from tformer_cli.cli.inspection.options import (
@@ -16,11 +15,16 @@ from tformer_cli.cli.inspection.options import (
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    complete_heads,
+    takes_groups,
+)
+from tformer_cli.cli.progress import LineProgress, line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
