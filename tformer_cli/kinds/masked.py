@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tformer_cli.data.batching import Batch
     from tformer_cli.data.masking import Masking
     from tformer_cli.data.tokenizer import Tokenizer
+    from tformer_cli.kinds.kind import PlacePredictor
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
@@ -157,6 +158,11 @@ class Masked(Kind):
     methods = ("fill", "embed")
     measured_by = "gaps"
     training = MaskedModeling()
+
+    def predictor(self, opened: Any) -> PlacePredictor:  # noqa: ANN401
+        from tformer_cli.workflows.fill import GapFiller
+
+        return GapFiller(opened)
 
 
 KIND = Masked()

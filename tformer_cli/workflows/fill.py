@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tformer_cli.decoding.pooled import Candidates
+    from tformer_cli.inspection.record import FilledGap
     from tformer_cli.workflows.opening.encoder import OpenedEncoder
 
 FillFormat = Literal["text", "tsv", "jsonl"]
@@ -130,6 +131,23 @@ class GapFiller:
                 )
             )
         return results
+
+    def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
+        """Fills the gaps of a text, for its inspection; see `PlacePredictor`."""
+        from tformer_cli.inspection.record import FilledGap
+
+        (found,) = self.fill([text], top=1)
+        places = [place for place, one in enumerate(ids) if one == self.mask_id]
+        gaps = tuple(
+            FilledGap(
+                position=place,
+                piece=best.piece,
+                id=self._side.id_of(best.piece) or 0,
+                probability=best.probability,
+            )
+            for place, (best, *_) in zip(places, found.gaps, strict=True)
+        )
+        return found.filled, gaps
 
     def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
         """Finds candidates for the gaps of each text, by the kernels if they can."""
