@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
-    from tformer_cli.data.config import CorpusConfig
-    from tformer_cli.data.corpora import SentencePair
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.validation import Scored, Scorer
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.text.tokenizer import Tokenizer
+    from tformer_cli.trainer.validation import Scored, Scorer
 
 MOST_LABELS = 1000
 """More in the data are texts in the place of labels."""
@@ -70,7 +70,7 @@ class Classification(Training):
         before_batch: Callable[[], None],
     ) -> list[list[str]]:
         """Predicts the labels of each of the validation examples."""
-        from tformer_cli.decoding.encoding import label_probabilities
+        from tformer_cli.search.encoding import label_probabilities
 
         longest, names = model.config.longest_source, held.recipe.task.labels
         ids = held.tokenizer.source.encode_batch([pair.source for pair in held.pairs])
@@ -80,7 +80,7 @@ class Classification(Training):
         return [[names[row.index(max(row))]] for row in rows]
 
     def _labels_of(self, recipe: Recipe, progress: Progress | None) -> set[str]:
-        from tformer_cli.data.corpora import corpus_name, read_corpus
+        from tformer_cli.text.corpora import corpus_name, read_corpus
 
         labels: set[str] = set()
         n_read = n_examples = 0
@@ -112,14 +112,14 @@ class Classification(Training):
         return (pair.source,)  # labels are no part of its vocabulary
 
     def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:
-        from tformer_cli.data.label_tokenizer import LabelTokenizer
+        from tformer_cli.text.label_tokenizer import LabelTokenizer
 
         return LabelTokenizer(tokenizer, labels)
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns what measures accuracy and macro F1 besides the loss."""
-        from tformer_cli.evaluation.labels import score_labels
-        from tformer_cli.training.validation import Scored, mean_loss
+        from tformer_cli.metrics.labels import score_labels
+        from tformer_cli.trainer.validation import Scored, mean_loss
 
         pairs, names = held.pairs, held.recipe.task.labels
         sides = self.sides(held.tokenizer, names)
@@ -144,7 +144,7 @@ class Classification(Training):
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Also doubts first lines that name columns: they would be trained on."""
-        from tformer_cli.data.corpora import corpus_name, read_corpus
+        from tformer_cli.text.corpora import corpus_name, read_corpus
 
         yield from super().doubts(recipe)
         # The columns of a table of pixels are known by their names, and left out

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.artifacts.config_file import TaskKind
-    from tformer_cli.inspection.record import FilledGap
+    from tformer_cli.inspect.record import FilledGap
     from tformer_cli.kinds.training import Training
 
 Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
