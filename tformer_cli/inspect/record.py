@@ -14,6 +14,7 @@ from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspect.capture.search_tree import SearchTree
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
+from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.text.images.named import short_name
 
 
@@ -53,16 +54,6 @@ class PageExtras:
     search: SearchTree | None
     """The search tree; None if no tap was set, or it is not plain beam search."""
     search_pieces: dict[int, str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FilledGap:
-    """A gap of a text with its most probable token, or the first token of a word with its label."""
-
-    position: int
-    piece: str
-    id: int
-    probability: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,18 +7,28 @@ At most ten members; what only one kind needs stays in its module. Adding a kind
 from __future__ import annotations
 
 from abc import ABC
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tformer_cli.artifacts.config_file import TaskKind
-    from tformer_cli.inspect.record import FilledGap
     from tformer_cli.kinds.training import Training
 
 Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
 """Settings of opening that have nothing to do with a search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledGap:
+    """A gap of a text with its most probable token, or the first token of a word with its label."""
+
+    position: int
+    piece: str
+    id: int
+    probability: float
 
 
 class PlacePredictor(Protocol):

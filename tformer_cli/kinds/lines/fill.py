@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.assembly import UNUSED
+from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.opening.encoder import TooLong, fitting
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.text.lines import given_lines
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tformer_cli.inspect.record import FilledGap
     from tformer_cli.kinds.opening.encoder import OpenedEncoder
     from tformer_cli.search.pooled import Candidates
 
@@ -134,8 +134,6 @@ class GapFiller:
 
     def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
         """Fills the gaps of a text, for its inspection; see `PlacePredictor`."""
-        from tformer_cli.inspect.record import FilledGap
-
         (found,) = self.fill([text], top=1)
         places = [place for place, one in enumerate(ids) if one == self.mask_id]
         gaps = tuple(
