@@ -30,7 +30,6 @@ from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.data import show_report
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
-from tformer_cli.cli.commands.plot import show_chart
 from tformer_cli.cli.commands.quickstart import (
     show_language_model,
     show_quickstart,
@@ -74,6 +73,8 @@ from tformer_cli.inspection.views.timeline import TimelineView
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.show.chart import show_chart
+from tformer_cli.show.curves import XName, make_chart, read_run
 from tformer_cli.show.terminal import show_document
 from tformer_cli.workflows.benchmark import Setting, Speed
 from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
@@ -82,7 +83,6 @@ from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.translator import open_translator
-from tformer_cli.workflows.plot import plot_runs
 from tformer_cli.workflows.quality.check_data import check_data
 from tformer_cli.workflows.quality.given import given_data
 from tformer_cli.workflows.tokenize import measure
@@ -258,7 +258,7 @@ def chart(tmp_path_factory):
         ]
         text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
         (runs[-1] / "metrics.jsonl").write_text(text)
-    return plot_runs(runs)
+    return make_chart(list(map(read_run, runs)), XName.step)
 
 
 @pytest.fixture(scope="module")
