@@ -27,7 +27,6 @@ from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
-from tformer_cli.cli.commands.data import show_report
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.quickstart import (
@@ -83,7 +82,7 @@ from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.translator import open_translator
-from tformer_cli.workflows.quality.check_data import check_data
+from tformer_cli.workflows.quality.check_data import check_data, report_document
 from tformer_cli.workflows.quality.given import given_data
 from tformer_cli.workflows.tokenize import measure
 
@@ -412,7 +411,7 @@ def draw(models, chart, report, biased):
         "show_quickstart": [lambda c: show_quickstart(c, quickstart, run)],
         "show_ratings": [lambda c: show_ratings(c, ratings, run)],
         "show_language_model": [lambda c: show_language_model(c, language_model, run)],
-        "show_report": [lambda c: show_report(c, report)],
+        "data check": [lambda c: show_document(c, report_document(report))],
     }
 
     @cache

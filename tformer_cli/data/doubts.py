@@ -7,9 +7,8 @@ from itertools import islice
 from tformer_cli.data.config import CorpusConfig, DataConfig
 from tformer_cli.data.corpora import SentencePair, corpus_name, read_records, text_files
 from tformer_cli.data.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
-from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of
-from tformer_cli.data.quality.content import is_same_text
-from tformer_cli.data.quality.facts import PAIRS, Limits, estimate_facts
+from tformer_cli.data.quality.checks import CHECKS, DROPPING, findings_of, is_same_text
+from tformer_cli.data.quality.facts import PAIRS, estimate_facts
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
@@ -94,7 +93,7 @@ def _of_pairs(
 def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
     if len(pairs) < FEWEST_PAIRS:
         return
-    facts = estimate_facts(pairs, languages, Limits())
+    facts = estimate_facts(pairs, languages)
     wanted = DROPPING - WHOLE_CORPUS
     of_copies = wanted - {"language"}  # one of their sides is in the other's
     found = Counter(
