@@ -89,8 +89,8 @@ def test_check_shows_a_table_that_no_line_can_spoil(noisy, tmp_path):
     assert any("<U+0007>" in line for line in lines)
     assert "\x07" not in result.stdout
     assert lines[-2:] == [
-        "to mend it",
-        "  tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned",
+        "To mend it",
+        "tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned",
     ]
 
 
