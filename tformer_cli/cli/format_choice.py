@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import typer
 
-from tformer_cli.cli.console import utf8_line
-from tformer_cli.cli.standard_streams import is_regular_file
-from tformer_cli.cli.text_io import STANDARD_STREAM, text_console
+from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file, text_console, utf8_line
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.console import note, warn, write_line
+from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import OutputOption, QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import results
-from tformer_cli.cli.usage import HelpfulGroup
+from tformer_cli.cli.help import HelpfulGroup
+from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option, takes_groups
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import note, results, warn, write_line
 from tformer_cli.data.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of
