@@ -10,8 +10,8 @@ from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.workflows.distillation.distill import stages_of
-from tformer_cli.workflows.distillation.selection import chosen, sentence_score, student_recipe
 from tformer_cli.workflows.distillation.stages import Manifest
+from tformer_cli.workflows.distillation.translations import chosen, sentence_score, student_recipe
 
 CANDIDATES = [
     "the cat sat on a mat", "the cat sat on the mat", "a cat is on the mat", "", "cat mat", "it sat"
