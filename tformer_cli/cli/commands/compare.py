@@ -32,9 +32,9 @@ from tformer_cli.cli.streams import (
     results,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluation.choices import CompareSettings, TestSetFiles
+from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
+from tformer_cli.text.lines import LineCounts
 
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
@@ -112,7 +112,7 @@ def compare(
         _check_labels(texts, manifest, settings)
     test_sets = _test_sets(texts, manifest)
     _check_files(test_sets, manifest, settings.train_text, output)
-    from tformer_cli.workflows import compare as workflow
+    from tformer_cli.evaluate import compare as workflow
 
     files = [path for one in test_sets.values() for path in one.paths]
     prompt_at_terminal(files=files, quiet=quiet)
@@ -130,7 +130,7 @@ def compare(
         record = {"schema": SCHEMA_OF_LABELS, **labels.record()}
         document = labels.document()
     else:
-        from tformer_cli.evaluation.comparison.report import comparison_document
+        from tformer_cli.evaluate.comparison.report import comparison_document
 
         found = workflow.compare(test_sets, settings, **how)
         test = workflow.test_settings(settings)
@@ -163,7 +163,7 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
         if getattr(texts, one.name):
             option = f"--{one.name.replace('_', '-')}".replace("--systems", "SYSTEM")
             raise UsageError(f"{option}: the manifest has its own; omit one of the two")
-    from tformer_cli.workflows.compare import read_manifest
+    from tformer_cli.evaluate.compare import read_manifest
 
     return read_manifest(manifest)
 
