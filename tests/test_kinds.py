@@ -38,9 +38,8 @@ cli/inspection/inspect_report.py
 cli/inspection/inspect_step.py
 cli/inspection/inspect_view.py
 cli/inspection/options.py
-converters/argos.py
-converters/hugging_face/exporting.py
-converters/hugging_face/model_card.py
+converters/ctranslate2/importing.py
+converters/exporting.py
 decoding/encoding.py
 fast/native/search.py
 fast/native/weights.py
@@ -67,7 +66,6 @@ training/config.py
 training/speed.py
 workflows/classify.py
 workflows/embed.py
-workflows/export.py
 workflows/inspection/ablate.py
 workflows/inspection/corpus_pairs.py
 workflows/inspection/dump_heads.py

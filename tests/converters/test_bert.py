@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.converters.importing import import_model
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import ArtifactError
 from tformer_cli.kinds import kinds_for
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.embed import embed_texts
-from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 
 pytest.importorskip("transformers")

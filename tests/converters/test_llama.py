@@ -14,10 +14,10 @@ import torch
 
 from tests.converters.spm import PIECES, spm
 from tests.converters.test_gpt2 import imported, logits_of
+from tformer_cli.converters.importing import import_model
 from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.generate import generate_texts
-from tformer_cli.workflows.import_model import import_model
 
 transformers = pytest.importorskip("transformers")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from tests.converters.test_gpt2 import check_logits, imported, random_gpt2
+from tformer_cli.converters.importing import import_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.generate import generate_texts
-from tformer_cli.workflows.import_model import import_model
 
 N_TOKENS = 12
 SETTINGS = {"n_layer": 2, "n_head": 4, "n_embd": 16, "model_type": None, "vocab_size": None}

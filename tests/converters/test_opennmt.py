@@ -15,9 +15,9 @@ from safetensors.torch import save_file
 from tests.converters.against_torch import logits_differ
 from tests.converters.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, interleaved, layer_tensors
-from tformer_cli.converters import eole, opennmt, torch_family
+from tformer_cli.converters import opennmt, torch_family
+from tformer_cli.converters.importing import import_model
 from tformer_cli.errors import ArtifactError
-from tformer_cli.workflows.import_model import import_model
 
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
 SOURCE = [*SPECIAL, *PIECES[3:]]
@@ -433,5 +433,5 @@ def test_tensors_that_eole_has_or_lacks_are_named(tmp_path, change, said):
 
 
 def test_eole_settings_are_each_of_one_kind():
-    assert not set(eole.KNOWN) & (eole.READ | eole.WITHOUT_EFFECT)
-    assert not eole.READ & eole.WITHOUT_EFFECT
+    assert not set(opennmt.EOLE_KNOWN) & (opennmt.READ | opennmt.WITHOUT_EFFECT)
+    assert not opennmt.READ & opennmt.WITHOUT_EFFECT

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
+from tformer_cli.converters.exporting import export_hugging_face
+from tformer_cli.converters.importing import import_model
 from tformer_cli.workflows.embed import embed_texts
-from tformer_cli.workflows.export import export_hugging_face
-from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 
 pytestmark = pytest.mark.slow

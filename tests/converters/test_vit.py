@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.converters.importing import import_model
 from tformer_cli.errors import ArtifactError
-from tformer_cli.workflows.import_model import import_model
 
 SHAPE = {
     "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 12,

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import read_model_directory
+from tformer_cli.converters.importing import import_model
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.decoding.pooled import LabelHead
 from tformer_cli.fast import native_encoder
@@ -18,7 +19,6 @@ from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
 from tformer_cli.kinds import kinds_for
 from tformer_cli.workflows.embed import embed_texts
 from tformer_cli.workflows.fill import GapFiller
-from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
 from tformer_cli.workflows.score_texts import score_masked_lines

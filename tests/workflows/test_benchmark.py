@@ -11,11 +11,11 @@ from rich.console import Console
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.commands.benchmark import MeasuringOptions, _notes, show_speeds
 from tformer_cli.cli.options import DecodingPrecision
+from tformer_cli.converters.exporting import export_int8
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.benchmark import Setting, benchmark, percentile, stored_precision
-from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.translate import translate_lines
 
 SETTING = Setting(engine="tformer", precision="float32", beam_size=2)

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import tformer_cli
+from tformer_cli.converters.importing import import_model
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
 from tformer_cli.kinds import kinds_for
@@ -24,7 +25,6 @@ from tformer_cli.workflows.classify import classify_lines, open_classifier
 from tformer_cli.workflows.embed import embed_texts
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.generate import generate_texts
-from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.opening.translator import open_translator

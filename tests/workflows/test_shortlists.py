@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.converters.exporting import export_int8
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
-from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.inspection.write_pruned import write_pruned
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines

@@ -1,6 +1,6 @@
-"""Models of other tools, made into model directories, and back.
+"""Models of other tools, made into model directories and back.
 
-Read `formats` (containers of named arrays, opened without executing anything), `foreign_model` and
-`assembly` first. A model family is a file or folder: its table of names, what of its settings is
-known, and its tokenizer. The export to CTranslate2, which its engine needs, is in `artifacts`.
+Begin at `recognizing` (whose a file is), `foreign_model` (weights by a table of names) and `keys`
+(no setting is read that a table does not know). A family is a table in `hugging_face/families` or a
+module; `importing` keeps the cache of imports, `exporting` writes the tables backwards.
 """

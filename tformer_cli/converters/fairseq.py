@@ -14,23 +14,24 @@ from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.artifacts.library_names import MODULES
-from tformer_cli.converters.assembly import MOST_ROWS, Reader, Rows, arranged
 from tformer_cli.converters.foreign_model import (
+    MOST_ROWS,
     ForeignModel,
-    check_settings,
+    Reader,
+    Rows,
+    arranged,
     model_config,
-    number,
-    read_bytes,
-    shown,
+    tensor2tensor_halves,
 )
-from tformer_cli.converters.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.converters.formats.torch_checkpoint import named_tensors, plain
+from tformer_cli.converters.formats.mapped_file import Array, LazyArrays
+from tformer_cli.converters.formats.weight_files import named_tensors, plain
 from tformer_cli.converters.hugging_face.tokenizers import FAIRSEQ_FIRST
-from tformer_cli.converters.positions import tensor2tensor_halves
+from tformer_cli.converters.keys import check_settings, number, read_bytes, shown
 from tformer_cli.converters.torch_family import DECODING, Names, flag, read_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
+# foreign names of the modules of a layer and of the norms around the stacks
 TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **{
@@ -41,7 +42,6 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "input.norm": ("{side}.layernorm_embedding.{part}",),
     }
 )
-"""Foreign names of the modules of a layer and of the norms around the stacks."""
 NAMES = Names(
     layers=TABLE,
     source="encoder.embed_tokens.weight",
@@ -80,33 +80,30 @@ KNOWN = {
     "langs": (None,),
     "lang_pairs": (None,),
 }
-"""Settings that could change what is computed, with the values that are known."""
+# tasks of models of many languages
 _MULTILINGUAL = (
     "multilingual_translation",
     "multilingual_translation_latent_depth",
     "translation_multi_simple_epoch",
     "translation_from_pretrained_bart",
 )
-"""Tasks of models of many languages."""
+# names of the Transformers that have only these settings
 _ARCHITECTURE = re.compile(
     r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
 )
-"""Names of the Transformers that have only these settings."""
-_OFFSET = 2
-"""Position of the first token: behind that of padding, 1."""
+_OFFSET = 2  # position of the first token: behind that of padding, 1
+# longest sentences: of models that do not say, and of those that are imported
 _DEFAULT_POSITIONS, _MOST_POSITIONS = 1024, 1 << 14
-"""Longest sentences: of models that do not say, and of those that are imported."""
 _PAD, _EOS, _UNK = 1, 2, 3
-_VERSION = 3
-"""Of stacks that end with a norm if they are pre-norm."""
+_VERSION = 3  # of stacks that end with a norm if they are pre-norm
 _FUSED = re.compile(r"(.+\.)in_proj_(weight|bias)")
 _NUMBERED = re.compile(r"((?:en|de)coder)(\..+\.)layer_norms\.(\d)\.(weight|bias)")
 _NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
+# tensors that decide nothing, or that are checked apart
 _IGNORED = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
-"""Tensors that decide nothing, or that are checked apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +111,8 @@ class FairseqSource:
     """A checkpoint, opened."""
 
     path: Path
-    """Its file."""
     settings: Mapping[str, Any]
-    """Settings of the model and of the task."""
-    arrays: LazyArrays
-    """Its weights, under the names of today's fairseq."""
+    arrays: LazyArrays  # its weights, under the names of today's fairseq
 
 
 def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401

@@ -13,9 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import Reader, Rows, Weight, assembled, output_bias
-from tformer_cli.converters.foreign_model import ForeignModel, read_bytes
-from tformer_cli.converters.formats.lazy_arrays import Array
+from tformer_cli.converters.foreign_model import (
+    ForeignModel,
+    Reader,
+    Rows,
+    Weight,
+    assembled,
+    output_bias,
+)
+from tformer_cli.converters.formats.mapped_file import Array
+from tformer_cli.converters.keys import read_bytes
 from tformer_cli.data.pieces import PieceTokenizer
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import Tokenizer
@@ -24,11 +31,9 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
 CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
-"""Names of files of merges."""
-SPMS = ("*.model", "*.spm")
-"""Names of SentencePiece models; a file of merges may be called so, too."""
+SPMS = ("*.model", "*.spm")  # names of SentencePiece models; a file of merges may be called so, too
+# begins a file of merges
 _VERSION = b"#version:"
-"""Begins a file of merges."""
 DECODING = DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0)
 IN_PIECES = (
     "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
@@ -124,17 +129,15 @@ def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = 
 class Names:
     """A tool's names of weights."""
 
+    # those of the modules of a layer and of norms; see `assembled`
     layers: Mapping[str, Sequence[str]]
-    """Those of the modules of a layer and of norms; see `assembled`."""
     source: str
     target: str
-    output: str
-    """Embeddings, and the matrix of the logits."""
+    output: str  # embeddings, and the matrix of the logits
     output_bias: str = ""
+    # tables of positions of "encoder" and "decoder", where the file holds them
     positions: Mapping[str, str] = field(default_factory=dict)
-    """Tables of positions of "encoder" and "decoder", where the file holds them."""
-    lacks_biases: bool = False
-    """True if a bias that no layer of a stack has is zero."""
+    lacks_biases: bool = False  # true if a bias that no layer of a stack has is zero
 
 
 def read_model(

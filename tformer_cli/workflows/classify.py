@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS
 from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.labels import ClassificationScores, score_labels
-from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.encoder import (
     Damaged,
     TooLong,

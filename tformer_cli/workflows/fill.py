@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tformer_cli.converters.assembly import UNUSED
+from tformer_cli.converters.foreign_model import UNUSED
 from tformer_cli.data.lines import given_lines
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.formats import TSV_ENDS

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tformer_cli.converters.formats import pickles
-from tformer_cli.converters.formats.torch_checkpoint import (
+from tformer_cli.converters.formats.weight_files import (
     StoredTensor,
     named_tensors,
     plain,

@@ -1,7 +1,7 @@
 import pytest
 import yaml
 
-from tformer_cli.converters.formats.yaml_text import parse_yaml, read_yaml
+from tformer_cli.converters.formats.marian_binary import parse_yaml, read_yaml
 from tformer_cli.errors import ArtifactError
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.converters.exporting import EXPORTED, export_hugging_face
 from tformer_cli.converters.hugging_face.families import FAMILIES
+from tformer_cli.converters.importing import import_model
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import UsageError
-from tformer_cli.workflows.export import EXPORTED, export_hugging_face
-from tformer_cli.workflows.import_model import import_model
 
 transformers = pytest.importorskip("transformers")
 encoders = pytest.importorskip("tests.converters.encoders")

@@ -22,15 +22,15 @@ from tests.converters.test_vit import SHAPE, saved
 from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.converters.exporting import EXPORTED, export_hugging_face
 from tformer_cli.converters.hugging_face.families import VIT
+from tformer_cli.converters.importing import import_model
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
-from tformer_cli.workflows.export import EXPORTED, export_hugging_face
-from tformer_cli.workflows.import_model import import_model
 
 LABELS = {0: "cat", 1: "dog", 2: "crane"}
 KINDS = {

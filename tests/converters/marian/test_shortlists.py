@@ -3,7 +3,7 @@ import struct
 import numpy as np
 import pytest
 
-from tformer_cli.converters.marian.shortlists import (
+from tformer_cli.converters.marian.layout import (
     MAGIC,
     read_binary_shortlist,
     read_text_shortlist,

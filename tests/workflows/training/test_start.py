@@ -15,11 +15,11 @@ from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
+from tformer_cli.converters.exporting import export_marian
+from tformer_cli.converters.importing import import_model, resolve_model
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe
-from tformer_cli.workflows.export import export_marian
-from tformer_cli.workflows.import_model import import_model, resolve_model
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training import start
 from tformer_cli.workflows.training.plan import plan_training

@@ -17,19 +17,17 @@ from torch import Tensor
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.converters.assembly import foreign_names
 from tformer_cli.converters.ctranslate2.importing import TABLE
 from tformer_cli.converters.ctranslate2.settings import SIDES
+from tformer_cli.converters.foreign_model import foreign_names
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.model.config import PLAIN_TRANSLATION
 
-EXPORT = "ctranslate2"
-"""Folder of the export inside a model directory, unless another one is named."""
-ORIGIN = "origin.json"
-"""File with the hashes of the exported weights and their tokenizer."""
+EXPORT = "ctranslate2"  # folder of the export inside a model directory, unless another one is named
+ORIGIN = "origin.json"  # file with the hashes of the exported weights and their tokenizer
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
@@ -55,7 +53,6 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )  # fmt: skip
-"""Settings of models that can be exported."""
 
 
 def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types

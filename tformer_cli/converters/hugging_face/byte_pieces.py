@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tformer_cli.converters.assembly import MOST_ROWS, UNUSED, Rows, arranged, names_of_rows
-from tformer_cli.converters.foreign_model import read_bytes, read_json_file
+from tformer_cli.converters.foreign_model import MOST_ROWS, UNUSED, Rows, arranged, names_of_rows
 from tformer_cli.converters.formats.pickles import PickleError, PickleReader
 from tformer_cli.converters.hugging_face.keys import (
     ROLES,
@@ -25,7 +24,15 @@ from tformer_cli.converters.hugging_face.keys import (
     tokenizer_config,
     whole_tokenizer,
 )
-from tformer_cli.converters.keys import USED, Parts, no_effect, noted, only
+from tformer_cli.converters.keys import (
+    USED,
+    Parts,
+    no_effect,
+    noted,
+    only,
+    read_bytes,
+    read_json_file,
+)
 from tformer_cli.data.foreign_pieces import QWEN2_WORDS, BytePieceTokenizer
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
@@ -40,7 +47,6 @@ TOKENIZER_CONFIG = tokenizer_config(
     clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
 )
 CLASSES = TOKENIZER_CONFIG.rows["tokenizer_class"]
-"""Values of tokenizer_class."""
 _BYTE_LEVEL = {
     "add_prefix_space": only(False),
     "trim_offsets": no_effect("where pieces stand in a text"),
@@ -77,9 +83,8 @@ WHOLE = {
         model=_MODEL,
     ),
 }
-"""By the pattern of words."""
+# tokens around the turns of chats with Qwen2; in texts here they are text
 _TURNS = {"<|im_start|>", "<|im_end|>"}
-"""Tokens around the turns of chats with Qwen2; in texts here they are text."""
 _LARGEST_MERGES = 1 << 26
 
 
@@ -88,14 +93,11 @@ class ByteVocabulary:
     """Pieces by their foreign ids, and what cuts text into them."""
 
     pieces: Mapping[str, int]
+    # merges of BPE on bytes; None: the pieces are those of a pipeline without merges
     merges: tuple[tuple[str, str], ...] | None
-    """Merges of BPE on bytes; None: the pieces are those of a pipeline without merges."""
     files: tuple[Path, ...]
-    """Files that were read."""
     algorithm: Literal["char", "word"] = "char"
-    """That pipeline."""
-    words: str = "gpt2"
-    """See `BytePieceTokenizer`."""
+    words: str = "gpt2"  # see `BytePieceTokenizer`
     notes: tuple[str, ...] = ()
 
     @property

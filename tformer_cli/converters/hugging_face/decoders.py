@@ -13,22 +13,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tformer_cli.converters.assembly import (
+from tformer_cli.converters.foreign_model import (
     NEVER,
+    ForeignModel,
     Reader,
     Rows,
     Weight,
     arranged,
     assembled,
-    output_bias,
-)
-from tformer_cli.converters.foreign_model import (
-    ForeignModel,
     model_config,
-    number,
-    read_bytes,
-    read_json_file,
-    shown,
+    output_bias,
 )
 from tformer_cli.converters.hugging_face.byte_pieces import (
     END,
@@ -54,11 +48,12 @@ from tformer_cli.converters.hugging_face.keys import (
     check_surrounding,
     read_tokenizer_files,
 )
-from tformer_cli.converters.hugging_face.sentencepiece_json import (
+from tformer_cli.converters.hugging_face.spm_tokenizers import (
     LLAMA_TOKENIZER,
     LLAMA_WHOLE,
     check_whole,
 )
+from tformer_cli.converters.keys import number, read_bytes, read_json_file, shown
 from tformer_cli.data.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
@@ -72,11 +67,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.converters.formats.lazy_arrays import Array
+    from tformer_cli.converters.formats.mapped_file import Array
     from tformer_cli.converters.hugging_face.layout import Layout
 
+# tensors of older files that hold no parameters: masks and frequencies
 _IGNORED = re.compile(r".*(\.attn\.(bias|masked_bias)|rotary_emb\.inv_freq)")
-"""Tensors of older files that hold no parameters: masks and frequencies."""
 
 
 class Vocabulary(Protocol):
@@ -95,10 +90,8 @@ class SpmVocabulary:
     """The pieces of a SentencePiece model; texts stand between two of them."""
 
     data: bytes
-    file: Path
-    """Of the tokenizer."""
-    ends: tuple[int, int]
-    """Ids of the start and the end."""
+    file: Path  # of the tokenizer
+    ends: tuple[int, int]  # ids of the start and the end
     texts: Mapping[str, bool]
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tformer_cli.converters.assembly import Rows, arranged, names_of_rows
-from tformer_cli.converters.foreign_model import read_json_file, read_lines, shown
+from tformer_cli.converters.foreign_model import Rows, arranged, names_of_rows
 from tformer_cli.converters.hugging_face.byte_pieces import find_vocabulary
 from tformer_cli.converters.hugging_face.keys import (
     TOKENIZER,
@@ -22,7 +21,7 @@ from tformer_cli.converters.hugging_face.keys import (
     tokenizer_config,
     whole_tokenizer,
 )
-from tformer_cli.converters.keys import USED, Parts, only
+from tformer_cli.converters.keys import USED, Parts, only, read_json_file, read_lines, shown
 from tformer_cli.data.foreign_pieces import (
     NAMES,
     PREFIX,
@@ -33,10 +32,9 @@ from tformer_cli.data.foreign_pieces import (
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.errors import ArtifactError
 
+# settings that name the special tokens, in tformer's order; the mask is last
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-"""Settings that name the special tokens, in tformer's order; the mask is last."""
-_NO_LIMIT = 1 << 24
-"""Above it a largest length says that there is none."""
+_NO_LIMIT = 1 << 24  # above it a largest length says that there is none
 _WORD_NAMES = (*NAMES, "[MASK]")
 _BYTE_NAMES = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 _CLASSES = ("BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "ElectraTokenizer")
@@ -50,7 +48,6 @@ TOKENIZER_CONFIG = tokenizer_config(
     never_split=only(None, []),
 )
 CLASSES = TOKENIZER_CONFIG.rows["tokenizer_class"]
-"""Values of tokenizer_class."""
 WORDS = whole_tokenizer(
     "BERT, DistilBERT",
     normalizer=Parts(
@@ -72,19 +69,13 @@ class EncoderVocabulary:
     """Pieces by their foreign ids, and what cuts text into them."""
 
     pieces: Mapping[str, int]
-    """Ids of the pieces."""
-    special: tuple[str, ...]
-    """Pieces of padding, unknown, beginning, end and gap."""
-    rules: WordRules | None
-    """How text becomes words; None: BPE on bytes."""
+    special: tuple[str, ...]  # pieces of padding, unknown, beginning, end and gap
+    rules: WordRules | None  # how text becomes words; None: BPE on bytes
     merges: tuple[tuple[str, str], ...]
-    """Merges of BPE on bytes."""
     files: tuple[Path, ...]
-    """Files that were read."""
+    # tokens of the longest text, which sentence-transformers cuts off; 0: no file says it
     longest: int = 0
-    """Tokens of the longest text, which sentence-transformers cuts off; 0: no file says it."""
     notes: tuple[str, ...] = ()
-    """About settings that are omitted."""
 
     def rows(self, size: int, where: str) -> Rows:
         """Orders the rows of a model."""

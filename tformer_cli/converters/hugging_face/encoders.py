@@ -3,17 +3,19 @@
 The vector of token type 0 is added to every position, for texts are single sentences here, and an
 export leaves it there; RoBERTa's first text position is row 2 of its table. The weights tell the
 head: rows of tokens, labels, or none. Models with WordPiece are exported as BERT, or as what they
-came from; with BPE on bytes as RoBERTa.
+came from; with BPE on bytes as RoBERTa. Pipelines of sentence-transformers (5.1, models/Pooling.py)
+are an encoder, a pooling, and perhaps a norm.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import Weight, assembled
-from tformer_cli.converters.foreign_model import ForeignModel, model_config, number
+from tformer_cli.converters.foreign_model import ForeignModel, Weight, assembled, model_config
 from tformer_cli.converters.hugging_face.encoder_vocabulary import read_vocabulary
 from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.converters.hugging_face.family import (
@@ -23,6 +25,19 @@ from tformer_cli.converters.hugging_face.family import (
     named_weights,
     written_labels,
 )
+from tformer_cli.converters.hugging_face.keys import rows_of
+from tformer_cli.converters.keys import (
+    USED,
+    Keys,
+    no_effect,
+    noted,
+    number,
+    only,
+    parse_json,
+    read_bytes,
+    read_json_file,
+    shown,
+)
 from tformer_cli.converters.label_names import label_names
 from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 from tformer_cli.data.tokenizer import PAD_ID
@@ -31,19 +46,19 @@ from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.converters.formats.lazy_arrays import Array
+    from tformer_cli.converters.formats.mapped_file import Array
     from tformer_cli.converters.hugging_face.layout import Layout
-    from tformer_cli.converters.hugging_face.sentences import Pipeline
-    from tformer_cli.model.config import Head
+    from tformer_cli.model.config import Head, Pooling
 
 _ENDINGS = ("Model", "ForMaskedLM", "ForPreTraining")
 _PARTS = ("weight", "bias")
+# settings of a BERT whose config.json is older than `model_type`
 _OLD_BERT = {"hidden_size", "num_hidden_layers", "type_vocab_size", "hidden_act"}
-"""Settings of a BERT whose config.json is older than `model_type`."""
 
 
 def model_type_of(settings: Mapping[str, Any]) -> str:
@@ -224,3 +239,144 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
 def _offset(family: Family, layout: Layout) -> int:
     """Rows of the table of positions before the first token's."""
     return layout.ids[PAD_ID] + 1 if family.counts_from_padding else 0
+
+
+MODULES = Keys(
+    "modules.json",
+    "sentence-transformers",
+    {"type": USED, "path": USED, **rows_of("idx name", no_effect("the order is that of the list"))},
+)
+TRANSFORMER = Keys(
+    "sentence_bert_config.json",
+    "sentence-transformers",
+    {
+        "max_seq_length": USED,
+        "do_lower_case": USED,
+        "transformer_task": only(None, "feature-extraction"),
+        "modality_config": only(
+            None, {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
+        ),
+        "module_output_name": only(None, "token_embeddings"),
+        "unpad_inputs": no_effect("how batches are computed"),
+    },
+)
+POOLING = Keys(
+    "1_Pooling/config.json",
+    "sentence-transformers",
+    {
+        **rows_of(
+            "pooling_mode pooling_mode_cls_token pooling_mode_mean_tokens pooling_mode_max_tokens"
+            " pooling_mode_mean_sqrt_len_tokens pooling_mode_weightedmean_tokens"
+            " pooling_mode_lasttoken",
+            USED,
+        ),
+        **rows_of("word_embedding_dimension embedding_dimension", no_effect("the width says it")),
+        "include_prompt": no_effect("there are no prompts"),
+    },
+)
+NORMALIZE = Keys("2_Normalize/config.json", "sentence-transformers", {})
+PIPELINE = Keys(
+    "config_sentence_transformers.json",
+    "sentence-transformers",
+    {
+        "__version__": no_effect("the origin of the model"),
+        "model_type": only(None, "SentenceTransformer"),
+        "similarity_fn_name": noted("vectors are written, and none is compared", "cosine"),
+        "prompts": USED,
+        "default_prompt_name": USED,
+        "truncate_dim": only(None),
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """What sentence-transformers makes of an encoder's states."""
+
+    path: Path
+    pooling: Pooling = "mean"
+    unit_length: bool = False
+    longest: int = 0  # tokens of the longest text (0: as long as there are positions)
+    lowercase: bool = False  # texts are made small before they are cut
+    files: tuple[Path, ...] = ()
+    notes: list[str] = field(default_factory=list)
+    is_sentence: bool = False
+
+
+def read_pipeline(path: Path) -> Pipeline:
+    """Reads the modules of sentence-transformers; a directory without them is the encoder."""
+    file = path / "modules.json"
+    if not file.is_file():
+        return Pipeline(path=path)
+    notes: list[str] = []
+    try:
+        found = parse_json(read_bytes(file))
+        for one in found:
+            notes += MODULES.read(file, one)
+        modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise ArtifactError(f"{file}: is no list of modules; download it again") from None
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise ArtifactError(
+            f"{file}: the modules {', '.join(kinds)[:60]} are not supported, only Transformer, "
+            "Pooling and Normalize; import another model"
+        )
+    if not all(inner.resolve().is_relative_to(path.resolve()) for _, inner in modules):
+        raise ArtifactError(f"{file}: names a directory that is not in it; download it again")
+    tables = [
+        (modules[1][1] / "config.json", POOLING),
+        (modules[0][1] / "sentence_bert_config.json", TRANSFORMER),
+        (path / PIPELINE.file, PIPELINE),
+        *((inner / "config.json", NORMALIZE) for _, inner in modules[2:]),
+    ]
+    values: dict[str, dict[str, Any]] = {}
+    for one, table in tables:
+        values[table.file] = read_json_file(one) if one.is_file() or table is POOLING else {}
+        notes += table.read(one, values[table.file])
+    pooling_file = tables[0][0]
+    settings = values[TRANSFORMER.file]
+    notes += _prompts(path / PIPELINE.file, values[PIPELINE.file])
+    longest = settings.get("max_seq_length")
+    return Pipeline(
+        path=modules[0][1],
+        pooling=_pooling_of(pooling_file, values[POOLING.file]),
+        unit_length="Normalize" in kinds,
+        longest=longest if type(longest) is int else 0,
+        lowercase=settings.get("do_lower_case") is True,
+        files=(file, *(one for one, _ in tables if one.is_file())),
+        notes=notes,
+        is_sentence=True,
+    )
+
+
+def _prompts(file: Path, values: Mapping[str, Any]) -> list[str]:
+    """Refuses a prompt that is put before every text; notes those that a caller chooses."""
+    prompts, name = values.get("prompts") or {}, values.get("default_prompt_name")
+    if not isinstance(prompts, dict):
+        raise ArtifactError(f"{file}: prompts is not an object; download it again")
+    if name is not None and prompts.get(str(name)) != "":
+        raise ArtifactError(
+            f"{file}: default_prompt_name = {shown(name)} puts a text before every text, which is "
+            "not supported; set it to null and write the text before yours"
+        )
+    named = [shown(one) for one in prompts if prompts[one]][:4]
+    if not named:
+        return []
+    return [f"prompts ({', '.join(named)}) are not put before texts; write them before yours"]
+
+
+def _pooling_of(file: Path, settings: Mapping[str, Any]) -> Pooling:
+    known: Mapping[str, Pooling] = {
+        "pooling_mode_mean_tokens": "mean",
+        "pooling_mode_cls_token": "first",
+    }
+    modes = [n for n, value in settings.items() if n.startswith("pooling_mode_") and value is True]
+    if not modes and settings.get("pooling_mode") in ("mean", "cls"):
+        return "mean" if settings["pooling_mode"] == "mean" else "first"
+    if len(modes) != 1 or modes[0] not in known:
+        raise ArtifactError(
+            f"{file}: {', '.join(modes)[:100] or 'its pooling'} is not supported, only the mean or "
+            "the first token's state; import another model"
+        )
+    return known[modes[0]]

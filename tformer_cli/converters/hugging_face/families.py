@@ -10,21 +10,21 @@ from typing import Any
 
 from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.library_names import MODULES
-from tformer_cli.converters.foreign_model import number, shown
 from tformer_cli.converters.hugging_face import (
     byte_pieces,
     encoder_vocabulary,
-    t5_tokenizers,
+    spm_tokenizers,
     tokenizers,
 )
 from tformer_cli.converters.hugging_face.family import Family, Setting
 from tformer_cli.converters.hugging_face.generation import IN_CONFIG, WITHOUT_EFFECT
 from tformer_cli.converters.hugging_face.keys import LABELS, rows_of
-from tformer_cli.converters.hugging_face.sentencepiece_json import LLAMA_TOKENIZER
-from tformer_cli.converters.keys import USED, Rows, no_effect, only
+from tformer_cli.converters.hugging_face.spm_tokenizers import LLAMA_TOKENIZER
+from tformer_cli.converters.keys import USED, KeyRows, no_effect, number, only, shown
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
+# tformer's activations by the library's names; an export writes the first name of each
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -33,7 +33,6 @@ ACTIVATIONS = {
     "silu": "swish",
     "swish": "swish",
 }
-"""tformer's activations by the library's names; an export writes the first name of each."""
 
 
 def _modules(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
@@ -47,7 +46,7 @@ def _modules(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tu
 
 # --- Encoders: post-norm, with learned positions and a norm of the embeddings.
 
-_ENCODER_ROWS: Rows = {
+_ENCODER_ROWS: KeyRows = {
     **LABELS,
     **WITHOUT_EFFECT,
     "position_embedding_type": only(None, "absolute"),
@@ -266,7 +265,7 @@ _DECODER_ALSO: Mapping[str, Container[Any]] = {
     "output_bias": ANY,
     "final_norm": ("pre-norm", "always"),
 }
-_DECODER_ROWS: Rows = {
+_DECODER_ROWS: KeyRows = {
     **IN_CONFIG,
     "add_cross_attention": only(False),
     "is_encoder_decoder": only(False),
@@ -331,7 +330,7 @@ _LLAMA_MODULES = {
     "feed_forward.outer": "mlp.down_proj",
     "feed_forward_norm": "post_attention_layernorm",
 }
-_LLAMA_ROWS: Rows = {
+_LLAMA_ROWS: KeyRows = {
     **_DECODER_ROWS,
     **rows_of("num_key_value_heads head_dim rope_theta", USED),
     "rope_parameters": {
@@ -574,12 +573,12 @@ _MBART = replace(
 _T5_ACTIVATIONS = {
     name: ACTIVATIONS[name] for name in ("relu", "gelu", "gelu_new", "silu", "swish")
 }
+# activation of each feed_forward_proj, and whether it is gated
 PROJECTIONS: Mapping[str, tuple[str, bool]] = {
     **{name: (ours, False) for name, ours in _T5_ACTIVATIONS.items()},
     **{f"gated-{name}": (ours, True) for name, ours in _T5_ACTIVATIONS.items()},
     "gated-gelu": ("gelu-tanh", True),  # the library's exception
 }
-"""Activation of each feed_forward_proj, and whether it is gated."""
 
 
 def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
@@ -600,8 +599,8 @@ def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
     return found
 
 
+# without a gate and with one
 T5_MODULES = {is_gated: _t5_modules(is_gated=is_gated) for is_gated in (False, True)}
-"""Without a gate and with one."""
 
 
 def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -683,7 +682,7 @@ T5 = Family(
         "tie_word_embeddings": only(False, True),
         "scale_decoder_outputs": only(False, True),
         "feed_forward_proj": only(*PROJECTIONS),
-        "tokenizer_class": t5_tokenizers.CLASSES,
+        "tokenizer_class": spm_tokenizers.CLASSES,
         **rows_of("transformers_version task_specific_params vocab_size d_kv", USED),
         **rows_of("num_decoder_layers n_positions dense_act_fn is_gated_act", USED),
     },
@@ -812,6 +811,7 @@ DINOV2 = replace(
     },
     prefix="dinov2.",
 )
+# read only: its config.json has a form of its own; see `vision`
 TIMM_VIT = replace(
     VIT,
     model_type="",
@@ -842,12 +842,9 @@ TIMM_VIT = replace(
     },
     prefix="",
 )
-"""Read only: its config.json has a form of its own; see `vision`."""
 _ENCODERS = (_BERT, _ROBERTA, _DISTILBERT, _ELECTRA)
 _TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
 FAMILIES: Mapping[str, Family] = {
     one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, _QWEN2, VIT, DINOV2)
 }
-"""Tables by their `model_type`."""
 CONFIGS = {name: family.keys for name, family in FAMILIES.items()}
-"""Their gates for config.json."""

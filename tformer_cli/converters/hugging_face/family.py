@@ -13,12 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.allow_list import ANY
-from tformer_cli.converters.assembly import NEVER, Reader, foreign_names, lacks_bias
-from tformer_cli.converters.foreign_model import number, read_json_file
-from tformer_cli.converters.formats.lazy_arrays import LazyArrays
+from tformer_cli.converters.foreign_model import NEVER, Reader, foreign_names, lacks_bias
+from tformer_cli.converters.formats.mapped_file import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
 from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS
-from tformer_cli.converters.keys import USED, Keys, Rows, only
+from tformer_cli.converters.keys import USED, KeyRows, Keys, number, only, read_json_file
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig, Pooler
 from tformer_cli.model.weight_shapes import parameter_shapes
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
 Table = Mapping[str, Sequence[str]]
 Task = Literal["encoder", "decoder", "translation", "t5", "image"]
+# settings that exports can hold where their family's table does not say otherwise
 _KNOWN: Mapping[str, Container[Any]] = {
     **PLAIN_TRANSLATION,
     **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions", "tied_embeddings"), ANY),
@@ -52,7 +52,6 @@ _KNOWN: Mapping[str, Container[Any]] = {
     "source_vocab_size": (0,),
     "source_eos": (True,),
 }
-"""Settings that exports can hold where their family's table does not say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ class Setting:
 
     ours: str
     theirs: str
+    # the library's, where config.json lacks the key; None: config.json must have it
     default: Any = None
-    """The library's, where config.json lacks the key; None: config.json must have it."""
+    # tformer's value of each of the library's; None: the same numbers
     values: Mapping[Any, Any] | None = None
-    """tformer's value of each of the library's; None: the same numbers."""
 
     def read(self, file: Path, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
         if self.values is not None:
@@ -85,52 +84,41 @@ class Family:
     """The table of one `model_type`."""
 
     model_type: str
-    task: Task
-    """The module that folds what a name alone does not say."""
+    task: Task  # the module that folds what a name alone does not say
     title: str
-    """Name for users."""
+    # the library's class, by the head of the model; "": of models that write
     classes: Mapping[str, str]
-    """The library's class, by the head of the model; "": of models that write."""
     settings: tuple[Setting, ...]
+    # reads settings that are not one key each; `write_more` undoes it
     read_more: Callable[[Path, Mapping[str, Any]], Mapping[str, Any]] = lambda _, __: {}
-    """Reads settings that are not one key each; `write_more` undoes it."""
     write_more: Callable[[ModelConfig], Mapping[str, Any]] = lambda _: {}
-    fixed: Mapping[str, Any]
-    """tformer's settings that all models of the family share."""
+    fixed: Mapping[str, Any]  # tformer's settings that all models of the family share
+    # further values that an export can hold, since it folds them into the weights
     also: Mapping[str, Container[Any]] = field(default_factory=dict)
-    """Further values that an export can hold, since it folds them into the weights."""
+    # dropouts by their keys in config.json, which exports write and imports ignore
     dropouts: Mapping[str, str] = field(default_factory=dict)
-    """Dropouts by their keys in config.json, which exports write and imports ignore."""
+    # what config.json says of all models of the family
     written: Mapping[str, Any] = field(default_factory=dict)
-    """What config.json says of all models of the family."""
-    rows: Rows
-    """Other keys of config.json; see `keys`."""
-    modules: Table
-    """The library's names of layers' modules; see `assembled`."""
-    outer: Mapping[str, str]
-    """Its names of the weights around the layers, by tformer's."""
+    rows: KeyRows  # other keys of config.json; see `keys`
+    modules: Table  # the library's names of layers' modules; see `assembled`
+    outer: Mapping[str, str]  # its names of the weights around the layers, by tformer's
+    # the same of the weights of each head
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The same of the weights of each head."""
-    prefix: str = ""
-    """Begins the names of the body's weights where there is a head."""
+    prefix: str = ""  # begins the names of the body's weights where there is a head
+    # beginnings of the names of heads
     unprefixed: tuple[str, ...] = ("lm_head.", "final_logits_bias")
-    """Beginnings of the names of heads."""
+    # names of vectors that the products of layers are multiplied by, by the layers' modules
     scales: Mapping[str, str] = field(default_factory=dict)
-    """Names of vectors that the products of layers are multiplied by, by the layers' modules."""
-    pooler: Pooler = "none"
-    """Function of the layer before the labels."""
-    gelu_head: bool = False
-    """The head of tokens computes with gelu, whatever the layers do."""
+    pooler: Pooler = "none"  # function of the layer before the labels
+    gelu_head: bool = False  # the head of tokens computes with gelu, whatever the layers do
+    # beginnings of tensors of further heads, and a note that they are omitted
     omitted: tuple[tuple[str, ...], str] = ((), "")
-    """Beginnings of tensors of further heads, and a note that they are omitted."""
+    # the first token's row in the table of positions is the one behind padding's id
     counts_from_padding: bool = False
-    """The first token's row in the table of positions is the one behind padding's id."""
-    spare_rows: int = 0
-    """Rows of the vocabulary that the tokenizer has no piece for."""
-    transposed: bool = False
-    """Matrices of layers are (in, out)."""
+    spare_rows: int = 0  # rows of the vocabulary that the tokenizer has no piece for
+    transposed: bool = False  # matrices of layers are (in, out)
+    # the classes always have biases; an export writes zeros where a model has none
     zero_biases: bool = False
-    """The classes always have biases; an export writes zeros where a model has none."""
 
     @property
     def keys(self) -> Keys:
@@ -189,11 +177,8 @@ class Parts:
     """An export before it is written."""
 
     settings: Mapping[str, Any]
-    """What config.json says besides its class."""
     weights: Mapping[str, Tensor]
-    """By the names of the table."""
-    layout: Layout | None = None
-    """The vocabulary; None: of images."""
+    layout: Layout | None = None  # the vocabulary; None: of images
     generation: Mapping[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -203,11 +188,9 @@ class Source:
     """A directory of the library whose settings are checked; its weights are not read yet."""
 
     file: Path
-    """Its config.json."""
     settings: dict[str, Any]
     family: Family
     reader: Reader
-    """Its weights by the names of the table."""
     weight_files: list[Path]
     notes: list[str]
 

@@ -11,10 +11,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tformer_cli.converters.assembly import Rows as VocabularyRows
-from tformer_cli.converters.foreign_model import read_json_file, shown
+from tformer_cli.converters.foreign_model import Rows
 from tformer_cli.converters.hugging_face.keys import rows_of
-from tformer_cli.converters.keys import USED, Keys, Rows, no_effect, noted, only
+from tformer_cli.converters.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    no_effect,
+    noted,
+    only,
+    read_json_file,
+    shown,
+)
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
@@ -24,9 +32,8 @@ FILE = "generation_config.json"
 _OF_SAMPLING = no_effect("of sampling")
 _OF_OUTPUT = no_effect("which outputs the library returns")
 _OF_SPEED = no_effect("speed and memory of the library")
-_TOP_K = 50
-"""The library's where it samples and nothing says it."""
-_ROWS: Rows = MappingProxyType(
+_TOP_K = 50  # the library's where it samples and nothing says it
+_ROWS: KeyRows = MappingProxyType(
     {
         **rows_of("max_length max_new_tokens min_length min_new_tokens num_beams", USED),
         **rows_of("no_repeat_ngram_size repetition_penalty length_penalty", USED),
@@ -65,12 +72,12 @@ _ROWS: Rows = MappingProxyType(
         **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", _OF_SPEED),
     }
 )
-IN_CONFIG: Rows = MappingProxyType(dict.fromkeys(_ROWS, USED))
-"""The same keys in config.json, which count where there is no generation_config.json."""
-WITHOUT_EFFECT: Rows = MappingProxyType(
+# the same keys in config.json, which count where there is no generation_config.json
+IN_CONFIG: KeyRows = MappingProxyType(dict.fromkeys(_ROWS, USED))
+# the same keys of encoders
+WITHOUT_EFFECT: KeyRows = MappingProxyType(
     dict.fromkeys(_ROWS, no_effect("of searches, which encoders have not"))
 )
-"""The same keys of encoders."""
 GENERATION = Keys(
     FILE,
     "models that write",
@@ -98,13 +105,9 @@ class Generation:
     """Settings of searches in a directory's files."""
 
     path: Path
-    """The file that says it."""
     values: Mapping[str, Any]
-    """Its settings."""
     notes: tuple[str, ...]
-    """About settings that are omitted."""
-    files: tuple[Path, ...]
-    """generation_config.json, if it is there."""
+    files: tuple[Path, ...]  # generation_config.json, if it is there
 
     @property
     def special_ids(self) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class Generation:
             raise self._unsupported("forced_bos_token_id")
         return [f"forced_bos_token_id = {first}: --target-language {chosen} chooses it"]
 
-    def banned(self, rows: VocabularyRows) -> VocabularyRows:
+    def banned(self, rows: Rows) -> Rows:
         """Adds to rows the tokens that are never written."""
         for name in ("bad_words_ids", "suppress_tokens"):
             if not isinstance(self.values.get(name) or [], list):

@@ -10,8 +10,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tformer_cli.converters.foreign_model import read_json_file, shown
-from tformer_cli.converters.keys import USED, Keys, Parts, Row, Rows, no_effect, noted, only
+from tformer_cli.converters.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Parts,
+    Row,
+    no_effect,
+    noted,
+    only,
+    read_json_file,
+    shown,
+)
 from tformer_cli.errors import ArtifactError
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
@@ -23,12 +33,12 @@ _OF_ORIGIN = no_effect("where the model comes from")
 _OF_TASKS = no_effect("of the library's pipelines, by task")
 
 
-def rows_of(names: str, row: Row) -> Rows:
+def rows_of(names: str, row: Row) -> KeyRows:
     """The same row for several keys, which a text names with spaces between them."""
     return dict.fromkeys(names.split(), row)
 
 
-CONFIG_ROWS: Rows = MappingProxyType(
+CONFIG_ROWS: KeyRows = MappingProxyType(
     {
         **rows_of("model_type architectures", USED),
         **rows_of("bos_token_id eos_token_id pad_token_id decoder_start_token_id", USED),
@@ -58,9 +68,7 @@ CONFIG_ROWS: Rows = MappingProxyType(
         "tie_encoder_decoder": only(None, False),
     }
 )
-"""Keys of config.json of all models."""
-LABELS: Rows = rows_of("id2label label2id num_labels _num_labels", USED)
-"""Of those that have labels."""
+LABELS: KeyRows = rows_of("id2label label2id num_labels _num_labels", USED)
 
 ROLES = (
     "pad_token",
@@ -71,12 +79,10 @@ ROLES = (
     "bos_token",
     "eos_token",
 )
-"""Keys that name special tokens."""
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
-TOKENS_ROWS: Rows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
-"""Keys of special_tokens_map.json."""
+TOKENS_ROWS: KeyRows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
 _OF_BATCHES = no_effect("batches are padded here by their longest text, and padding is masked")
-TOKENIZER_ROWS: Rows = MappingProxyType(
+TOKENIZER_ROWS: KeyRows = MappingProxyType(
     {
         **TOKENS_ROWS,
         "added_tokens_decoder": USED,
@@ -105,9 +111,8 @@ TOKENIZER_ROWS: Rows = MappingProxyType(
         "model_specific_special_tokens": no_effect("names of special tokens"),
     }
 )
-"""Keys of tokenizer_config.json of all models."""
 
-ADDED_ROWS: Rows = MappingProxyType(
+ADDED_ROWS: KeyRows = MappingProxyType(
     {
         **rows_of("id content special", USED),
         "single_word": only(False),
@@ -115,9 +120,9 @@ ADDED_ROWS: Rows = MappingProxyType(
         "__type": no_effect("name of a class"),
     }
 )
-"""Keys of an added token."""
 _TEMPLATE = {"single": USED, **rows_of("pair special_tokens", no_effect("of pairs"))}
 _AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", _OF_OUTPUT)}
+# tokens around a text; see `surrounding`
 POST_PROCESSOR = Parts(
     {
         None: {},
@@ -128,10 +133,9 @@ POST_PROCESSOR = Parts(
     },
     in_sequence=True,
 )
-"""Tokens around a text; see `surrounding`."""
 
 
-def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:
+def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
     """The table of a tokenizer.json."""
     return Keys(
         TOKENIZER,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.converters.assembly import NEVER, UNUSED, original_piece
+from tformer_cli.converters.foreign_model import NEVER, UNUSED, original_piece
 from tformer_cli.converters.hugging_face.byte_pieces import END
 from tformer_cli.converters.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.data.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
@@ -27,26 +27,22 @@ from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, U
 from tformer_cli.errors import UsageError
 
 _N_SPECIAL = len(SPECIAL_PIECES)
+# name of the piece `<s>` of a model whose translations begin with another token
 _START = "<foreign <s>>"
-"""Name of the piece `<s>` of a model whose translations begin with another token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """Ids and files of an exported vocabulary."""
 
+    # the exported id of each of tformer's ids; the start may share that of padding or the end
     ids: tuple[int, ...]
-    """The exported id of each of tformer's ids; the start may share that of padding or the end."""
-    source_ids: tuple[int, ...] = ()
-    """The same of the source's vocabulary, if that is another."""
+    source_ids: tuple[int, ...] = ()  # the same of the source's vocabulary, if that is another
     files: Mapping[str, bytes]
-    """Contents of the tokenizer's files, by their names."""
-    settings: Mapping[str, Any]
-    """What tokenizer_config.json says besides what all have."""
-    renormalizes: bool = False
-    """True if probabilities are of the tokens that can be written alone."""
+    settings: Mapping[str, Any]  # what tokenizer_config.json says besides what all have
+    renormalizes: bool = False  # true if probabilities are of the tokens that can be written alone
+    # the exported id of the language that translations begin with, if one is set
     first_token: int | None = None
-    """The exported id of the language that translations begin with, if one is set."""
 
     @property
     def sizes(self) -> tuple[int, int]:

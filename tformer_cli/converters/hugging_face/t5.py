@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import NEVER, Rows, assembled, output_bias
-from tformer_cli.converters.foreign_model import ForeignModel, model_config, number
+from tformer_cli.converters.foreign_model import (
+    NEVER,
+    ForeignModel,
+    Rows,
+    assembled,
+    model_config,
+    output_bias,
+)
 from tformer_cli.converters.hugging_face import translators
 from tformer_cli.converters.hugging_face.families import FAMILIES, PROJECTIONS, T5_MODULES
 from tformer_cli.converters.hugging_face.family import (
@@ -25,7 +31,8 @@ from tformer_cli.converters.hugging_face.family import (
     named_weights,
 )
 from tformer_cli.converters.hugging_face.generation import read_generation
-from tformer_cli.converters.hugging_face.t5_tokenizers import read_vocabulary
+from tformer_cli.converters.hugging_face.spm_tokenizers import read_vocabulary
+from tformer_cli.converters.keys import number
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,10 +44,10 @@ if TYPE_CHECKING:
     from tformer_cli.converters.hugging_face.layout import Layout
     from tformer_cli.model.config import TiedEmbeddings
 
+# biases of distances of a stack
 _BIASES = "{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-"""Biases of distances of a stack."""
+# ends the name of a tensor of older files that nothing reads
 _IGNORED = "EncDecAttention.relative_attention_bias.weight"
-"""Ends the name of a tensor of older files that nothing reads."""
 _FINAL_NORM = "decoder.final_layer_norm.weight"
 
 

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import NEVER, Rows, arranged, assembled, output_bias
-from tformer_cli.converters.foreign_model import ForeignModel, model_config, number
+from tformer_cli.converters.foreign_model import (
+    NEVER,
+    ForeignModel,
+    Rows,
+    arranged,
+    assembled,
+    model_config,
+    output_bias,
+    paper_halves,
+    tensor2tensor_halves,
+)
 from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.converters.hugging_face.family import (
     Family,
@@ -27,7 +36,7 @@ from tformer_cli.converters.hugging_face.family import (
 )
 from tformer_cli.converters.hugging_face.generation import read_generation
 from tformer_cli.converters.hugging_face.tokenizers import read_vocabulary
-from tformer_cli.converters.positions import paper_halves, tensor2tensor_halves
+from tformer_cli.converters.keys import number
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.errors import ArtifactError
 
@@ -38,7 +47,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.converters.formats.lazy_arrays import Array
+    from tformer_cli.converters.formats.mapped_file import Array
     from tformer_cli.converters.hugging_face.layout import Layout
     from tformer_cli.converters.hugging_face.tokenizers import (
         HuggingFaceVocabulary,
@@ -47,11 +56,10 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.transformer import Transformer
 
+# Row of the first token in mBART's table of positions, and its position in M2M-100's models with
+# padding's usual id, 1.
 _OFFSET = 2
-"""Row of the first token in mBART's table of positions, and its position in M2M-100's models with
-padding's usual id, 1."""
-_ROUNDING = 1e-6
-"""Sines of two libraries differ by less."""
+_ROUNDING = 1e-6  # sines of two libraries differ by less
 _SIDES = ("encoder", "decoder")
 
 

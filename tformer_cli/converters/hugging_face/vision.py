@@ -16,8 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.converters.assembly import Reader, assembled, foreign_names
-from tformer_cli.converters.foreign_model import ForeignModel, model_config, shown
+from tformer_cli.converters.foreign_model import (
+    ForeignModel,
+    Reader,
+    assembled,
+    foreign_names,
+    model_config,
+)
 from tformer_cli.converters.formats.weight_files import read_weights_of
 from tformer_cli.converters.hugging_face.families import DINOV2, TIMM_VIT, VIT
 from tformer_cli.converters.hugging_face.family import (
@@ -35,7 +40,7 @@ from tformer_cli.converters.image_processor import (
     of_processor,
     of_timm,
 )
-from tformer_cli.converters.keys import USED, Keys, no_effect, only
+from tformer_cli.converters.keys import USED, Keys, no_effect, only, shown
 from tformer_cli.converters.label_names import label_names
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
@@ -48,7 +53,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.converters.formats.lazy_arrays import Array
+    from tformer_cli.converters.formats.mapped_file import Array
     from tformer_cli.model.config import Pooling
 
 PREPARATION = "preprocessor_config.json"
@@ -83,8 +88,9 @@ _TIMM_ROWS = {
     "model_args": _MODEL_ARGS,
 }
 TIMM = Keys("config.json", "timm", {**_TIMM_ROWS, "pretrained_cfg": TIMM_PREPARATION})
+# of versions that had no object pretrained_cfg
 TIMM_EARLIER = Keys("config.json", "timm", {**TIMM_PREPARATION, **_TIMM_ROWS})
-"""Of versions that had no object pretrained_cfg."""
+# near relatives that are not imported, and what to do
 UNSUPPORTED = {
     "deit": "has a distillation token; import a DeiT that was not distilled, which is a ViT",
     "dinov2_with_registers": "has register tokens; import a DINOv2 without",
@@ -92,7 +98,8 @@ UNSUPPORTED = {
     "vit_mae": "is trained to fill in pixels; import a ViT",
     "beit": "has positions of its own; import a ViT",
 }
-"""Near relatives that are not imported, and what to do."""
+# Architectures of timm that are plain where model_args do not say otherwise: the width of their
+# heads, and how they pool.
 _ARCHITECTURES: Mapping[str, tuple[int, str]] = {
     r"vit_(tiny|small|base|large)_patch\d+(_plus|_36x1)?_\d+": (64, "token"),
     r"vit_(small|base|large)_patch14_dinov2": (64, "token"),
@@ -107,8 +114,6 @@ _ARCHITECTURES: Mapping[str, tuple[int, str]] = {
     r"vit_(base_patch16_siglip_gap_\d+|large_patch16_siglip_gap_(256|384))": (64, "avg"),
     r"vit_so400m_patch14_siglip_gap_\d+": (72, "avg"),
 }
-"""Architectures of timm that are plain where model_args do not say otherwise: the width of their
-heads, and how they pool."""
 _TIMM_EPSILON = 1e-6
 
 
@@ -122,10 +127,8 @@ class _Vision:
 
     kind: str
     source: Source
-    shape: Mapping[str, Any]
-    """Its settings by tformer's names, as far as tensors do not say them."""
-    pooling: Pooling
-    """With labels, or without."""
+    shape: Mapping[str, Any]  # its settings by tformer's names, as far as tensors do not say them
+    pooling: Pooling  # with labels, or without
     preparation: Preparation
 
 

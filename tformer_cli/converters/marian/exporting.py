@@ -21,19 +21,25 @@ from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.artifacts import shortlist_file
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
-from tformer_cli.converters.assembly import NEVER, UNUSED, Integers, foreign_names, original_piece
-from tformer_cli.converters.formats.lazy_arrays import Array
-from tformer_cli.converters.formats.marian_binary import SETTINGS
-from tformer_cli.converters.formats.yaml_text import write_yaml
+from tformer_cli.converters.foreign_model import (
+    NEVER,
+    UNUSED,
+    Integers,
+    foreign_names,
+    original_piece,
+    tensor2tensor_halves,
+)
+from tformer_cli.converters.formats.mapped_file import Array
+from tformer_cli.converters.formats.marian_binary import SETTINGS, write_yaml
 from tformer_cli.converters.marian.layout import (
     EPSILONS,
     POSITIONS,
     TOKENIZER,
     Kind,
+    binary_shortlist,
+    renumbered,
     table_of,
 )
-from tformer_cli.converters.marian.shortlists import binary_shortlist, renumbered
-from tformer_cli.converters.positions import tensor2tensor_halves
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES
 from tformer_cli.data.sentencepiece.spm_file import read_spm
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
@@ -64,6 +70,7 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )
+# settings of models that each of Marian's kinds can hold
 KNOWN: Mapping[Kind, Mapping[str, Container[Any]]] = MappingProxyType(
     {
         "transformer": {
@@ -82,24 +89,18 @@ KNOWN: Mapping[Kind, Mapping[str, Container[Any]]] = MappingProxyType(
         },
     }
 )
-"""Settings of models that each of Marian's kinds can hold."""
+# files of an export, beside its vocabularies
 MODEL, DECODER, SHORTLIST = "model.npz", "decoder.yml", "lex.s2t.bin"
-"""Files of an export, beside its vocabularies."""
-_VERSION = "v1.12.0"
-"""Version of Marian whose settings these are."""
-_ROUNDING = 1e-6
-"""Sines of two libraries differ by less."""
+_VERSION = "v1.12.0"  # version of Marian whose settings these are
+_ROUNDING = 1e-6  # sines of two libraries differ by less
 
 
 class _Vocabulary(NamedTuple):
     """A vocabulary as Marian numbers it."""
 
     order: NDArray[np.int64]
-    """Our id of each of Marian's."""
     pieces: tuple[str, ...]
-    """The piece of each."""
-    is_spm: bool
-    """True if the SentencePiece model numbers its pieces so."""
+    is_spm: bool  # true if the SentencePiece model numbers its pieces so
 
 
 def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path) -> None:

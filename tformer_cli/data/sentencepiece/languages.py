@@ -7,33 +7,27 @@ from typing import Literal
 
 from tformer_cli.errors import UsageError
 
-_SHOWN = 6
-"""Known codes that a message names."""
+_SHOWN = 6  # known codes that a message names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Languages:
     """How a model is told which language it reads and which it writes."""
 
-    tokens: Mapping[str, str] = field(default_factory=dict)
-    """Piece of each language, by its code."""
+    tokens: Mapping[str, str] = field(default_factory=dict)  # piece of each language, by its code
+    # language whose token every source sentence begins with, if it is set
     before_source: Literal["none", "source", "target"] = "none"
-    """Language whose token every source sentence begins with, if it is set."""
+    # True if the token of the source's language stands behind `</s>` at the end of a source
+    # sentence instead, as in older prompts of NLLB; its model adds no `</s>`.
     after_source: bool = False
-    """True if the token of the source's language stands behind `</s>` at the end of a source
-    sentence instead, as in older prompts of NLLB; its model adds no `</s>`."""
-    before_target: bool = False
-    """True if every translation begins with the token of its language."""
-    in_text: bool = False
-    """True if `>>code<<` at the beginning of a source text is such a token."""
+    before_target: bool = False  # true if every translation begins with the token of its language
+    in_text: bool = False  # true if `>>code<<` at the beginning of a source text is such a token
+    # Text that source sentences begin with to be translated, by the code of the language that is
+    # written: "translate English to German: " of T5, "<2de>" of MADLAD-400. Its models have no
+    # tokens of languages; what a text begins with by itself stays as it is.
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Text that source sentences begin with to be translated, by the code of the language that is
-    written: "translate English to German: " of T5, "<2de>" of MADLAD-400. Its models have no
-    tokens of languages; what a text begins with by itself stays as it is."""
-    source: str | None = None
-    """Code of the language that is read; None: not set."""
-    target: str | None = None
-    """Code of the language that is written; None: not set."""
+    source: str | None = None  # code of the language that is read; None: not set
+    target: str | None = None  # code of the language that is written; None: not set
 
     def __post_init__(self) -> None:
         for code in (self.source, self.target):
@@ -118,5 +112,4 @@ class Languages:
         return () if code is None else (self.tokens[code],)
 
 
-NO_LANGUAGES = Languages()
-"""Of a model that translates from one language to another."""
+NO_LANGUAGES = Languages()  # of a model that translates from one language to another

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.files.hashes import hash_file, hash_tree
-from tformer_cli.workflows.import_model import resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.errors import TformerError
 from tformer_cli.version import __version__
 from tformer_cli.workflows.bulk.line_files import unpacked, unpacked_path
@@ -17,7 +18,6 @@ from tformer_cli.workflows.bulk.plan import CorpusPlan, check_sources, plan_corp
 from tformer_cli.workflows.bulk.processes import LocalProcesses
 from tformer_cli.workflows.bulk.shards import LINE_KINDS, Shard, Task
 from tformer_cli.workflows.bulk.translate_shard import check_answer, opening
-from tformer_cli.workflows.import_model import resolve_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

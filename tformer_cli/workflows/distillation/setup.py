@@ -22,6 +22,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import TRANSLATORS
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.data.corpora import corpus_file, format_of
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.keywords import TranslatorOptions
@@ -29,7 +30,6 @@ from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.recipe import Recipe
 from tformer_cli.workflows.distillation.stages import MANIFEST
-from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.training.data import check_files, check_files_of, named_inputs
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import store_decoding
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.converters.exporting import export_int8
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.errors import TformerError
 from tformer_cli.files.hashes import hash_file
@@ -23,7 +24,6 @@ from tformer_cli.workflows.distillation.setup import (
     hash_of,
 )
 from tformer_cli.workflows.distillation.stages import Stage
-from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.inspection.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.shortlist import N_FREQUENT, lexicon_of, linked_by_model

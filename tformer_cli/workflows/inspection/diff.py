@@ -27,6 +27,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.capture.batches import IdPair, capture_batches
@@ -49,7 +50,6 @@ from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.runtime import resolve_device
 from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.resuming.checkpoints import MODEL, STATE, Checkpoints
-from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.inspection.heads import source_labels, summary_of
 from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.stored_model import DirectoryModel
 from tformer_cli.workflows.opening.translator import device_of
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
 from tformer_cli.artifacts.token_frequencies import load_seen_words
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.decoding.config import MOST_HYPOTHESES, DecodingConfig
 from tformer_cli.decoding.opening import OpeningSettings, split_options
 from tformer_cli.decoding.search.torch_engine import TorchEngine
@@ -15,7 +16,6 @@ from tformer_cli.decoding.sentences import sentence_splitter
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import UsageError
 from tformer_cli.settings import type_problem, types_of
-from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.opening.engines import search_engines, tell_if_slower
 from tformer_cli.workflows.opening.precision import choose_precision, in_precision
 from tformer_cli.workflows.opening.sentence_models import trained_on_sentences

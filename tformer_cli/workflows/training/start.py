@@ -17,7 +17,8 @@ from tformer_cli.artifacts.config_file import (
     read_config,
 )
 from tformer_cli.artifacts.model_directory import read_model_directory
-from tformer_cli.converters.assembly import NEVER
+from tformer_cli.converters.foreign_model import NEVER
+from tformer_cli.converters.importing import resolve_model
 from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
@@ -29,7 +30,6 @@ from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.training.config import METRICS, StartConfig, TrainingConfig
-from tformer_cli.workflows.import_model import resolve_model
 
 if TYPE_CHECKING:
     from torch import Tensor
