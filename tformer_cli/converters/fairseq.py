@@ -128,9 +128,7 @@ def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: A
         settings["task"] = (found[0] or {}).get("_name")
         settings.setdefault("arch", settings.get("_name"))
     return FairseqSource(
-        path=path,
-        settings=_flat(settings),
-        arrays=_renamed(named_tensors(checkpoint["model"])),
+        path=path, settings=_flat(settings), arrays=_renamed(named_tensors(checkpoint["model"]))
     )
 
 
@@ -222,7 +220,6 @@ def _languages(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Finds the dictionaries of source and target beside a checkpoint."""
     names = [f"dict.{code}.txt" if code else "dict.txt" for code in _languages(settings)]
     found = [path.parent / name for name in names]
     missing = next((file for file in found if not file.is_file()), None)
@@ -259,7 +256,6 @@ def _read_dictionary(file: Path) -> list[str]:
 def _config(
     source: FairseqSource, reader: Reader, sides: tuple[Rows, Rows]
 ) -> tuple[ModelConfig, dict[str, Array]]:
-    """Returns the settings of a model, and the tables of its positions."""
     path, settings = source.path, source.settings
     reads = {
         **dict.fromkeys(("embed_dim", "ffn_embed_dim", "attention_heads"), number),

@@ -38,7 +38,6 @@ class Integers(NamedTuple):
     scale: NDArray[np.float32]  # (N) row n stands for scale[n]·integers[n]
 
     def real(self) -> Array:
-        """Returns the float32 matrix that they stand for."""
         return self.integers.astype(np.float32) * self.scale[:, None]
 
 
@@ -56,11 +55,9 @@ class Reader:
         self._left = set(arrays)
 
     def __contains__(self, name: str) -> bool:
-        """Returns whether there is an array of a name."""
         return name in self.arrays
 
     def take(self, name: str) -> Array:
-        """Reads an array."""
         if name not in self.arrays:
             raise ArtifactError(
                 f"{self.where}: has no tensor {self._shown(name)}; download the model's own files "
@@ -83,7 +80,6 @@ class Reader:
         return first
 
     def is_taken(self, name: str) -> bool:
-        """Returns whether an array has been read or is ignored."""
         return name not in self._left
 
     def ignore(self, names: Iterable[str]) -> None:
@@ -295,7 +291,6 @@ class ForeignModel:
 
 
 def model_config(path: Path, **values: Any) -> ModelConfig:  # noqa: ANN401
-    """Makes the settings of a model."""
     try:
         return ModelConfig(dropout=0.0, **values)
     except (ValueError, TypeError) as error:

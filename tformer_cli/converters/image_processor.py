@@ -89,7 +89,6 @@ class Preparation:
     notes: tuple[str, ...] = ()
 
     def scaling(self, channels: int) -> Scaling:
-        """Returns the scaling of images with so many channels."""
         return Scaling(
             size=(*self.size, channels),
             resize=self.resize,
@@ -99,7 +98,6 @@ class Preparation:
 
 
 def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparation:
-    """Reads a preprocessor_config.json."""
     config = file.with_name("config.json")
     own_size = _both_sides(config, "image_size", settings.get("image_size", 224))
     if not file.is_file():

@@ -9,13 +9,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
 
-from tformer_cli.artifacts.config_file import (
-    CONFIG,
-    WEIGHTS,
-    ImportOrigin,
-    WeightType,
-    read_config,
-)
+from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS, ImportOrigin, WeightType, read_config
 from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
 from tformer_cli.data.lines import without_surrogates
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
@@ -56,10 +50,7 @@ _VERSION = 5  # of what an import makes of the same files, for the cache
 
 
 def import_model(
-    source: str,
-    output: Path | None,
-    *,
-    weights: ImportedWeights | None = None,
+    source: str, output: Path | None, *, weights: ImportedWeights | None = None
 ) -> "ForeignModel":
     """Converts a foreign model and writes it as a model directory, whole or not at all."""
     if output is not None:
@@ -226,7 +217,6 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
 
 
 def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
-    """Finds what reads a directory of Hugging Face, by its config.json."""
     from tformer_cli.converters.recognizing import find_directory
 
     return find_directory(path) if path.is_dir() else None
@@ -242,11 +232,7 @@ def _recognized(path: Path) -> "Convert | None":
         return None
 
 
-def _converted(
-    convert: "Convert",
-    weights: ImportedWeights | None,
-    path: Path,
-) -> "ForeignModel":
+def _converted(convert: "Convert", weights: ImportedWeights | None, path: Path) -> "ForeignModel":
     from tformer_cli.converters.completeness import check_complete
 
     with _foreign(path):

@@ -148,7 +148,6 @@ _MOST_LINES = 1 << 20
 
 
 def read_json_file(path: Path) -> dict[str, Any]:
-    """Reads a JSON object."""
     try:
         values = parse_json(read_regular(path, _LARGEST_JSON))
     except FileNotFoundError:
@@ -173,7 +172,6 @@ def parse_json(data: bytes) -> Any:  # noqa: ANN401
 
 
 def read_bytes(path: Path, most_bytes: int = 1 << 26) -> bytes:
-    """Reads a file of a model whole."""
     try:
         check_no_pointer(path)
         return read_regular(path, most_bytes)
@@ -221,7 +219,6 @@ def shown(value: object) -> str:
 
 
 def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
-    """Returns a setting that is a whole number."""
     value = settings.get(name)
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:20])

@@ -209,7 +209,6 @@ class Shape:
 
     @property
     def head_width(self) -> int:
-        """E."""
         return self.d_model // self.n_heads
 
     def arrays(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -235,7 +234,6 @@ class Shape:
 
     @property
     def n_bytes(self) -> int:
-        """Size of the whole file."""
         return _HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in self.arrays())
 
 

@@ -112,7 +112,6 @@ class OpenNmtSource:
 
 
 def open_source(path: Path, checkpoint: Any) -> OpenNmtSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of OpenNMT-py."""
     if not isinstance(checkpoint, dict) or not {"opt", "vocab"} <= checkpoint.keys():
         return None
     settings = plain(checkpoint["opt"])
@@ -163,7 +162,6 @@ def convert(source: OpenNmtSource) -> ForeignModel:
 def vocabulary_sides(
     path: Path, entries: tuple[list[str], list[str]], start: str, pad: str = PAD
 ) -> tuple[Rows, Rows]:
-    """Orders the rows of source and target."""
     found = []
     for pieces in entries:
         ids = {piece: n for n, piece in enumerate(pieces)}
@@ -364,7 +362,6 @@ _EOLE_EPSILON = 1e-5
 
 
 def is_eole(path: Path) -> bool:
-    """Returns whether a directory holds a model of Eole."""
     files = (path / "config.json", path / "vocab.json")
     if not all(file.is_file() for file in files):
         return False

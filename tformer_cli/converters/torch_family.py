@@ -48,7 +48,6 @@ IN_WORDS = (
 def read_tokenizer(
     directory: Path, languages: tuple[str, str], sides: tuple[Rows, Rows]
 ) -> tuple[Tokenizer, list[Path], list[str]]:
-    """Makes the tokenizer of a model from the files beside it."""
     pieces = sides[0].pieces
     others = None if sides[1].pieces == pieces else sides[1].pieces
     models, merges = _files(directory)
@@ -116,7 +115,6 @@ def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
 
 
 def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
-    """Returns a setting that is no or yes."""
     value = settings.get(name, default)
     if value is None:
         return default

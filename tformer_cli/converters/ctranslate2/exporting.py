@@ -56,7 +56,6 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
 
 
 def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
-    """Returns the package of the engine."""
     try:
         import ctranslate2
     except ImportError:
@@ -120,7 +119,6 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
 
 
 def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401 - the engine's
-    """Sets the vocabularies, the special tokens and the norm's epsilon."""
     tokenizer = directory.tokenizer
     # Labels, not pieces: the engine's vocabulary files hold one readable token a line
     vocabulary = tokenizer.target.pieces(range(tokenizer.vocab_size))

@@ -172,8 +172,6 @@ def _alignment(
 
 @dataclass(frozen=True)
 class _Matrices:
-    """Reads weights, whatever numbers they are in."""
-
     reader: Reader
     in_integers: bool  # keep integers, of which each row has a scale
 
@@ -228,7 +226,6 @@ def _kinds_of_matrices(arrays: LazyArrays) -> set[str]:
 def _outer(
     reader: Reader, matrices: _Matrices, vocabularies: Vocabularies
 ) -> tuple[dict[str, Any], dict[str, Weight]]:
-    """Reads embeddings, projection and bias."""
     first = "encoder/embeddings_0/weight"
     sides = {
         first if first in reader else "encoder/embeddings/weight": vocabularies.source,
@@ -264,11 +261,7 @@ def _outer(
             raise ArtifactError(f"{reader.where}: {bias} has {own.size:,} numbers; {ANEW}")
         given["output_bias"] = output_bias(rows, own)
     n_sources = 0 if vocabularies.is_shared else len(vocabularies.source.pieces)
-    return {
-        "tied_embeddings": tied,
-        "output_bias": has_bias,
-        "source_vocab_size": n_sources,
-    }, given
+    return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, given
 
 
 def _is_equal(one: Weight, other: Weight) -> bool:
@@ -310,7 +303,6 @@ class Package:
 
 
 def find_package(path: Path) -> Package | None:
-    """Finds a package; None: it is something else."""
     if path.is_dir():
         is_package = (path / METADATA).is_file() and (path / MODEL).is_dir()
     else:

@@ -42,20 +42,11 @@ LEAST_WIDTH = 4  # frequencies of positions are not defined below
 MAX_POSITIONS = 1024  # of positions that are computed, which have no end
 # settings of a config.json that could change what is computed, with the values that are known
 KNOWN: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "add_source_bos": (False,),
-        "add_source_eos": (False, True),
-        "multi_query_attention": (False,),
-    }
+    {"add_source_bos": (False,), "add_source_eos": (False, True), "multi_query_attention": (False,)}
 )
 # its special tokens, and their defaults in formats before it
 TOKENS: Mapping[str, str] = MappingProxyType(
-    {
-        "unk_token": "<unk>",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "decoder_start_token": "<s>",
-    }
+    {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "decoder_start_token": "<s>"}
 )
 POSITIONS = "{}/position_encodings/encodings"
 ANEW, ANOTHER = "convert the model anew", "import another model"
@@ -104,14 +95,12 @@ class Scalars:
         return value
 
     def check_zero(self, names: Iterable[str]) -> None:
-        """Refuses what is switched on."""
         for name in names:
             value = self.value((name,), 0.0)
             if value:
                 raise ArtifactError(f"{self.where}: {name} = {value:g} is not supported; {ANOTHER}")
 
     def text(self, name: str, default: str) -> str:
-        """A piece that an old file names."""
         if name not in self._reader:
             return default
         try:
@@ -129,7 +118,6 @@ class Settings:
 
     @property
     def epsilon(self) -> float:
-        """The epsilon that norms add to the variance."""
         value = self.values.get("layer_norm_epsilon")
         if value is None:
             return DEFAULT_EPSILON
@@ -139,7 +127,6 @@ class Settings:
 
 
 def read_settings(file: Path, version: int) -> Settings:
-    """Reads the config.json beside a `model.bin` of some version."""
     path = file.parent / "config.json"
     if version < CONFIG_VERSION and not path.is_file():
         return Settings({}, ())
@@ -349,7 +336,6 @@ class Vocabularies:
 def read_vocabularies(
     path: Path, special: SpecialTokens, texts: Path | None = None, target_prefix: str = ""
 ) -> Vocabularies:
-    """Reads the vocabularies of a directory and finds its tokenizer."""
     shared = _file(path, "shared")
     files = [shared] if shared else [_file(path, side) for side in _SIDES]
     missing = next((side for side, file in zip(_SIDES, files, strict=False) if not file), None)
@@ -420,7 +406,6 @@ def _rows(file: Path, pieces: list[str], special: SpecialTokens, *, is_target: b
 def _languages(
     pieces: Sequence[list[str]], special: SpecialTokens, target_prefix: str, file: Path
 ) -> Languages:
-    """Finds how a model is told its languages."""
     if target_prefix:
         if target_prefix not in pieces[-1]:
             raise ArtifactError(

@@ -50,7 +50,6 @@ def is_ctranslate2(path: Path) -> bool:
 
 
 def read_ctranslate2(path: Path) -> CTranslate2File:
-    """Reads the content of a `model.bin`."""
     file = MappedFile(path, "a model file of CTranslate2")
     version = file.number(4)
     if not 1 <= version <= NEWEST:

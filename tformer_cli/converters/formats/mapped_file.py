@@ -73,7 +73,6 @@ class MappedFile:
         return len(self.bytes)
 
     def damaged(self, reason: str) -> ArtifactError:
-        """Describes in one line why the file is not what it should be."""
         return ArtifactError(
             f"{self.path}: is damaged or not {self.kind} ({reason}); copy it again, or use "
             "another one"
@@ -84,16 +83,13 @@ class MappedFile:
         return self.bytes[start : start + count]
 
     def number(self, n_bytes: int) -> int:
-        """Takes an unsigned little-endian integer."""
         return int.from_bytes(self.take(n_bytes), "little")
 
     def numbers(self, dtype: str, count: int) -> list[int]:
-        """Takes integers of a numpy type."""
         found: list[int] = self.array(dtype, (count,)).tolist()
         return found
 
     def array(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Takes an array, of which nothing is read yet."""
         return self.array_at(self._skip(_size(self, dtype, shape)), dtype, shape)
 
     def array_at(self, start: int, dtype: str, shape: Sequence[int]) -> Array:

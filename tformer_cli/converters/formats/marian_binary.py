@@ -62,7 +62,6 @@ def is_marian_binary(path: Path) -> bool:
 
 
 def read_marian_binary(path: Path) -> MarianFile:
-    """Reads the content of a `.bin` file."""
     file = MappedFile(path, _KIND)
     version, n_items = file.numbers("<u8", 2)
     if version != _VERSION:
@@ -147,7 +146,6 @@ def _reader(path: Path, entry: zipfile.ZipInfo) -> Callable[[], Array]:
 
 
 def _array(content: bytes) -> Array:
-    """Reads an array of numbers in numpy's format."""
     stream = io.BytesIO(content)
     version = numpy_format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
@@ -181,7 +179,6 @@ DEEPEST = 8
 
 
 def read_yaml(path: Path) -> Any:  # noqa: ANN401
-    """Reads a file; see `parse_yaml`."""
     try:
         content = read_regular(path, MOST_BYTES)
     except OSError as error:

@@ -35,7 +35,6 @@ class Named:
 
     @property
     def path(self) -> str:
-        """Module and name."""
         return f"{self.module}.{self.name}"
 
 
@@ -66,7 +65,6 @@ class PickleReader:
 
     @property
     def position(self) -> int:
-        """Bytes read so far."""
         return self._stream.tell()
 
     def read(self) -> Any:  # noqa: ANN401

@@ -213,11 +213,7 @@ def _reader(
 
 
 def _tensor(
-    file: MappedFile,
-    stored: object,
-    offset: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
+    file: MappedFile, stored: object, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> StoredTensor:
     """Describes a part of a storage, which must lie in it and repeat none of its numbers."""
     if not isinstance(stored, _Storage) or len(shape) != len(strides):

@@ -102,7 +102,6 @@ class ByteVocabulary:
 
     @property
     def end(self) -> int | None:
-        """Id of what stands between texts, if there is such a token."""
         return self.pieces.get(END)
 
     @property
@@ -128,7 +127,6 @@ class ByteVocabulary:
 
 
 def read_vocabulary(path: Path, words: str = "gpt2") -> ByteVocabulary:
-    """Reads the vocabulary of a language model in a directory."""
     vocabulary = find_vocabulary(path, words)
     if vocabulary is None:
         raise ArtifactError(

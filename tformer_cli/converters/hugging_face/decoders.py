@@ -116,7 +116,6 @@ class SpmVocabulary:
 
 
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
     file, settings = source.file, source.settings
     generation = read_generation(source.path, settings)
     shape = source.shape()
@@ -278,7 +277,6 @@ def family_of(directory: ModelDirectory) -> Family:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     from tformer_cli.converters.hugging_face.layout import decoder_layout
 
     config, layout = directory.config, decoder_layout(directory)

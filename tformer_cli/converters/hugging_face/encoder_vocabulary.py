@@ -78,7 +78,6 @@ class EncoderVocabulary:
     notes: tuple[str, ...] = ()
 
     def rows(self, size: int, where: str) -> Rows:
-        """Orders the rows of a model."""
         names = names_of_rows(self.pieces, size, where)
         missing = [name for name in self.special[:4] if name not in self.pieces]
         if missing:
@@ -89,7 +88,6 @@ class EncoderVocabulary:
         return arranged(names, pad, unk, start, end)
 
     def tokenizer(self, rows: Rows, where: str) -> Tokenizer:
-        """Makes the tokenizer of a model whose rows are in this order."""
         mask = self.special[4] if self.special[4] in self.pieces else ""
         if self.rules is not None:
             return WordPieceTokenizer(rows.pieces, self.rules, mask, where)

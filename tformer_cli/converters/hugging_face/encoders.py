@@ -174,7 +174,6 @@ def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
 
 
 def family_of(directory: ModelDirectory) -> Family:
-    """Returns the family that an encoder is exported as."""
     config, origin = directory.config, directory.info.origin
     kind = "roberta" if isinstance(directory.tokenizer, BytePieceTokenizer) else "bert"
     for name in ("distilbert", "electra"):
@@ -191,7 +190,6 @@ def family_of(directory: ModelDirectory) -> Family:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     from tformer_cli.converters.hugging_face.layout import encoder_layout
 
     config, labels = directory.config, directory.info.labels

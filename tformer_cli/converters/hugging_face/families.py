@@ -244,7 +244,7 @@ _ELECTRA = replace(
             "transform_norm": "generator_predictions.LayerNorm",
             "output": "generator_lm_head",
             "output_bias": "generator_lm_head.bias",
-        },
+        }
     },
     prefix="electra.",
     unprefixed=("generator_", "discriminator_", "classifier."),
@@ -290,10 +290,7 @@ def _read_heads(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         n_key_heads = number(file, settings, "num_key_value_heads")
     rope = settings.get("rope_parameters") or {}
     base = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
-    return {
-        "n_key_heads": 0 if n_key_heads == heads else n_key_heads,
-        "rotary_base": float(base),
-    }
+    return {"n_key_heads": 0 if n_key_heads == heads else n_key_heads, "rotary_base": float(base)}
 
 
 def _write_heads(config: ModelConfig) -> dict[str, Any]:
@@ -362,16 +359,8 @@ _GPT2 = Family(
     read_more=_read_inner,
     write_more=lambda config: {"n_inner": config.d_ff},
     fixed={**_DECODER_FIXED, "positions": "learned", "scale_embeddings": False},
-    also={
-        **_DECODER_ALSO,
-        "positions": ("sinusoidal", "learned", "table"),
-        "bias": (False, True),
-    },
-    dropouts={
-        "resid_pdrop": "dropout",
-        "embd_pdrop": "dropout",
-        "attn_pdrop": "attention_dropout",
-    },
+    also={**_DECODER_ALSO, "positions": ("sinusoidal", "learned", "table"), "bias": (False, True)},
+    dropouts={"resid_pdrop": "dropout", "embd_pdrop": "dropout", "attn_pdrop": "attention_dropout"},
     rows={
         **_DECODER_ROWS,
         "n_inner": USED,
@@ -535,11 +524,7 @@ MARIAN = Family(
     prefix="model.",
     zero_biases=True,
 )
-_PRE_NORM = {
-    **MARIAN.also,
-    "tied_embeddings": ("all",),
-    "source_vocab_size": (0,),
-}
+_PRE_NORM = {**MARIAN.also, "tied_embeddings": ("all",), "source_vocab_size": (0,)}
 PEGASUS = replace(
     MARIAN,
     model_type="pegasus",

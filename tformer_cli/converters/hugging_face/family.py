@@ -122,7 +122,6 @@ class Family:
 
     @property
     def keys(self) -> Keys:
-        """The gate for config.json."""
         named = {
             one.theirs: USED if one.values is None else only(*one.values) for one in self.settings
         }
@@ -139,7 +138,6 @@ class Family:
         return {**_KNOWN, "pooler": ("none", self.pooler), **fixed, **read, **self.also}
 
     def read(self, file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Reads the settings of a model by tformer's names."""
         found: dict[str, Any] = dict(self.fixed)
         names: dict[str, str] = {}
         for one in self.settings:
@@ -290,7 +288,6 @@ def check_no_biases(directory: ModelDirectory, family: Family, advice: str) -> N
 
 
 def written_labels(labels: Iterable[str]) -> dict[str, Any]:
-    """Returns what config.json says of the labels of a classifier."""
     numbered = dict(enumerate(labels))
     return {
         "id2label": {str(number): label for number, label in numbered.items()},

@@ -111,7 +111,6 @@ class Generation:
 
     @property
     def special_ids(self) -> dict[str, Any]:
-        """The ids of special tokens that it names."""
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
         return {name: self.values[name] for name in ids if self.values.get(name) is not None}
 
@@ -242,7 +241,6 @@ class Generation:
 def read_generation(
     path: Path, settings: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Generation:
-    """Reads what a directory says about searches."""
     file = path / FILE
     files = (file,) if file.is_file() else ()
     if files:

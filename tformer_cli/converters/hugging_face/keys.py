@@ -70,15 +70,7 @@ CONFIG_ROWS: KeyRows = MappingProxyType(
 )
 LABELS: KeyRows = rows_of("id2label label2id num_labels _num_labels", USED)
 
-ROLES = (
-    "pad_token",
-    "unk_token",
-    "cls_token",
-    "sep_token",
-    "mask_token",
-    "bos_token",
-    "eos_token",
-)
+ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token", "bos_token", "eos_token")
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 TOKENS_ROWS: KeyRows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
 _OF_BATCHES = no_effect("batches are padded here by their longest text, and padding is masked")
@@ -136,7 +128,6 @@ POST_PROCESSOR = Parts(
 
 
 def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
-    """The table of a tokenizer.json."""
     return Keys(
         TOKENIZER,
         models,
@@ -153,7 +144,6 @@ def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
 
 
 def tokenizer_config(models: str, classes: Iterable[str], **rows: Any) -> Keys:  # noqa: ANN401
-    """The table of a tokenizer_config.json."""
     named = only(
         None,
         *(f"{name}{fast}" for name in classes for fast in ("", "Fast")),
@@ -166,7 +156,6 @@ TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
 
 
 def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[str], list[Path]]:
-    """Reads special_tokens_map.json and tokenizer_config.json."""
     found: dict[str, Any] = {}
     notes: list[str] = []
     files = [path / name for name in (TOKENS_MAP, TOKENIZER_CONFIG) if (path / name).is_file()]
@@ -210,7 +199,6 @@ def added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[str, int | Non
 
 
 def added_of(parts: Mapping[str, Any], file: Path) -> dict[str, int]:
-    """The added tokens of a tokenizer.json."""
     found = parts.get("added_tokens") or ()
     try:
         return {str(token["content"]): int(token["id"]) for token in found}

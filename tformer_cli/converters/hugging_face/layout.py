@@ -173,7 +173,6 @@ def _byte_pieces(
 
 
 def layout_of(directory: ModelDirectory, kind: str) -> Layout:
-    """Decides how the vocabulary of a model is exported."""
     tokenizer = directory.tokenizer
     if kind == "t5" and (ids := original_ids(directory)):
         return _t5(directory, tokenizer, ids)
@@ -300,10 +299,7 @@ def _multilingual(
     special = {"bos_token": bos, "pad_token": pad, "eos_token": eos, "unk_token": unk}
     special |= {"sep_token": eos, "cls_token": bos, "mask_token": "<mask>"}
     named = {**special, "additional_special_tokens": tokens}
-    files = {
-        "sentencepiece.bpe.model": side.file.data,
-        "special_tokens_map.json": _json(named),
-    }
+    files = {"sentencepiece.bpe.model": side.file.data, "special_tokens_map.json": _json(named)}
     if is_m2m:
         first = min(ids[pieces.index(token)] for token in tokens)
         files["vocab.json"] = _numbered(side, ids, first)

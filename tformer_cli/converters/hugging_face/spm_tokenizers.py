@@ -253,7 +253,6 @@ class T5Vocabulary:
         return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
 
     def tokenizer(self, rows: Rows) -> Tokenizer:
-        """Makes the tokenizer of a model whose rows are in this order."""
         where = str(self.files[0])
         if self.spm:
             languages = Languages(prompts=self.prompts)
@@ -269,7 +268,6 @@ class T5Vocabulary:
 
 
 def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
-    """Reads the tokenizer's files of a directory."""
     own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
     if named == "ByT5Tokenizer":

@@ -52,7 +52,6 @@ _FINAL_NORM = "decoder.final_layer_norm.weight"
 
 
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
     file, settings, reader = source.file, source.settings, source.reader
     generation = read_generation(source.path, settings, _translation(settings))
     size = number(file, settings, "vocab_size")
@@ -134,7 +133,6 @@ def family_of(directory: ModelDirectory) -> Family:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     from tformer_cli.converters.hugging_face.layout import layout_of
 
     config = directory.config

@@ -105,12 +105,10 @@ class HuggingFaceVocabulary:
 
     @property
     def language_ids(self) -> dict[str, int]:
-        """Ids of the tokens of languages, by their codes."""
         return {code: self.target[token] for code, token in self.languages.tokens.items()}
 
     @property
     def has_own_source_end(self) -> bool:
-        """True if the tokenizer itself ends source sentences."""
         return self.languages.after_source
 
     def source_pieces(self, size: int) -> list[str]:
@@ -118,11 +116,9 @@ class HuggingFaceVocabulary:
         return names_of_rows(self.source, size, self.files[0])
 
     def target_pieces(self, size: int) -> list[str]:
-        """The same of the target."""
         return names_of_rows(self.target, size, self.files[0])
 
     def tokenizer(self, sides: tuple[Rows, Rows]) -> SentencePieceTokenizer:
-        """Makes the tokenizer of a model whose rows are in the order of `sides`."""
         return SentencePieceTokenizer.build(
             read_bytes(self.source_spm),
             None if self.target_spm is None else read_bytes(self.target_spm),
@@ -147,7 +143,6 @@ class JointVocabulary:
     language_ids: Mapping[str, int] = field(default_factory=dict)
 
     def source_pieces(self, size: int) -> list[str]:
-        """The pieces by their ids."""
         if size != self.joint.vocab_size:
             raise ArtifactError(
                 f"{self.files[0]}: has {self.joint.vocab_size:,} entries, but the model has "
@@ -170,7 +165,6 @@ class JointVocabulary:
 def read_vocabulary(
     path: Path, settings: Mapping[str, Any]
 ) -> HuggingFaceVocabulary | JointVocabulary:
-    """Reads the tokenizer's files of a directory."""
     exported = _read_exported(path)
     if exported is not None:
         return exported
@@ -292,7 +286,6 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    """Reads a vocab.json: pieces and their ids."""
     found = read_json_file(file)
     if not all(type(n) is int and 0 <= n < MOST_ROWS for n in found.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
@@ -300,7 +293,6 @@ def _numbers(file: Path) -> dict[str, int]:
 
 
 def _values(own: Mapping[str, Any]) -> set[str]:
-    """The special tokens that the files name."""
     return {"</s>", "<unk>", "<pad>", *(str(own[role]) for role in ROLES if role in own)}
 
 

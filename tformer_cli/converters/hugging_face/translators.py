@@ -64,7 +64,6 @@ _SIDES = ("encoder", "decoder")
 
 
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
     file, settings, family, reader = source.file, source.settings, source.family, source.reader
     generation = read_generation(source.path, settings)
     settings = {**settings, **generation.special_ids}
@@ -105,7 +104,6 @@ def read(source: Source) -> ForeignModel:
 def _rows(
     file: Path, settings: Mapping[str, Any], vocabulary: HuggingFaceVocabulary | JointVocabulary
 ) -> tuple[Rows, Rows]:
-    """Orders the source's and the target's vocabulary."""
     pad, eos, start = (
         number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
     )
@@ -159,7 +157,6 @@ def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Ar
 
 
 def family_of(directory: ModelDirectory) -> Family:
-    """Returns the family that holds a model, or comes nearest."""
     config = directory.config
     if config.norm == "post":
         return FAMILIES["marian"]
@@ -180,7 +177,6 @@ def _is_m2m(model: Transformer) -> bool:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     from tformer_cli.converters.hugging_face.layout import layout_of
 
     config, layout = directory.config, layout_of(directory, family.model_type)

@@ -133,7 +133,6 @@ class _Vision:
 
 
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
     family, reader = source.family, source.reader
     source.check_architecture(
         ("Model", "ForImageClassification"),
@@ -157,7 +156,6 @@ def read(source: Source) -> ForeignModel:
 
 
 def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
-    """Reads a directory of timm."""
     arrays, weight_files = read_weights_of(file.parent)
     name = str(settings["architecture"])[:80]
     if "_distilled" in name or "dist_token" in arrays or "head_dist.weight" in arrays:
@@ -382,7 +380,6 @@ def _positions(vision: _Vision, grid: tuple[int, int], patch: int, *, has_class:
 
 
 def family_of(directory: ModelDirectory) -> Family:
-    """Returns the family that a model of images is exported as."""
     config, origin = directory.config, directory.info.origin
     was_dinov2 = origin is not None and origin.kind.endswith(DINOV2.title)
     is_joined = config.pooling == "first-and-mean"
@@ -398,7 +395,6 @@ def family_of(directory: ModelDirectory) -> Family:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     return Parts(
         settings={**family.write(directory.config), **written_labels(directory.info.labels)},
         weights=_weights(directory, family),
@@ -407,7 +403,6 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 
 
 def _preparation_of(directory: ModelDirectory) -> bytes:
-    """Returns the file that says how images are scaled and normalized."""
     config, tokenizer = directory.config, directory.tokenizer
     if not isinstance(tokenizer, ImageTokenizer):
         raise UsageError(f"{directory.path}: its tokenizer.json is of texts; restore the file")

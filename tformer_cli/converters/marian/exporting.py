@@ -52,10 +52,7 @@ from tformer_cli.model.weight_shapes import parameter_shapes
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
-        **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "max_positions"),
-            ANY,
-        ),
+        **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions"), ANY),
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ("relu", "swish"),
@@ -96,8 +93,6 @@ _ROUNDING = 1e-6  # sines of two libraries differ by less
 
 
 class _Vocabulary(NamedTuple):
-    """A vocabulary as Marian numbers it."""
-
     order: NDArray[np.int64]
     pieces: tuple[str, ...]
     is_spm: bool  # true if the SentencePiece model numbers its pieces so
@@ -155,7 +150,6 @@ def _reals(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _kind(directory: ModelDirectory, weights: Mapping[str, Array]) -> Kind:
-    """Chooses the kind that holds a model."""
     config = directory.config
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise _refusal(directory, "pruned heads: it needs the same number in every layer")
@@ -229,7 +223,6 @@ def _vocabulary(directory: ModelDirectory, side: TokenizerSide, unwritten: set[i
 def _vocabulary_files(
     directory: ModelDirectory, sides: list[_Vocabulary]
 ) -> tuple[list[str], dict[str, bytes]]:
-    """Returns the names of the vocabularies, and the contents of all files that they need."""
     tokenizer = directory.tokenizer
     stems, files = ["source", "target"], {TOKENIZER: tokenizer.to_json().encode()}
     is_same = sides[0].pieces == sides[1].pieces
@@ -248,7 +241,6 @@ def _vocabulary_files(
 
 
 def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | None:
-    """Returns the file of a model's lexical shortlist; None: it has none."""
     file = directory.path / shortlist_file.SHORTLIST
     if not file.is_file():
         return None
@@ -324,7 +316,6 @@ def _arrays(
 
 
 def _settings(config: ModelConfig, sizes: list[int], kind: Kind) -> dict[str, Any]:
-    """The options that Marian reads from a model."""
     is_pre, is_tied, is_new = config.norm == "pre", config.tied_embeddings, kind != "transformer"
     # Marian reads as many positions as it allows tokens, and crops longer sources
     of_tables = {"max-length": config.max_positions, "max-length-crop": True}

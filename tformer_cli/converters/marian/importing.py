@@ -234,7 +234,6 @@ def _outer(
     embedding: Callable[[str], Weight],
     positions: Mapping[str, Array],
 ) -> dict[str, Weight]:
-    """Reads the weights around the stacks."""
     given: dict[str, Weight] = {}
     if config.tied_embeddings == "all":
         given["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
@@ -283,7 +282,6 @@ def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> Alignm
 
 
 def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:
-    """Turns the decoder's settings into defaults of the search."""
     beams = str(settings.get("beam-size", 4))
     exponent = _exponent(settings)
     decoding = DecodingConfig(
@@ -316,7 +314,6 @@ Read = tuple[tuple[Rows, Rows], Tokenizer, list[Path]]
 
 
 def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read:
-    """Reads the vocabularies, and orders their rows."""
     files = list(dict.fromkeys(source.vocabularies))
     tokenizer_file = files[0].with_name(TOKENIZER)
     if files[0].suffix == ".yml" and tokenizer_file.is_file():

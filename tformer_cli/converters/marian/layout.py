@@ -221,7 +221,6 @@ def read_shortlist(
 def _text_shortlist(
     path: Path, settings: Sequence[str], rows: tuple[Rows, Rows]
 ) -> LexicalShortlist:
-    """Reads a shortlist in text, in foreign ids."""
     given = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
     try:
         n_frequent, n_best = (int(given.get(name, 100)) for name in ("n_frequent", "n_best"))

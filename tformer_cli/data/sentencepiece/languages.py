@@ -36,7 +36,6 @@ class Languages:
 
     @property
     def codes(self) -> Collection[str]:
-        """Codes of the languages that can be named."""
         return (self.prompts or self.tokens).keys()
 
     @property
@@ -46,19 +45,16 @@ class Languages:
 
     @property
     def source_pieces(self) -> tuple[str, ...]:
-        """The piece before a source sentence."""
         if self.before_source == "none" or self.after_source or self.prompts:
             return ()
         return self._piece(self.source if self.before_source == "source" else self.target)
 
     @property
     def source_end_pieces(self) -> tuple[str, ...]:
-        """The pieces behind a source sentence."""
         return ("</s>", *self._piece(self.source)) if self.after_source else ()
 
     @property
     def target_pieces(self) -> tuple[str, ...]:
-        """The piece that a translation begins with."""
         return self._piece(self.target) if self.before_target else ()
 
     @property

@@ -54,11 +54,9 @@ class SpmModel:
 
     @property
     def unknown(self) -> int:
-        """Index of the unknown piece."""
         return self.types.index(UNKNOWN)
 
     def of_type(self, *types: int) -> dict[str, int]:
-        """The pieces of some types, with their indices."""
         return {p: i for i, p in enumerate(self.pieces) if self.types[i] in types}
 
 
@@ -353,12 +351,10 @@ class SpmFile:
 
     @cached_property
     def model(self) -> SpmModel:
-        """The pieces and settings."""
         return read_spm(self.data, self._where)
 
     @cached_property
     def unknown(self) -> int:
-        """Number of the unknown piece."""
         return self.model.unknown
 
     @cached_property
@@ -372,7 +368,6 @@ class SpmFile:
             raise self._unusable(error) from None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of each text's pieces."""
         sound = [without_surrogates(text) for text in texts]
         found: list[list[int]] = self._library.encode(sound, num_threads=1)
         return found

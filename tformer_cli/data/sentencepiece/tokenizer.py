@@ -54,7 +54,6 @@ class SentencePieceSide(TokenizerSide):
 
     @cached_property
     def _id_of_number(self) -> list[int]:
-        """The id of each piece of the SentencePiece model."""
         find = self.vocabulary.ids_in_text.get
         ids = [find(piece, UNK_ID) for piece in self.file.model.pieces]
         ids[self.file.unknown] = UNK_ID
@@ -88,7 +87,6 @@ class SentencePieceSide(TokenizerSide):
         ]
 
     def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts without new tokens."""
         id_of, unknown = self._id_of_number, self.file.unknown
         return [
             self._by_text(text) if unknown in row else [id_of[n] for n in row]
@@ -312,7 +310,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def algorithm(self) -> str:
-        """Always "sentencepiece"."""
         return "sentencepiece"
 
     @property
