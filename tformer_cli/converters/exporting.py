@@ -8,7 +8,14 @@ from typing import Any, Literal
 
 from tformer_cli.acceleration import require_fast
 from tformer_cli.allow_list import unknown_setting
-from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS, TaskKind, WeightType, task_kind
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    TASKS,
+    WEIGHTS,
+    TaskKind,
+    WeightType,
+    task_kind,
+)
 from tformer_cli.artifacts.model_directory import (
     TRANSLATORS,
     ModelDirectory,
@@ -30,9 +37,7 @@ from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.model.weight_shapes import parameter_count
 
 # tasks whose models Hugging Face's library gets
-EXPORTED: tuple[TaskKind, ...] = (
-    *("translate", "language-model", "classify", "image", "masked", "embed"),
-)
+EXPORTED: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.has_export)
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 

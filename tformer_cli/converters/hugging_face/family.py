@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.embedding import PositionedEmbedding
 
 Table = Mapping[str, Sequence[str]]
-Task = Literal["encoder", "decoder", "translation", "t5", "image"]
+Task = Literal["encoder", "decoder", "translation", "t5", "vision"]
 # settings that exports can hold where their family's table does not say otherwise
 _KNOWN: Mapping[str, Container[Any]] = {
     **PLAIN_TRANSLATION,
