@@ -26,7 +26,7 @@ from tformer_cli.converters.hugging_face.byte_pieces import (
 )
 from tformer_cli.converters.hugging_face.decoders import SpmVocabulary, put_together
 from tformer_cli.converters.hugging_face.families import FAMILIES
-from tformer_cli.converters.hugging_face.family import renamed
+from tformer_cli.converters.hugging_face.family import Family, Source, renamed
 from tformer_cli.converters.keys import number, read_bytes, read_json_file
 from tformer_cli.data.sentencepiece.spm_file import (
     BYTE,
@@ -102,21 +102,21 @@ def _nanogpt(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> For
         "norm_epsilon": _EPSILON,
         "bias": "ln_f.bias" in arrays,
     }
-    files = (path, *vocabulary.files)
-    return _put_together("nanoGPT", arrays, path, shape, vocabulary, files)
+    return put_together(
+        _source(path, _FAMILY, arrays), {**_FAMILY.fixed, **shape}, vocabulary, kind="nanoGPT"
+    )
 
 
-def _put_together(
-    kind: str,
-    arrays: LazyArrays,
-    path: Path,
-    shape: Mapping[str, Any],
-    vocabulary: ByteVocabulary,
-    files: tuple[Path, ...],
-) -> ForeignModel:
-    reader = Reader(arrays, str(path))
-    shape = {**_FAMILY.fixed, **shape}
-    return put_together(kind, _FAMILY, reader, path, shape, vocabulary, files)
+def _source(path: Path, family: Family, arrays: LazyArrays, *files: Path) -> Source:
+    """A file whose arrays have the names of one of the library's families."""
+    return Source(
+        file=path,
+        settings={},
+        family=family,
+        reader=Reader(arrays, str(path)),
+        weight_files=[*files],
+        notes=[],
+    )
 
 
 def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
@@ -134,8 +134,8 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
         "activation": "gelu-tanh",
         "norm_epsilon": _EPSILON,
     }
-    files = (path, file, *vocabulary.files)
-    model = _put_together("minGPT", arrays, path, shape, vocabulary, files)
+    source = _source(path, _FAMILY, arrays, file)
+    model = put_together(source, {**_FAMILY.fixed, **shape}, vocabulary, kind="minGPT")
     if given is not None:
         return model
     note = f"has no vocabulary beside it: a text is the numbers of its tokens, 0 to {n_rows - 1}"
@@ -190,7 +190,6 @@ def _numbers(n_rows: int) -> ByteVocabulary:
 
 
 _HEADER = struct.Struct("<7i")
-_EPSILON = 1e-5
 _MOST_LAYERS, _LARGEST = 1000, 1 << 24
 
 
@@ -270,25 +269,19 @@ def convert_file(path: Path, shape: Shape) -> ForeignModel:
         raise ArtifactError(f"{path}: its tokenizer is missing; put {' or '.join(names)} beside it")
     data = _spm_of(*_read_pieces(tokenizer, shape.vocab_size))
     family = FAMILIES["llama"]
-    n_key_heads = 0 if shape.n_key_heads == shape.n_heads else shape.n_key_heads
-    return put_together(
-        "llama2.c",
-        family,
-        Reader(_arrays(path, shape), str(path)),
-        path,
-        {
-            **family.fixed,
-            "d_model": shape.d_model,
-            "d_ff": shape.d_ff,
-            "n_heads": shape.n_heads,
-            "n_key_heads": n_key_heads,
-            "n_decoder_layers": shape.n_layers,
-            "max_positions": shape.max_positions,
-            "norm_epsilon": _EPSILON,
-        },
-        SpmVocabulary(data=data, file=tokenizer, ends=(1, 1), texts={}),
-        (path, tokenizer),
-    )
+    settings = {
+        **family.fixed,
+        "d_model": shape.d_model,
+        "d_ff": shape.d_ff,
+        "n_heads": shape.n_heads,
+        "n_key_heads": 0 if shape.n_key_heads == shape.n_heads else shape.n_key_heads,
+        "n_decoder_layers": shape.n_layers,
+        "max_positions": shape.max_positions,
+        "norm_epsilon": _EPSILON,
+    }
+    vocabulary = SpmVocabulary(data=data, file=tokenizer, ends=(1, 1), texts={}, files=(tokenizer,))
+    source = _source(path, family, _arrays(path, shape))
+    return put_together(source, settings, vocabulary, kind="llama2.c")
 
 
 def _arrays(path: Path, shape: Shape) -> LazyArrays:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.converters.foreign_model import ForeignModel, Weight, assembled, model_config
+from tformer_cli.converters.foreign_model import ForeignModel, Weight, model_config
 from tformer_cli.converters.hugging_face.encoder_vocabulary import read_vocabulary
 from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.converters.hugging_face.family import (
     Family,
     Parts,
     Source,
+    finish,
+    label_names,
     named_weights,
     written_labels,
 )
@@ -38,10 +40,8 @@ from tformer_cli.converters.keys import (
     read_json_file,
     shown,
 )
-from tformer_cli.converters.label_names import label_names
 from tformer_cli.data.foreign_pieces import BytePieceTokenizer
 from tformer_cli.data.tokenizer import PAD_ID
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         (*_ENDINGS, "ForSequenceClassification") if is_labeled else _ENDINGS,
         "import an encoder without a head, with one for masked tokens, or for labels of texts",
     )
-    file, family, reader, notes = source.file, source.family, source.reader, source.notes
+    file, family, reader = source.file, source.family, source.reader
     vocabulary = read_vocabulary(file.parent, lowercase=pipeline.lowercase)
     longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
     embedding = reader.take(f"{family.outer['source_embedding']}.weight")
@@ -87,7 +87,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
     head, of_head = _head(source, embedding)
     labels: tuple[str, ...] = ()
     if head == "labels":
-        labels = label_names(file, source.settings, len(of_head["output_bias"]), notes)
+        labels = label_names(file, source.settings, len(of_head["output_bias"]), source.notes)
     for name, one in of_head.items():
         is_of_tokens = head == "tokens" and name.startswith("output_")
         given[name] = rows.of(one) if is_of_tokens else one
@@ -103,25 +103,16 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         max_positions=len(positions),
         tied_embeddings="none" if is_untied else "all",
     )
-    weights = assembled(config, len(rows.pieces), family.modules, reader.take, given, str(file))
-    beginnings, note = family.omitted
-    left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
-    if left:
-        notes.append(note)
-        reader.ignore(left)
-    reader.ignore([name for name in reader.arrays if name.endswith("position_ids")])
-    reader.check_all_taken()
-    title = "sentence-transformers" if pipeline.is_sentence else "Hugging Face"
-    return ForeignModel(
-        kind=f"{title} {family.title}",
-        config=config,
-        weights=weights,
-        tokenizer=vocabulary.tokenizer(rows, str(file)),
-        decoding=DecodingConfig(),
-        files=(file, *source.weight_files, *vocabulary.files, *pipeline.files),
+    return finish(
+        source,
+        config,
+        given,
         ids=rows.foreign,
+        tokenizer=vocabulary.tokenizer(rows, str(file)),
+        files=(*vocabulary.files, *pipeline.files),
+        notes=vocabulary.notes,
+        kind=f"sentence-transformers {family.title}" if pipeline.is_sentence else "",
         labels=labels,
-        notes=(*notes, *vocabulary.notes),
     )
 
 
@@ -144,32 +135,39 @@ def _positions(source: Source, longest: int) -> Array:
     return table
 
 
+def _head_names(family: Family, head: str) -> dict[str, str]:
+    """The family's names of the weights of a head, by tformer's."""
+    names = family.heads.get(head)
+    if not names:
+        return {}
+    modules = names.keys() - {"output", "output_bias"}
+    return {
+        **{f"{one}.{part}": f"{names[one]}.{part}" for one in modules for part in _PARTS},
+        "output_projection.weight": f"{names['output']}.weight",
+        "output_bias": names.get("output_bias", f"{names['output']}.bias"),
+    }
+
+
 def _head(source: Source, embedding: Array) -> tuple[Head, dict[str, Array]]:
     """Reads the weights of the head by tformer's names."""
-    reader, labels, tokens = source.reader, *map(source.family.heads.get, ("labels", "tokens"))
-    if labels and f"{labels['output']}.weight" in reader:
-        return "labels", {
-            "output_projection.weight": reader.take(f"{labels['output']}.weight"),
-            "output_bias": reader.take(f"{labels['output']}.bias"),
-            **{f"pooler.{part}": reader.take(f"{labels['pooler']}.{part}") for part in _PARTS},
-        }
-    if not tokens or f"{tokens['transform']}.weight" not in reader:
+    reader, family = source.reader, source.family
+    labels, tokens = (_head_names(family, head) for head in ("labels", "tokens"))
+    if labels and labels["output_projection.weight"] in reader:
+        return "labels", {ours: reader.take(theirs) for ours, theirs in labels.items()}
+    if not tokens or tokens["transform.weight"] not in reader:
         return "none", {}
-    found = {
-        f"{ours}.{part}": reader.take(f"{tokens[ours]}.{part}")
-        for ours in ("transform", "transform_norm")
-        for part in _PARTS
-    }
-    found["output_bias"] = reader.take_first([tokens["output_bias"], f"{tokens['output']}.bias"])
-    if f"{tokens['output']}.weight" in reader:
-        rows = reader.take(f"{tokens['output']}.weight")
-        if not np.array_equal(rows, embedding):
-            found["output_projection.weight"] = rows
-    if source.family.gelu_head and source.settings.get("hidden_act", "gelu") != "gelu":
+    if family.gelu_head and source.settings.get("hidden_act", "gelu") != "gelu":
         raise ArtifactError(
             f"{source.file}: hidden_act is not gelu, which its head computes with; import another "
             "model"
         )
+    # the bias has two names in some files; tied rows are often stored again
+    names = [tokens.pop("output_bias"), f"{family.heads['tokens']['output']}.bias"]
+    output = tokens.pop("output_projection.weight")
+    found = {ours: reader.take(theirs) for ours, theirs in tokens.items()}
+    found["output_bias"] = reader.take_first(names)
+    if output in reader and not np.array_equal(rows := reader.take(output), embedding):
+        found["output_projection.weight"] = rows
     return "tokens", found
 
 
@@ -219,18 +217,12 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
     }
     if "token_types" in outer:
         found[f"{outer['token_types']}.weight"] = rows.new_zeros(1, config.d_model)
-    names = family.heads.get(config.head, {})
-    modules = names.keys() - {"output", "output_bias"}
-    found |= {f"{names[one]}.{part}": ours[f"{one}.{part}"] for one in modules for part in _PARTS}
-    if config.head == "labels":
-        found[f"{names['output']}.weight"] = ours["output_projection.weight"]
-        found[f"{names['output']}.bias"] = ours["output_bias"]
-    if config.head == "tokens":
-        bias = layout.ordered(ours["output_bias"])
-        found |= {names["output_bias"]: bias, f"{names['output']}.bias": bias}
-        if "output_projection.weight" in ours:
-            matrix = layout.ordered(ours["output_projection.weight"])
-            found[f"{names['output']}.weight"] = matrix
+    for name, theirs in _head_names(family, config.head).items():
+        is_of_tokens = config.head == "tokens" and name.startswith("output_")
+        if name in ours:
+            found[theirs] = layout.ordered(ours[name]) if is_of_tokens else ours[name]
+        if is_of_tokens and name == "output_bias":
+            found[f"{family.heads['tokens']['output']}.bias"] = found[theirs]
     return found
 
 

@@ -140,6 +140,7 @@ _BERT = Family(
         ("pooler.dense.", "cls.seq_relationship."),
         "the layers that tell whether sentences follow each other are omitted",
     ),
+    ignored=r".*position_ids",
     prefix="bert.",
     unprefixed=("cls.", "classifier."),
 )
@@ -204,6 +205,7 @@ _DISTILBERT = Family(
             "output_bias": "vocab_projector.bias",
         },
     },
+    ignored=r".*position_ids",
     prefix="distilbert.",
     unprefixed=("pre_classifier.", "classifier.", "vocab_"),
 )
@@ -258,6 +260,7 @@ _ELECTRA = replace(
 
 # --- Language models: pre-norm decoders. What their classes lack is folded into the weights.
 
+_MASKS = r".*(\.attn\.(bias|masked_bias)|rotary_emb\.inv_freq)"
 _DECODER_FIXED = {"n_encoder_layers": 0, "norm": "pre", "output_bias": True}
 _DECODER_ALSO: Mapping[str, Container[Any]] = {
     **dict.fromkeys(("scale_embeddings", "target_bos", "target_eos", "source_eos"), ANY),
@@ -389,6 +392,8 @@ _GPT2 = Family(
         final_norm="ln_f",
     ),
     outer={"target_embedding": "wte", "output": "lm_head", "positions": "wpe"},
+    # older files hold masks and frequencies, which are no parameters
+    ignored=_MASKS,
     prefix="transformer.",
     transposed=True,
     zero_biases=True,
@@ -414,6 +419,7 @@ _LLAMA = Family(
     },
     modules=_modules("layers.{n}.", _LLAMA_MODULES, final_norm="norm"),
     outer={"target_embedding": "embed_tokens", "output": "lm_head"},
+    ignored=_MASKS,
     prefix="model.",
 )
 
@@ -521,6 +527,7 @@ MARIAN = Family(
         **{"final_norm": "{side}.layer_norm", "input.norm": "{side}.layernorm_embedding"},
     ),
     outer={"output_bias": "final_logits_bias"},
+    ignored=r".*embed_positions\.weight",
     prefix="model.",
     zero_biases=True,
 )
@@ -673,6 +680,7 @@ T5 = Family(
     },
     modules=T5_MODULES[False],
     outer={},
+    ignored=r".*EncDecAttention\.relative_attention_bias\.weight",  # nothing reads it
 )
 _MT5 = replace(T5, model_type="mt5", title="mT5")
 
@@ -769,6 +777,8 @@ VIT = Family(
         "positions": "embeddings.position_embeddings",
         "output": "classifier",
     },
+    omitted=(("pooler.",), "the pooler, tanh of a product with the class token, is not read"),
+    ignored=r"embeddings\.mask_token",
     prefix="vit.",
     unprefixed=("classifier.",),
 )
@@ -825,6 +835,8 @@ TIMM_VIT = replace(
         "self_attention.out_projection": "blocks.{n}.ls1.gamma",
         "feed_forward.outer": "blocks.{n}.ls2.gamma",
     },
+    omitted=((), ""),
+    ignored="",
     prefix="",
 )
 _ENCODERS = (_BERT, _ROBERTA, _DISTILBERT, _ELECTRA)

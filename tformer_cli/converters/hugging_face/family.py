@@ -7,17 +7,27 @@ as a transposed matrix, the module of its task folds it; see `families` for the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.allow_list import ANY
-from tformer_cli.converters.foreign_model import NEVER, Reader, foreign_names, lacks_bias
+from tformer_cli.converters.foreign_model import (
+    NEVER,
+    ForeignModel,
+    Reader,
+    Weight,
+    assembled,
+    foreign_names,
+    lacks_bias,
+)
 from tformer_cli.converters.formats.mapped_file import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
 from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS
 from tformer_cli.converters.keys import USED, KeyRows, Keys, number, only, read_json_file
+from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig, Pooler
 from tformer_cli.model.weight_shapes import parameter_shapes
@@ -28,7 +38,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.converters.formats.mapped_file import Array
     from tformer_cli.converters.hugging_face.layout import Layout
+    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.model.embedding import PositionedEmbedding
 
 Table = Mapping[str, Sequence[str]]
@@ -113,6 +125,7 @@ class Family:
     gelu_head: bool = False  # the head of tokens computes with gelu, whatever the layers do
     # beginnings of tensors of further heads, and a note that they are omitted
     omitted: tuple[tuple[str, ...], str] = ((), "")
+    ignored: str = ""  # pattern of the names of tensors that decide nothing
     # the first token's row in the table of positions is the one behind padding's id
     counts_from_padding: bool = False
     spare_rows: int = 0  # rows of the vocabulary that the tokenizer has no piece for
@@ -236,6 +249,64 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
     )
 
 
+def finish(
+    source: Source,
+    config: ModelConfig,
+    given: Mapping[str, Weight],
+    *,
+    ids: tuple[int, ...],
+    tokenizer: Tokenizer,
+    files: Iterable[Path] = (),
+    notes: Iterable[str] = (),
+    decoding: DecodingConfig | None = None,
+    kind: str = "",
+    **about: Any,  # noqa: ANN401
+) -> ForeignModel:
+    """Reads the layers by the family's table, and refuses tensors that are left over.
+
+    `given` are the weights around the layers, `about` further fields of the model.
+    """
+    family, reader = source.family, source.reader
+    # y = γ·(W·x + b) is one product here, with the rows of γ·W and γ·b (Touvron et al. 2021)
+    scales = {
+        name: scale.format(n=n)
+        for module, scale in family.scales.items()
+        for n in range(config.n_encoder_layers)
+        for part in ("weight", "bias")
+        for name in foreign_names(f"encoder.layers.{n}.{module}.{part}", family.modules)
+    }
+
+    def read(name: str) -> Array:
+        array = reader.take(name)
+        if family.transposed and array.ndim == 2:
+            array = array.T
+        if scales.get(name, "") in reader:
+            factors = reader.take(scales[name])
+            array = array * (factors[:, None] if array.ndim == 2 else factors)
+        return array
+
+    weights = assembled(config, len(ids), family.modules, read, given, str(source.file))
+    beginnings, note = family.omitted
+    left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
+    if left:
+        source.notes.append(note)
+    ignored = re.compile(family.ignored)
+    reader.ignore([*left, *(name for name in reader.arrays if ignored.fullmatch(name))])
+    reader.check_all_taken()
+    return ForeignModel(
+        kind=kind or f"Hugging Face {family.title}",
+        config=config,
+        weights=weights,
+        tokenizer=tokenizer,
+        decoding=decoding or DecodingConfig(),
+        files=(source.file, *source.weight_files, *files),
+        ids=ids,
+        spare_rows=family.spare_rows,
+        notes=(*source.notes, *notes),
+        **about,
+    )
+
+
 def renamed(arrays: LazyArrays, rename: Callable[[str], str]) -> LazyArrays:
     """Gives arrays other names; none is read yet."""
     return LazyArrays({rename(name): partial(arrays.__getitem__, name) for name in arrays})
@@ -250,7 +321,11 @@ def named_weights(
     """
     import torch
 
-    found: dict[str, Tensor] = {}
+    found: dict[str, Tensor] = {
+        scale.format(n=n): torch.ones(config.d_model)
+        for scale in family.scales.values()
+        for n in range(config.n_encoder_layers)
+    }
     with_biases = replace(config, bias=True) if family.zero_biases else config
     for name, shape in parameter_shapes(with_biases, vocab_size).items():
         foreign = foreign_names(name, family.modules)
@@ -293,3 +368,33 @@ def written_labels(labels: Iterable[str]) -> dict[str, Any]:
         "id2label": {str(number): label for number, label in numbered.items()},
         "label2id": {label: number for number, label in numbered.items()},
     }
+
+
+def label_names(
+    file: Path, settings: Mapping[str, Any], n_labels: int, notes: list[str]
+) -> tuple[str, ...]:
+    """Reads the names of labels; numbered ones where a config.json names others, or not all.
+
+    Of names that are alike, as ImageNet has two, the later ones get their number.
+    """
+    if n_labels < 2:
+        raise ArtifactError(
+            f"{file}: has one output, a number and no label; import a model of two labels or more"
+        )
+    named = settings.get("id2label")
+    if by_timm := settings.get(
+        "label_names", (settings.get("pretrained_cfg") or {}).get("label_names")
+    ):
+        is_list = isinstance(by_timm, list)
+        named = {str(n): name for n, name in enumerate(by_timm)} if is_list else by_timm
+    named = named if isinstance(named, dict) else {}
+    names = [str(named.get(str(place), "")).strip() for place in range(n_labels)]
+    if len(named) == n_labels and all(names):
+        seen: set[str] = set()
+        for place, name in enumerate(names):
+            names[place] = name if name not in seen else f"{name} ({place})"
+            seen.add(names[place])
+        if len(seen) == n_labels:
+            return tuple(names)
+    notes.append(f"config.json does not name its {n_labels} labels; they are LABEL_0 and so on")
+    return tuple(f"LABEL_{place}" for place in range(n_labels))

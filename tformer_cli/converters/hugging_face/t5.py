@@ -17,7 +17,6 @@ from tformer_cli.converters.foreign_model import (
     NEVER,
     ForeignModel,
     Rows,
-    assembled,
     model_config,
     output_bias,
 )
@@ -28,6 +27,7 @@ from tformer_cli.converters.hugging_face.family import (
     Parts,
     Source,
     check_no_biases,
+    finish,
     named_weights,
 )
 from tformer_cli.converters.hugging_face.generation import read_generation
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 # biases of distances of a stack
 _BIASES = "{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-# ends the name of a tensor of older files that nothing reads
-_IGNORED = "EncDecAttention.relative_attention_bias.weight"
 _FINAL_NORM = "decoder.final_layer_norm.weight"
 
 
@@ -64,27 +62,22 @@ def read(source: Source) -> ForeignModel:
     forced = generation.check_forced(end)
     given, tied = _outer(source, rows)
     config = model_config(file, **source.shape(), tied_embeddings=tied)
-    is_scaled = _is_scaled(settings)
-    if is_scaled:
+    source.family = replace(source.family, modules=T5_MODULES[config.gated])
+    decoding, of_search = generation.search(config)
+    notes = [*vocabulary.notes, *generation.notes, *of_search, *forced]
+    if _is_scaled(settings):
         factor = np.float32(config.d_model**-0.5)
         given["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
-    table = T5_MODULES[config.gated]
-    weights = assembled(config, len(rows.pieces), table, reader.take, given, str(source.path))
-    reader.ignore([name for name in reader.arrays if name.endswith(_IGNORED)])
-    reader.check_all_taken()
-    decoding, of_search = generation.search(config)
-    notes = [*source.notes, *vocabulary.notes, *generation.notes, *of_search, *forced]
-    if is_scaled:
         notes.append("the factor d_model^-0.5 of its logits is in the decoder's final norm")
-    return ForeignModel(
-        kind=f"Hugging Face {source.family.title}",
-        config=config,
-        weights=weights,
-        tokenizer=vocabulary.tokenizer(rows),
-        decoding=decoding,
-        files=(file, *source.weight_files, *vocabulary.files, *generation.files),
+    return finish(
+        source,
+        config,
+        given,
         ids=rows.foreign,
-        notes=tuple(notes),
+        tokenizer=vocabulary.tokenizer(rows),
+        files=(*vocabulary.files, *generation.files),
+        notes=notes,
+        decoding=decoding,
     )
 
 

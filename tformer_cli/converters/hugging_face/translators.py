@@ -20,7 +20,6 @@ from tformer_cli.converters.foreign_model import (
     ForeignModel,
     Rows,
     arranged,
-    assembled,
     model_config,
     output_bias,
     paper_halves,
@@ -31,6 +30,7 @@ from tformer_cli.converters.hugging_face.family import (
     Family,
     Parts,
     Source,
+    finish,
     named_weights,
     position_rows,
 )
@@ -64,7 +64,7 @@ _SIDES = ("encoder", "decoder")
 
 
 def read(source: Source) -> ForeignModel:
-    file, settings, family, reader = source.file, source.settings, source.family, source.reader
+    file, settings = source.file, source.settings
     generation = read_generation(source.path, settings)
     settings = {**settings, **generation.special_ids}
     vocabulary = read_vocabulary(source.path, settings)
@@ -78,26 +78,18 @@ def read(source: Source) -> ForeignModel:
         source_vocab_size=0 if is_shared else len(sides[0].pieces),
         source_eos=not vocabulary.has_own_source_end,
     )
-    first = number(file, settings, "pad_token_id") + 1
-    given = _outer(source, config, sides, first)
-    weights = assembled(
-        config, len(sides[1].pieces), family.modules, reader.take, given, str(source.path)
-    )
-    reader.ignore(name for name in reader.arrays if name.endswith("embed_positions.weight"))
-    reader.check_all_taken()
     decoding, of_search = generation.search(config)
     forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
-    return ForeignModel(
-        kind=f"Hugging Face {family.title}",
-        config=config,
-        weights=weights,
-        tokenizer=vocabulary.tokenizer(sides),
-        decoding=decoding,
-        files=(file, *source.weight_files, *vocabulary.files, *generation.files),
+    return finish(
+        source,
+        config,
+        _outer(source, config, sides, number(file, settings, "pad_token_id") + 1),
         ids=sides[1].foreign,
+        tokenizer=vocabulary.tokenizer(sides),
+        files=(*vocabulary.files, *generation.files),
+        notes=(*vocabulary.notes, *generation.notes, *of_search, *forced),
+        decoding=decoding,
         languages=vocabulary.language_codes,
-        spare_rows=family.spare_rows,
-        notes=(*source.notes, *vocabulary.notes, *generation.notes, *of_search, *forced),
     )
 
 

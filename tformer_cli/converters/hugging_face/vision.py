@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,6 @@ import numpy as np
 from tformer_cli.converters.foreign_model import (
     ForeignModel,
     Reader,
-    assembled,
     foreign_names,
     model_config,
 )
@@ -29,6 +27,8 @@ from tformer_cli.converters.hugging_face.family import (
     Family,
     Parts,
     Source,
+    finish,
+    label_names,
     named_weights,
     written_labels,
 )
@@ -41,13 +41,11 @@ from tformer_cli.converters.image_processor import (
     of_timm,
 )
 from tformer_cli.converters.keys import USED, Keys, no_effect, only, shown
-from tformer_cli.converters.label_names import label_names
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -121,38 +119,18 @@ def is_timm(architecture: object) -> bool:
     return isinstance(architecture, str) and architecture.startswith(("vit_", "deit"))
 
 
-@dataclass(kw_only=True)
-class _Vision:
-    """A foreign model by the names of its family, before it is put together."""
-
-    kind: str
-    source: Source
-    shape: Mapping[str, Any]  # its settings by tformer's names, as far as tensors do not say them
-    pooling: Pooling  # with labels, or without
-    preparation: Preparation
-
-
 def read(source: Source) -> ForeignModel:
-    family, reader = source.family, source.reader
+    family = source.family
     source.check_architecture(
         ("Model", "ForImageClassification"),
         "import a model without a head, or one for the classification of images",
     )
-    if left := [name for name in reader.arrays if name.startswith("pooler.")]:
-        source.notes.append("the pooler, tanh of a product with the class token, is not read")
-    reader.ignore([*left, "embeddings.mask_token"])
-    is_joined = f"{family.outer['output']}.weight" in reader and family is DINOV2
+    # its classifier reads the class token beside the mean of the patches
+    is_joined = f"{family.outer['output']}.weight" in source.reader and family is DINOV2
     preparation = of_processor(source.path / PREPARATION, source.settings, family.model_type)
     source.notes += preparation.notes
-    return _put_together(
-        _Vision(
-            kind=f"Hugging Face {family.title}",
-            source=source,
-            shape=source.shape(),
-            pooling="first-and-mean" if is_joined else "first",
-            preparation=preparation,
-        )
-    )
+    pooling: Pooling = "first-and-mean" if is_joined else "first"
+    return _put_together(source, source.shape(), pooling, preparation)
 
 
 def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
@@ -194,31 +172,31 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
     activation = arguments.get("act_layer")
     if activation not in list(_TIMM_ACTIVATIONS):
         raise ArtifactError(f"{file}: act_layer = {shown(activation)} is not supported")
-    return _put_together(
-        _Vision(
-            kind=TIMM_VIT.title,
-            source=Source(
-                file=file,
-                settings=settings,
-                family=TIMM_VIT,
-                reader=Reader(arrays, str(file.parent)),
-                weight_files=weight_files,
-                notes=notes,
-            ),
-            shape={
-                **TIMM_VIT.fixed,
-                "n_heads": n_heads,
-                "activation": _TIMM_ACTIVATIONS[activation],
-            },
-            pooling="first" if pools == "token" else "mean",
-            preparation=of_timm(file, settings),
-        )
+    source = Source(
+        file=file,
+        settings=settings,
+        family=TIMM_VIT,
+        reader=Reader(arrays, str(file.parent)),
+        weight_files=weight_files,
+        notes=notes,
     )
+    shape = {
+        **TIMM_VIT.fixed,
+        "n_heads": n_heads,
+        "activation": _TIMM_ACTIVATIONS[activation],
+    }
+    pooling: Pooling = "first" if pools == "token" else "mean"
+    return _put_together(source, shape, pooling, of_timm(file, settings), kind=TIMM_VIT.title)
 
 
-def _put_together(vision: _Vision) -> ForeignModel:
-    """Puts a model together, its layer scales multiplied into the products before them."""
-    source, preparation = vision.source, vision.preparation
+def _put_together(
+    source: Source,
+    told: Mapping[str, Any],
+    pooling: Pooling,
+    preparation: Preparation,
+    kind: str = "",
+) -> ForeignModel:
+    """Puts a model together; `told` are settings that its tensors do not say."""
     reader, file, outer = source.reader, source.file, source.family.outer
     kernel = reader.take(f"{outer['patches']}.weight")
     if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
@@ -232,10 +210,12 @@ def _put_together(vision: _Vision) -> ForeignModel:
             "; correct image_size, or crop_size of preprocessor_config.json"
         )
     has_class = outer["class_token"] in reader
-    labels, given = _head(vision, d_model)
+    labels, given = _head(source, pooling, d_model)
     given["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
     given["encoder_input.patches.bias"] = reader.take(f"{outer['patches']}.bias")
-    given["encoder_input.positions.table"] = _positions(vision, grid, patch, has_class=has_class)
+    given["encoder_input.positions.table"] = _positions(
+        source, preparation, grid, patch, has_class=has_class
+    )
     if has_class:
         given["encoder_input.class_token"] = reader.take(outer["class_token"]).reshape(-1)
     inner, n_layers = _inner(source.family, 0), 0
@@ -254,7 +234,7 @@ def _put_together(vision: _Vision) -> ForeignModel:
         },
     )
     shape = {
-        **vision.shape,
+        **told,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_encoder_layers": n_layers,
@@ -263,23 +243,20 @@ def _put_together(vision: _Vision) -> ForeignModel:
         "image_mean": preparation.mean,
         "image_std": preparation.std,
         "class_token": has_class,
-        "pooling": vision.pooling,
+        "pooling": pooling,
         "head": "labels" if labels else "none",
         "n_labels": len(labels),
     }
     config = model_config(file, **shape)
-    weights = assembled(config, N_IDS, source.family.modules, _scaling(source), given, str(file))
-    reader.check_all_taken()
-    return ForeignModel(
-        kind=vision.kind,
-        config=config,
-        weights=weights,
-        tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
-        decoding=DecodingConfig(),
-        files=(file, *preparation.files, *source.weight_files),
+    return finish(
+        source,
+        config,
+        given,
         ids=(*[-1] * FIRST_PIXEL, *range(N_IDS - FIRST_PIXEL)),
+        tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
+        files=preparation.files,
+        kind=kind,
         labels=labels,
-        notes=tuple(source.notes),
     )
 
 
@@ -287,35 +264,11 @@ def _inner(family: Family, layer: int) -> str:
     return foreign_names(f"encoder.layers.{layer}.feed_forward.inner.weight", family.modules)[0]
 
 
-def _scaling(source: Source) -> Callable[[str], Array]:
-    """Returns what reads arrays, those of products multiplied by the scale of their layer."""
-    reader, family = source.reader, source.family
-    n_layers = 0
-    while _inner(family, n_layers) in reader:
-        n_layers += 1
-    scales = {
-        name: scale.format(n=n)
-        for n in range(n_layers)
-        for module, scale in family.scales.items()
-        for part in ("weight", "bias")
-        for name in foreign_names(f"encoder.layers.{n}.{module}.{part}", family.modules)
-    }
-
-    def read(name: str) -> Array:
-        array, scale = reader.take(name), scales.get(name, "")
-        if scale not in reader:
-            return array
-        factors = reader.take(scale)
-        return array * (factors[:, None] if array.ndim == 2 else factors)
-
-    return read
-
-
-def _head(vision: _Vision, d_model: int) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _head(source: Source, pooling: Pooling, d_model: int) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of labels and the weights of their rows; nothing without a head."""
-    source, output = vision.source, vision.source.family.outer["output"]
+    output = source.family.outer["output"]
     if f"{output}.weight" not in source.reader:
-        if vision.pooling == "mean":
+        if pooling == "mean":
             source.notes.append("its vectors are the mean of the patches")
         return (), {}
     rows, bias = (source.reader.take(f"{output}.{part}") for part in ("weight", "bias"))
@@ -338,12 +291,13 @@ def _check_shapes(source: Source, shapes: Mapping[str, int]) -> None:
                 )
 
 
-def _positions(vision: _Vision, grid: tuple[int, int], patch: int, *, has_class: bool) -> Array:
+def _positions(
+    source: Source, preparation: Preparation, grid: tuple[int, int], patch: int, *, has_class: bool
+) -> Array:
     """The vectors of positions, the class token's first, interpolated to the grid of patches.
 
     As transformers and timm do it: bicubic, the square that they were trained for stretched.
     """
-    source, preparation = vision.source, vision.preparation
     table = source.reader.take(source.family.outer["positions"])
     table = table.reshape(-1, table.shape[-1])
     is_timm = preparation.is_timm
@@ -449,9 +403,6 @@ def _weights(directory: ModelDirectory, family: Family) -> dict[str, Tensor]:
     }
     if family is DINOV2:
         found["embeddings.mask_token"] = torch.zeros(1, config.d_model)
-    for scale in family.scales.values():
-        for n in range(config.n_encoder_layers):
-            found[scale.format(n=n)] = torch.ones(config.d_model)
     if config.head == "labels":
         found[f"{outer['output']}.weight"] = ours["output_projection.weight"]
         found[f"{outer['output']}.bias"] = ours["output_bias"]
