@@ -231,6 +231,15 @@ def assembled(
     return found
 
 
+def name_table(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
+    """The table of a stack: names inside a layer, several where their rows are stacked."""
+    found = {
+        ours: tuple(f"{layer}{name}.{{part}}" for name in theirs.split())
+        for ours, theirs in names.items()
+    }
+    return {**found, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
+
+
 def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
     """Names the foreign arrays that, stacked, are one of tformer's."""
     match = _LAYER.fullmatch(name)

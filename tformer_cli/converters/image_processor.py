@@ -11,8 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.converters.hugging_face.keys import rows_of
-from tformer_cli.converters.keys import USED, Keys, no_effect, only, read_json_file, shown
+from tformer_cli.converters.keys import USED, Keys, no_effect, only, read_json_file, rows_of, shown
 from tformer_cli.data.images.decoding import Resample, Scaling
 from tformer_cli.errors import ArtifactError
 

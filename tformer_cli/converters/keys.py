@@ -75,6 +75,11 @@ def only(*values: object) -> Fate:
     return Fate("only", "", values)
 
 
+def rows_of(names: str, row: Row) -> KeyRows:
+    """The same row for several keys, which a text names with spaces between them."""
+    return dict.fromkeys(names.split(), row)
+
+
 @dataclass(frozen=True)
 class Keys:
     """The table of a file of one family of models."""
@@ -233,3 +238,48 @@ def number(path: Path, settings: Mapping[str, Any], name: str) -> int:
             f"{path}: {name} is not a whole number (found {found}); use this model's own settings"
         )
     return value
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a model by tformer's name and by another tool's."""
+
+    ours: str
+    theirs: str
+    default: Any = None  # the tool's, where the file lacks the key; None: the file must have it
+    # tformer's value of each of the tool's; None: the same numbers
+    values: Mapping[Any, Any] | None = None
+
+    def read(self, file: Path, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        value = settings.get(self.theirs)
+        if value is None:
+            value = self.default
+        if self.values is not None:
+            if value not in self.values:
+                raise _unsupported(file, self.theirs, value)
+            return self.values[value]
+        if isinstance(self.default, float):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ArtifactError(
+                    f"{file}: {self.theirs} = {shown(value)} is not a number; import another model"
+                )
+            return value
+        missing = settings.get(self.theirs) is None
+        return value if missing and value is not None else number(file, settings, self.theirs)
+
+    def write(self, value: Any) -> Any:  # noqa: ANN401
+        names = [] if self.values is None else self.values.items()
+        return next((theirs for theirs, ours in names if ours == value), value)
+
+
+def read_shape(file: Path, settings: Mapping[str, Any], table: Iterable[Setting]) -> dict[str, Any]:
+    """Reads the settings of a model by tformer's names; those with two keys must agree."""
+    found: dict[str, Any] = {}
+    for one in table:
+        value = one.read(file, settings)
+        if found.setdefault(one.ours, value) != value:
+            raise ArtifactError(
+                f"{file}: encoder and decoder differ in {one.theirs.removeprefix('decoder_')}, "
+                "which is not supported; import another model"
+            )
+    return found

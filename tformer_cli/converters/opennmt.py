@@ -11,42 +11,52 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from tformer_cli.converters.foreign_model import ForeignModel, Reader, Rows, arranged, model_config
+from tformer_cli.converters.foreign_model import (
+    ForeignModel,
+    Reader,
+    Rows,
+    arranged,
+    model_config,
+    name_table,
+)
 from tformer_cli.converters.formats.mapped_file import LazyArrays
 from tformer_cli.converters.formats.weight_files import named_tensors, plain, read_safetensors
-from tformer_cli.converters.keys import check_settings, number, read_json_file, shown
-from tformer_cli.converters.torch_family import Names, flag, read_model
+from tformer_cli.converters.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Setting,
+    check_settings,
+    no_effect,
+    number,
+    only,
+    read_json_file,
+    read_shape,
+    rows_of,
+)
+from tformer_cli.converters.torch_family import Names, flag, read_model, values_of
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
-_LAYER = "{side}.transformer_layers.{n}."
-_ATTENTION = ("linear_query", "linear_keys", "linear_values")
-# Foreign names of the modules of a layer and of the final norms, those of encoder layers as in
-# decoder layers.
-TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+# those of encoder layers as in decoder layers
+_ATTENTION = "{0}.linear_query {0}.linear_keys {0}.linear_values"
+TABLE = name_table(
+    "{side}.transformer_layers.{n}.",
     {
-        "self_attention.in_projection": tuple(
-            f"{_LAYER}self_attn.{name}.{{part}}" for name in _ATTENTION
-        ),
-        "self_attention.out_projection": (f"{_LAYER}self_attn.final_linear.{{part}}",),
-        "self_attention_norm": (f"{_LAYER}layer_norm_1.{{part}}",),
-        "cross_attention.in_projection": tuple(
-            f"{_LAYER}context_attn.{name}.{{part}}" for name in _ATTENTION
-        ),
-        "cross_attention.out_projection": (f"{_LAYER}context_attn.final_linear.{{part}}",),
-        "cross_attention_norm": (f"{_LAYER}layer_norm_2.{{part}}",),
-        "feed_forward.inner": (f"{_LAYER}feed_forward.w_1.{{part}}",),
-        "feed_forward.outer": (f"{_LAYER}feed_forward.w_2.{{part}}",),
-        "feed_forward_norm": (f"{_LAYER}feed_forward.layer_norm.{{part}}",),
-        "final_norm": ("{side}.layer_norm.{part}",),
-    }
+        "self_attention.in_projection": _ATTENTION.format("self_attn"),
+        "self_attention.out_projection": "self_attn.final_linear",
+        "self_attention_norm": "layer_norm_1",
+        "cross_attention.in_projection": _ATTENTION.format("context_attn"),
+        "cross_attention.out_projection": "context_attn.final_linear",
+        "cross_attention_norm": "layer_norm_2",
+        "feed_forward.inner": "feed_forward.w_1",
+        "feed_forward.outer": "feed_forward.w_2",
+        "feed_forward_norm": "feed_forward.layer_norm",
+    },
+    final_norm="{side}.layer_norm",
 )
 NAMES = Names(
     layers=TABLE,
@@ -57,42 +67,40 @@ NAMES = Names(
     positions={side: f"{side}.embeddings.make_embedding.pe.pe" for side in ("encoder", "decoder")},
     lacks_biases=True,
 )
-_NO, _ZERO = (False, None), (0, None)
+_SETTINGS = (
+    Setting("n_encoder_layers", "enc_layers"),
+    Setting("n_decoder_layers", "dec_layers"),
+    Setting("n_heads", "heads"),
+    Setting("d_ff", "transformer_ff"),
+    Setting("norm_epsilon", "norm_eps", 1e-6),
+    Setting("activation", "pos_ffn_activation_fn", "relu", {"relu": "relu", "gelu": "gelu"}),
+)
 KNOWN: Mapping[str, tuple[Any, ...]] = {
     "model_type": ("text", None),
     "model_task": ("seq2seq", None),
     "encoder_type": ("transformer",),
     "decoder_type": ("transformer",),
     "self_attn_type": ("scaled-dot", "scaled-dot-flash", None),
-    "pos_ffn_activation_fn": ("relu", "gelu"),
     "layer_norm": ("standard", None),
     "position_encoding": (True,),
-    "max_relative_positions": _ZERO,
-    "relative_positions_buckets": _ZERO,
-    "sliding_window": _ZERO,
-    "num_kv": _ZERO,
-    "num_experts": _ZERO,
-    "n_src_feats": _ZERO,
-    "multiquery": _NO,
-    "parallel_residual": _NO,
-    "shared_layer_norm": _NO,
-    "copy_attn": _NO,
-    "coverage_attn": _NO,
-    "lora_embedding": _NO,
-    "lora_layers": ([], None),
-    "quant_layers": ([], None),
+    **values_of(
+        "max_relative_positions relative_positions_buckets sliding_window num_kv num_experts"
+        " n_src_feats",
+        (0, None),
+    ),
+    **values_of(
+        "multiquery parallel_residual shared_layer_norm copy_attn coverage_attn lora_embedding",
+        (False, None),
+    ),
+    **values_of("lora_layers quant_layers", ([], None)),
     "generator_function": ("softmax", None),
     "context_gate": (None,),
 }
 # settings that are the width of the model; older ones say rnn_size
-_WIDTHS = tuple(
-    f"{side}_{name}"
-    for side, name in (
-        *((side, name) for side in ("enc", "dec") for name in ("hid_size", "rnn_size")),
-        *((side, "word_vec_size") for side in ("src", "tgt")),
-    )
+_WIDTHS = (
+    *("enc_hid_size", "enc_rnn_size", "dec_hid_size", "dec_rnn_size"),
+    *("src_word_vec_size", "tgt_word_vec_size"),
 )
-_EPSILON = 1e-6
 MAX_POSITIONS = 1024  # positions that are imported; the table has 5,000
 PAD, UNK, START, EOS = "<blank>", "<unk>", "<s>", "</s>"
 _ENCODER_LAYER = re.compile(r"encoder\.transformer\.(\d+)\.(.+)")
@@ -152,7 +160,12 @@ def convert(source: OpenNmtSource) -> ForeignModel:
     check_settings(path, settings, KNOWN)
     entries, start = _vocabularies(path, source.vocabulary)
     sides = vocabulary_sides(path, entries, start)
-    config = _config(source, sides)
+    widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
+    if len({*widths.values()}) != 1:
+        said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
+        raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
+    shape = {"d_model": max(widths.values()), **read_shape(path, settings, _SETTINGS)}
+    config = _config(path, settings, sides, shape)
     reader = Reader(source.arrays, str(path))
     return read_model(
         "OpenNMT-py", NAMES, reader, config, sides, directory=path.parent, files=source.files
@@ -176,52 +189,21 @@ def vocabulary_sides(
     return found[0], found[1]
 
 
-def _config(source: OpenNmtSource, sides: tuple[Rows, Rows]) -> ModelConfig:
-    path, settings = source.path, source.settings
-    widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
-    if len({*widths.values()}) != 1:
-        said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
-        raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
-    return family_config(
-        path,
-        settings,
-        sides,
-        epsilon=settings.get("norm_eps", _EPSILON),
-        d_model=next(iter(widths.values())),
-        n_encoder_layers=number(path, settings, "enc_layers"),
-        n_decoder_layers=number(path, settings, "dec_layers"),
-        n_heads=number(path, settings, "heads"),
-        d_ff=number(path, settings, "transformer_ff"),
-        activation=settings.get("pos_ffn_activation_fn", "relu"),
-    )
-
-
-def family_config(
-    path: Path,
-    settings: Mapping[str, Any],
-    sides: tuple[Rows, Rows],
-    *,
-    epsilon: object,
-    **values: Any,  # noqa: ANN401
+def _config(
+    path: Path, settings: Mapping[str, Any], sides: tuple[Rows, Rows], shape: Mapping[str, Any]
 ) -> ModelConfig:
-    """Makes the settings of a model of OpenNMT-py or of Eole, which came from it."""
-    if not isinstance(epsilon, float):
-        raise ArtifactError(
-            f"{path}: norm_eps = {shown(epsilon)} is not a number; import another model"
-        )
     is_joint = flag(path, settings, "share_embeddings")
     is_tied = flag(path, settings, "share_decoder_embeddings")
     return model_config(
         path,
         norm="pre",
-        norm_epsilon=epsilon,
         positions="table",
         max_positions=MAX_POSITIONS,
         tied_embeddings="none" if not is_tied else "all" if is_joint else "decoder",
         source_vocab_size=0 if is_joint else len(sides[0].pieces),
         output_bias=True,
         source_eos=False,
-        **values,
+        **shape,
     )
 
 
@@ -269,96 +251,77 @@ def _entries(saved: Any, depth: int) -> list[str] | None:  # noqa: ANN401
 
 
 _EOLE_WORDS = {
-    "layer_norm_1.": "input_layernorm.",
-    "layer_norm_2.": "precontext_layernorm.",
-    "feed_forward.layer_norm.": "post_attention_layernorm.",
-    "feed_forward.w_1.": "mlp.gate_up_proj.",
-    "feed_forward.w_2.": "mlp.down_proj.",
+    ".layer_norm_1.": ".input_layernorm.",
+    ".layer_norm_2.": ".precontext_layernorm.",
+    ".feed_forward.layer_norm.": ".post_attention_layernorm.",
+    ".feed_forward.w_1.": ".mlp.gate_up_proj.",
+    ".feed_forward.w_2.": ".mlp.down_proj.",
 }
 
 
 def _renamed(template: str) -> str:
     for theirs, ours in _EOLE_WORDS.items():
-        template = template.replace(f".{theirs}", f".{ours}")
+        template = template.replace(theirs, ours)
     return template
 
 
-# foreign names of the modules of a layer and of the final norms
-EOLE_TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {module: tuple(map(_renamed, templates)) for module, templates in TABLE.items()}
-)
 EOLE_NAMES = replace(
     NAMES,
-    layers=EOLE_TABLE,
+    layers={module: tuple(map(_renamed, templates)) for module, templates in TABLE.items()},
     source="src_emb.embeddings.weight",
     target="tgt_emb.embeddings.weight",
     positions={"encoder": "src_emb.pe.pe", "decoder": "tgt_emb.pe.pe"},
 )
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
-_NONE = (None,)
-EOLE_KNOWN: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "architecture": ("transformer", "custom"),
-        "encoder_type": ("transformer",),
-        "decoder_type": ("transformer",),
-        "embedding_type": ("standard",),
-        "position_encoding_type": ("SinusoidalInterleaved", "SinusoidalConcat"),
-        "mlp_activation_fn": tuple(_ACTIVATIONS),
-        "layer_norm": ("standard", "standardFP32"),
-        "encoder_layer_style": ("standard",),
-        "final_encoder_layer_norm": (True,),
-        "with_cross_attn": (True,),
-        "generator_function": ("softmax",),
-        "head_dim": _NONE,
-        "attn_scaling": _NONE,
-        "heads_kv": _NONE,
-        "layer_types": _NONE,
-        "interpolate_mode": _NONE,
-        **dict.fromkeys(
-            (
-                *("normalize", "embedding_layer_norm", "shared_layer_norm", "ffn_layernorm"),
-                *("query_norm", "key_norm", "value_norm", "qk_norm_post_rope", "q_gating"),
-                *(
-                    "parallel_residual",
-                    "coverage_attn",
-                    "add_estimator",
-                    "left_pad",
-                    "mtp_emb_norm",
-                ),
-                *("shared_expert_gate", "aan_useffn"),
-            ),
-            _NO,
-        ),
-        **dict.fromkeys(
-            (
-                *("position_shift", "token_type_vocab_size", "sliding_window", "num_experts"),
-                *("relative_positions_buckets", "num_shared_experts", "num_mtp_heads"),
-            ),
-            _ZERO,
-        ),
-    }
+_BOTH = ("encoder", "decoder")
+_EOLE_SETTINGS = (
+    Setting("n_encoder_layers", "encoder_layers", 2),
+    Setting("n_decoder_layers", "decoder_layers", 2),
+    *(Setting("d_model", f"{side}_hidden_size", 512) for side in _BOTH),
+    *(Setting("n_heads", f"{side}_heads", 8) for side in _BOTH),
+    *(Setting("d_ff", f"{side}_transformer_ff", 2048) for side in _BOTH),
+    *(Setting("norm_epsilon", f"{side}_norm_eps", 1e-5) for side in _BOTH),
+    *(Setting("activation", f"{side}_mlp_activation_fn", "relu", _ACTIVATIONS) for side in _BOTH),
 )
-READ = frozenset(
-    {
-        *("encoder", "decoder", "embeddings", "hidden_size", "layers", "heads", "transformer_ff"),
-        *("norm_eps", "share_embeddings", "share_decoder_embeddings", "word_vec_size"),
-        *("src_word_vec_size", "tgt_word_vec_size"),
-    }
+_HERE_UNUSED = no_effect("of what such a model does not have, or that its tensors tell")
+_EOLE_ROWS: KeyRows = {
+    "architecture": only("transformer", "custom"),
+    **rows_of("encoder_type decoder_type", only("transformer")),
+    "embedding_type": only("standard"),
+    "position_encoding_type": only("SinusoidalInterleaved", "SinusoidalConcat"),
+    "mlp_activation_fn": only(*_ACTIVATIONS),
+    "layer_norm": only("standard", "standardFP32"),
+    "encoder_layer_style": only("standard"),
+    **rows_of("final_encoder_layer_norm with_cross_attn", only(True)),
+    "generator_function": only("softmax"),
+    **rows_of("head_dim attn_scaling heads_kv layer_types interpolate_mode", only(None)),
+    **rows_of(
+        "normalize embedding_layer_norm shared_layer_norm ffn_layernorm query_norm key_norm"
+        " value_norm qk_norm_post_rope q_gating parallel_residual coverage_attn add_estimator"
+        " left_pad mtp_emb_norm shared_expert_gate aan_useffn",
+        only(False, None),
+    ),
+    **rows_of(
+        "position_shift token_type_vocab_size sliding_window num_experts"
+        " relative_positions_buckets num_shared_experts num_mtp_heads",
+        only(0, None),
+    ),
+    **rows_of("hidden_size layers heads transformer_ff norm_eps share_embeddings", USED),
+    **rows_of("share_decoder_embeddings word_vec_size src_word_vec_size tgt_word_vec_size", USED),
+    **rows_of(
+        "add_qkvbias add_key_bias add_final_linear_bias add_ffnbias generator_bias"
+        " position_encoding n_positions max_position_embeddings rope_config freeze_word_vecs_enc"
+        " freeze_word_vecs_dec alignment_layer alignment_heads full_context_alignment lambda_align"
+        " lambda_coverage mtp_lambda LM_type global_attention global_attention_function input_feed"
+        " dim_per_head num_experts_per_tok moe_transformer_ff moe_softmax_after moe_renormalize"
+        " first_k_dense_replace huggingface_model eole_version adapter_bias projector_activation_fn"
+        " spatial_merge_size estimator_type",
+        _HERE_UNUSED,
+    ),
+}
+EOLE = Keys(
+    "config.json", "Eole", {**_EOLE_ROWS, **rows_of("encoder decoder embeddings", _EOLE_ROWS)}
 )
-# settings of what such a model does not have, or that its tensors tell
-WITHOUT_EFFECT = frozenset(
-    {
-        *("add_qkvbias", "add_key_bias", "add_final_linear_bias", "add_ffnbias", "generator_bias"),
-        *("position_encoding", "n_positions", "max_position_embeddings", "rope_config"),
-        *("freeze_word_vecs_enc", "freeze_word_vecs_dec", "alignment_layer", "alignment_heads"),
-        *("full_context_alignment", "lambda_align", "lambda_coverage", "mtp_lambda", "LM_type"),
-        *("global_attention", "global_attention_function", "input_feed", "dim_per_head"),
-        *("num_experts_per_tok", "moe_transformer_ff", "moe_softmax_after", "moe_renormalize"),
-        *("first_k_dense_replace", "huggingface_model", "eole_version", "adapter_bias"),
-        *("projector_activation_fn", "spatial_merge_size", "estimator_type"),
-    }
-)
-_EOLE_EPSILON = 1e-5
 
 
 def is_eole(path: Path) -> bool:
@@ -371,74 +334,30 @@ def is_eole(path: Path) -> bool:
 def convert_eole(path: Path) -> ForeignModel:
     file = path / "config.json"
     model = read_json_file(file)["model"]
-    tables = _tables(file, model)
+    EOLE.read(file, model)
+    stacks = {
+        f"{side}_{name}": value
+        for side in _BOTH
+        for name, value in {**model, **(model.get(side) or {})}.items()
+    }
     vocabulary_file = path / "vocab.json"
     sides = _sides(vocabulary_file)
-    config = _eole_config(file, model, tables, sides)
-    arrays, weight_files = _weights(path)
+    config = _config(file, model, sides, read_shape(file, stacks, _EOLE_SETTINGS))
+    weight_files = sorted(path.glob("model*.safetensors"))
+    if not weight_files:
+        raise ArtifactError(f"{path}: has no model.00.safetensors; download the whole model")
+    arrays = LazyArrays({})
+    for one in weight_files:
+        arrays |= read_safetensors(one)
     reader = Reader(arrays, str(path))
-    _check_scalars(reader)
+    # other models have factors of layers' outputs
+    for name in arrays:
+        if name.endswith(".layer_scalar") and (reader.take(name) != 1).any():
+            raise ArtifactError(
+                f"{path}: {name} is not 1, which is not supported; import another model"
+            )
     files = (file, vocabulary_file, *weight_files)
     return read_model("Eole", EOLE_NAMES, reader, config, sides, directory=path, files=files)
-
-
-def _tables(file: Path, model: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Returns the settings of encoder, decoder and embeddings, all of them known."""
-    found = {}
-    for name in ("encoder", "decoder", "embeddings"):
-        table = model.get(name, {})
-        if not isinstance(table, dict):
-            raise ArtifactError(f"{file}: {name} = {shown(table)} is not supported; import another")
-        found[name] = table
-    for table in (model, *found.values()):
-        unknown = sorted(table.keys() - EOLE_KNOWN.keys() - READ - WITHOUT_EFFECT)
-        if unknown:
-            raise ArtifactError(
-                f"{file}: has the setting {unknown[0][:60]}, which is not supported; import "
-                "another model"
-            )
-        check_settings(file, table, EOLE_KNOWN)
-    return {name: {**model, **table} for name, table in found.items()}
-
-
-def _eole_config(
-    file: Path,
-    model: Mapping[str, Any],
-    tables: Mapping[str, Mapping[str, Any]],
-    sides: tuple[Rows, Rows],
-) -> ModelConfig:
-    encoder, decoder = tables["encoder"], tables["decoder"]
-    for name, default in _DEFAULTS.items():
-        if encoder.get(name, default) != decoder.get(name, default):
-            raise ArtifactError(
-                f"{file}: encoder and decoder differ in {name}, which is not supported; import "
-                "another model"
-            )
-    settings = {**_DEFAULTS, **{k: v for k, v in encoder.items() if v is not None}}
-    return family_config(
-        file,
-        model,
-        sides,
-        epsilon=settings["norm_eps"],
-        d_model=number(file, settings, "hidden_size"),
-        n_heads=number(file, settings, "heads"),
-        d_ff=number(file, settings, "transformer_ff"),
-        n_encoder_layers=number(file, {"layers": 2, **encoder}, "layers"),
-        n_decoder_layers=number(file, {"layers": 2, **decoder}, "layers"),
-        activation=_ACTIVATIONS[settings["mlp_activation_fn"]],
-    )
-
-
-# settings that both stacks must share, with Eole's defaults
-_DEFAULTS: Mapping[str, Any] = MappingProxyType(
-    {
-        "hidden_size": 512,
-        "heads": 8,
-        "transformer_ff": 2048,
-        "norm_eps": _EOLE_EPSILON,
-        "mlp_activation_fn": "relu",
-    }
-)
 
 
 def _sides(file: Path) -> tuple[Rows, Rows]:
@@ -460,23 +379,3 @@ def _sides(file: Path) -> tuple[Rows, Rows]:
         raise ArtifactError(f"{file}: decoder_start_token is not a text; download it again")
     source, target = entries
     return vocabulary_sides(file, (source or [], target or []), start, pad)
-
-
-def _weights(path: Path) -> tuple[LazyArrays, list[Path]]:
-    files = sorted(path.glob("model*.safetensors"))
-    if not files:
-        raise ArtifactError(f"{path}: has no model.00.safetensors; download the whole model")
-    arrays = LazyArrays({})
-    for file in files:
-        arrays |= read_safetensors(file)
-    return arrays, files
-
-
-def _check_scalars(reader: Reader) -> None:
-    """Refuses factors of layers' outputs that are not 1, which other models have."""
-    names = [name for name in reader.arrays if name.endswith(".layer_scalar")]
-    values = list(chain.from_iterable(reader.take(name).ravel().tolist() for name in names))
-    if not np.array_equal(values, np.ones(len(values))):
-        raise ArtifactError(
-            f"{reader.where}: {names[0]} is not 1, which is not supported; import another model"
-        )

@@ -114,6 +114,11 @@ def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
     return rows.of(array)
 
 
+def values_of(names: str, values: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """The same known values of several settings, which a text names with spaces between them."""
+    return dict.fromkeys(names.split(), values)
+
+
 def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
     value = settings.get(name, default)
     if value is None:

@@ -20,7 +20,6 @@ from tformer_cli.converters.hugging_face.keys import (
     added_tokens,
     check_added,
     read_tokenizer_files,
-    rows_of,
     tokenizer_config,
     whole_tokenizer,
 )
@@ -32,6 +31,7 @@ from tformer_cli.converters.keys import (
     only,
     read_bytes,
     read_json_file,
+    rows_of,
 )
 from tformer_cli.data.foreign_pieces import QWEN2_WORDS, BytePieceTokenizer
 from tformer_cli.data.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer

@@ -17,11 +17,18 @@ from tformer_cli.converters.hugging_face.keys import (
     check_added,
     check_surrounding,
     read_tokenizer_files,
-    rows_of,
     tokenizer_config,
     whole_tokenizer,
 )
-from tformer_cli.converters.keys import USED, Parts, only, read_json_file, read_lines, shown
+from tformer_cli.converters.keys import (
+    USED,
+    Parts,
+    only,
+    read_json_file,
+    read_lines,
+    rows_of,
+    shown,
+)
 from tformer_cli.data.foreign_pieces import (
     NAMES,
     PREFIX,

@@ -27,7 +27,6 @@ from tformer_cli.converters.hugging_face.family import (
     named_weights,
     written_labels,
 )
-from tformer_cli.converters.hugging_face.keys import rows_of
 from tformer_cli.converters.keys import (
     USED,
     Keys,
@@ -38,6 +37,7 @@ from tformer_cli.converters.keys import (
     parse_json,
     read_bytes,
     read_json_file,
+    rows_of,
     shown,
 )
 from tformer_cli.data.foreign_pieces import BytePieceTokenizer

@@ -10,17 +10,27 @@ from typing import Any
 
 from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.library_names import MODULES
+from tformer_cli.converters.foreign_model import name_table
 from tformer_cli.converters.hugging_face import (
     byte_pieces,
     encoder_vocabulary,
     spm_tokenizers,
     tokenizers,
 )
-from tformer_cli.converters.hugging_face.family import Family, Setting
+from tformer_cli.converters.hugging_face.family import Family
 from tformer_cli.converters.hugging_face.generation import IN_CONFIG, WITHOUT_EFFECT
-from tformer_cli.converters.hugging_face.keys import LABELS, rows_of
+from tformer_cli.converters.hugging_face.keys import LABELS
 from tformer_cli.converters.hugging_face.spm_tokenizers import LLAMA_TOKENIZER
-from tformer_cli.converters.keys import USED, KeyRows, no_effect, number, only, shown
+from tformer_cli.converters.keys import (
+    USED,
+    KeyRows,
+    Setting,
+    no_effect,
+    number,
+    only,
+    rows_of,
+    shown,
+)
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 
@@ -33,15 +43,6 @@ ACTIVATIONS = {
     "silu": "swish",
     "swish": "swish",
 }
-
-
-def _modules(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
-    """The table of a stack: names inside a layer, several where their rows are stacked."""
-    found = {
-        ours: tuple(f"{layer}{name}.{{part}}" for name in theirs.split())
-        for ours, theirs in names.items()
-    }
-    return {**found, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
 
 
 # --- Encoders: post-norm, with learned positions and a norm of the embeddings.
@@ -108,7 +109,7 @@ _BERT = Family(
     },
     written={"type_vocab_size": 1},
     rows=_ENCODER_ROWS,
-    modules=_modules(
+    modules=name_table(
         "encoder.layer.{n}.",
         {
             "self_attention.in_projection": (
@@ -180,7 +181,7 @@ _DISTILBERT = Family(
     pooler="relu",
     dropouts={"dropout": "dropout", "attention_dropout": "attention_dropout"},
     rows=_ENCODER_ROWS,
-    modules=_modules(
+    modules=name_table(
         "transformer.layer.{n}.",
         {
             "self_attention.in_projection": "attention.q_lin attention.k_lin attention.v_lin",
@@ -379,7 +380,7 @@ _GPT2 = Family(
             no_effect("of heads that are not imported"),
         ),
     },
-    modules=_modules(
+    modules=name_table(
         "h.{n}.",
         {
             "self_attention.in_projection": "attn.c_attn",
@@ -417,7 +418,7 @@ _LLAMA = Family(
         "pretraining_tp": no_effect("how the library splits the same products"),
         "is_llama_config": no_effect("the origin of the model"),
     },
-    modules=_modules("layers.{n}.", _LLAMA_MODULES, final_norm="norm"),
+    modules=name_table("layers.{n}.", _LLAMA_MODULES, final_norm="norm"),
     outer={"target_embedding": "embed_tokens", "output": "lm_head"},
     ignored=_MASKS,
     prefix="model.",
@@ -521,7 +522,7 @@ MARIAN = Family(
         "force_bos_token_to_be_generated": only(None, False),
         "save_step": no_effect("of training"),
     },
-    modules=_modules(
+    modules=name_table(
         "{side}.layers.{n}.",
         {ours: " ".join(theirs) for ours, theirs in MODULES.items()},
         **{"final_norm": "{side}.layer_norm", "input.norm": "{side}.layernorm_embedding"},
@@ -573,7 +574,7 @@ PROJECTIONS: Mapping[str, tuple[str, bool]] = {
 }
 
 
-def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
+def _t5name_table(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
     inner = {"gate": ["wi_0"], "inner": ["wi_1"]} if is_gated else {"inner": ["wi"]}
     attention = {"in_projection": ["q", "k", "v"], "out_projection": ["o"]}
     found: dict[str, tuple[str, ...]] = {"final_norm": ("{side}.final_layer_norm.{part}",)}
@@ -592,7 +593,7 @@ def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
 
 
 # without a gate and with one
-T5_MODULES = {is_gated: _t5_modules(is_gated=is_gated) for is_gated in (False, True)}
+T5_MODULES = {is_gated: _t5name_table(is_gated=is_gated) for is_gated in (False, True)}
 
 
 def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -760,7 +761,7 @@ VIT = Family(
         **rows_of("out_features out_indices stage_names", no_effect("of a backbone")),
         **rows_of("_out_features _out_indices reshape_hidden_states", no_effect("of a backbone")),
     },
-    modules=_modules(
+    modules=name_table(
         "encoder.layer.{n}.",
         {
             **_IMAGE_MODULES,
@@ -789,7 +790,7 @@ DINOV2 = replace(
     classes=_image_classes("Dinov2"),
     settings=(*VIT.settings[:-1], replace(VIT.settings[-1], default=1e-6)),
     write_more=_write_dinov2,
-    modules=_modules(
+    modules=name_table(
         "encoder.layer.{n}.",
         {
             **_IMAGE_MODULES,
@@ -813,7 +814,7 @@ TIMM_VIT = replace(
     title="timm Vision Transformer",
     settings=(),
     fixed={**_IMAGE_FIXED, "norm_epsilon": 1e-6},
-    modules=_modules(
+    modules=name_table(
         "blocks.{n}.",
         {
             "self_attention.in_projection": "attn.qkv",

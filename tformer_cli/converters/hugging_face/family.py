@@ -26,7 +26,15 @@ from tformer_cli.converters.foreign_model import (
 from tformer_cli.converters.formats.mapped_file import LazyArrays
 from tformer_cli.converters.formats.weight_files import read_weights_of
 from tformer_cli.converters.hugging_face.keys import CONFIG_ROWS
-from tformer_cli.converters.keys import USED, KeyRows, Keys, number, only, read_json_file
+from tformer_cli.converters.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Setting,
+    only,
+    read_json_file,
+    read_shape,
+)
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig, Pooler
@@ -64,31 +72,6 @@ _KNOWN: Mapping[str, Container[Any]] = {
     "source_vocab_size": (0,),
     "source_eos": (True,),
 }
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting by tformer's name and by the library's."""
-
-    ours: str
-    theirs: str
-    # the library's, where config.json lacks the key; None: config.json must have it
-    default: Any = None
-    # tformer's value of each of the library's; None: the same numbers
-    values: Mapping[Any, Any] | None = None
-
-    def read(self, file: Path, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        if self.values is not None:
-            return self.values[settings.get(self.theirs, self.default)]
-        if isinstance(self.default, float):
-            return settings.get(self.theirs, self.default)
-        if self.default is not None and settings.get(self.theirs) is None:
-            return self.default
-        return number(file, settings, self.theirs)
-
-    def write(self, value: Any) -> Any:  # noqa: ANN401
-        names = [] if self.values is None else self.values.items()
-        return next((theirs for theirs, ours in names if ours == value), value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,17 +134,8 @@ class Family:
         return {**_KNOWN, "pooler": ("none", self.pooler), **fixed, **read, **self.also}
 
     def read(self, file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = dict(self.fixed)
-        names: dict[str, str] = {}
-        for one in self.settings:
-            value = one.read(file, settings)
-            if one.ours in names and found[one.ours] != value:
-                raise ArtifactError(
-                    f"{file}: encoder and decoder differ in {one.theirs.removeprefix('decoder_')}, "
-                    "which is not supported; import another model"
-                )
-            names[one.ours], found[one.ours] = one.theirs, value
-        return {**found, **self.read_more(file, settings)}
+        shape = read_shape(file, settings, self.settings)
+        return {**self.fixed, **shape, **self.read_more(file, settings)}
 
     def write(self, config: ModelConfig) -> dict[str, Any]:
         """Returns what config.json says of a model, without its vocabulary and labels."""

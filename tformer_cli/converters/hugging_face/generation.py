@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.converters.foreign_model import Rows
-from tformer_cli.converters.hugging_face.keys import rows_of
 from tformer_cli.converters.keys import (
     USED,
     KeyRows,
@@ -21,6 +20,7 @@ from tformer_cli.converters.keys import (
     noted,
     only,
     read_json_file,
+    rows_of,
     shown,
 )
 from tformer_cli.data.tokenizer import EOS_ID

@@ -15,11 +15,11 @@ from tformer_cli.converters.keys import (
     KeyRows,
     Keys,
     Parts,
-    Row,
     no_effect,
     noted,
     only,
     read_json_file,
+    rows_of,
     shown,
 )
 from tformer_cli.errors import ArtifactError
@@ -31,11 +31,6 @@ _OF_OUTPUT = no_effect("which outputs the library returns")
 _OF_SPEED = no_effect("speed and memory of the library")
 _OF_ORIGIN = no_effect("where the model comes from")
 _OF_TASKS = no_effect("of the library's pipelines, by task")
-
-
-def rows_of(names: str, row: Row) -> KeyRows:
-    """The same row for several keys, which a text names with spaces between them."""
-    return dict.fromkeys(names.split(), row)
 
 
 CONFIG_ROWS: KeyRows = MappingProxyType(

@@ -20,7 +20,6 @@ from tformer_cli.converters.hugging_face.keys import (
     check_added,
     check_surrounding,
     read_tokenizer_files,
-    rows_of,
     tokenizer_config,
     whole_tokenizer,
 )
@@ -34,6 +33,7 @@ from tformer_cli.converters.keys import (
     only,
     read_bytes,
     read_json_file,
+    rows_of,
 )
 from tformer_cli.data.joint_tokenizer import JointTokenizer, blank_tokenizer
 from tformer_cli.data.sentencepiece.languages import Languages

@@ -21,11 +21,18 @@ from tformer_cli.converters.hugging_face.keys import (
     added_tokens,
     check_added,
     read_tokenizer_files,
-    rows_of,
     tokenizer_config,
 )
 from tformer_cli.converters.hugging_face.spm_tokenizers import SPM_WHOLE, check_whole
-from tformer_cli.converters.keys import USED, no_effect, noted, only, read_bytes, read_json_file
+from tformer_cli.converters.keys import (
+    USED,
+    no_effect,
+    noted,
+    only,
+    read_bytes,
+    read_json_file,
+    rows_of,
+)
 from tformer_cli.data.joint_tokenizer import JointTokenizer
 from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm

@@ -32,7 +32,6 @@ from tformer_cli.converters.hugging_face.family import (
     named_weights,
     written_labels,
 )
-from tformer_cli.converters.hugging_face.keys import rows_of
 from tformer_cli.converters.image_processor import (
     RESAMPLING,
     TIMM_PREPARATION,
@@ -40,7 +39,7 @@ from tformer_cli.converters.image_processor import (
     of_processor,
     of_timm,
 )
-from tformer_cli.converters.keys import USED, Keys, no_effect, only, shown
+from tformer_cli.converters.keys import USED, Keys, no_effect, only, rows_of, shown
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 from tformer_cli.errors import ArtifactError, UsageError
 
