@@ -27,7 +27,7 @@ from tformer_cli.artifacts.model_directory import (
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
-from tformer_cli.converters.hugging_face import decoders, encoders, t5, translators, vision
+from tformer_cli.converters.hugging_face import decoders, encoders, translators, vision
 from tformer_cli.converters.hugging_face.family import Family
 from tformer_cli.converters.importing import resolve_model
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -136,7 +136,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     elif config.is_decoder_only:
         module = decoders
     else:
-        module = t5 if config.positions == "relative" else translators
+        module = translators
     family = module.family_of(directory)
     head = config.head if config.is_encoder_only else ""
     name: str = family.classes[head]

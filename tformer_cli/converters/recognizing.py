@@ -18,7 +18,7 @@ from tformer_cli.converters import fairseq, nanogpt, opennmt
 from tformer_cli.converters.ctranslate2 import importing as ctranslate2
 from tformer_cli.converters.foreign_model import ForeignModel
 from tformer_cli.converters.formats.weight_files import read_checkpoint
-from tformer_cli.converters.hugging_face import decoders, encoders, t5, translators, vision
+from tformer_cli.converters.hugging_face import decoders, encoders, translators, vision
 from tformer_cli.converters.hugging_face.encoders import Pipeline, read_pipeline
 from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.converters.hugging_face.family import Source, Task, open_source
@@ -135,7 +135,7 @@ def _with_base(adapter: StoredAdapter, find_base: Callable[[str], Path]) -> Fore
 _READERS: Mapping[Task, Callable[[Source], ForeignModel]] = {
     "decoder": decoders.read,
     "translation": translators.read,
-    "t5": t5.read,
+    "t5": translators.read_t5,
     "vision": vision.read,
 }
 

@@ -8,9 +8,8 @@ from sentencepiece import SentencePieceTrainer
 
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer

@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.data.sentencepiece.languages import Languages
+from tformer_cli.data.sentencepiece.tokenizer import Languages
 from tformer_cli.errors import UsageError
 
 TOKENS = {code: f">>{code}<<" for code in ("fra", "deu", "por", "pob", "spa", "ita", "ron", "cat")}

@@ -6,8 +6,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from tests.data.sentencepiece.conftest import LANGUAGES, SPECIAL
-from tformer_cli.data.sentencepiece.languages import Languages
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import DataError

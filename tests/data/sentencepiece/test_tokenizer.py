@@ -3,8 +3,7 @@ import json
 import pytest
 from sentencepiece import SentencePieceProcessor
 
-from tformer_cli.data.sentencepiece.languages import Languages
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import EOS_ID, UNK_ID
 from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import DataError, UsageError

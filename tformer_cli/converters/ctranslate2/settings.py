@@ -20,8 +20,7 @@ import numpy as np
 from tformer_cli.converters.foreign_model import Reader, Rows, arranged, model_config
 from tformer_cli.converters.keys import parse_json, read_bytes, read_json_file, read_lines
 from tformer_cli.data.pieces import PieceTokenizer
-from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import FILE_NAME, Tokenizer
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError

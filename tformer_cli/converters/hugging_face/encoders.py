@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.converters.foreign_model import ForeignModel, Weight, model_config
-from tformer_cli.converters.hugging_face.encoder_vocabulary import read_vocabulary
+from tformer_cli.converters.hugging_face.byte_pieces import read_encoder_vocabulary
 from tformer_cli.converters.hugging_face.families import FAMILIES
 from tformer_cli.converters.hugging_face.family import (
     Family,
@@ -75,7 +75,7 @@ def read(source: Source, pipeline: Pipeline) -> ForeignModel:
         "import an encoder without a head, with one for masked tokens, or for labels of texts",
     )
     file, family, reader = source.file, source.family, source.reader
-    vocabulary = read_vocabulary(file.parent, lowercase=pipeline.lowercase)
+    vocabulary = read_encoder_vocabulary(file.parent, lowercase=pipeline.lowercase)
     longest = pipeline.longest or (vocabulary.longest if pipeline.is_sentence else 0)
     embedding = reader.take(f"{family.outer['source_embedding']}.weight")
     rows = vocabulary.rows(len(embedding), str(file))

@@ -13,7 +13,6 @@ from tformer_cli.artifacts.library_names import MODULES
 from tformer_cli.converters.foreign_model import name_table
 from tformer_cli.converters.hugging_face import (
     byte_pieces,
-    encoder_vocabulary,
     spm_tokenizers,
     tokenizers,
 )
@@ -55,7 +54,7 @@ _ENCODER_ROWS: KeyRows = {
     "add_cross_attention": only(False),
     "is_encoder_decoder": only(False),
     "problem_type": only(None, "single_label_classification"),
-    "tokenizer_class": encoder_vocabulary.CLASSES,
+    "tokenizer_class": byte_pieces.ENCODER_CLASSES,
     "max_position_embeddings": no_effect("the table of positions says it"),
     "vocab_size": no_effect("the embedding says it"),
     "tie_word_embeddings": no_effect("the weights say it"),

@@ -36,7 +36,6 @@ from tformer_cli.converters.keys import (
     rows_of,
 )
 from tformer_cli.data.joint_tokenizer import JointTokenizer, blank_tokenizer
-from tformer_cli.data.sentencepiece.languages import Languages
 from tformer_cli.data.sentencepiece.spm_file import (
     CONTROL,
     NORMAL,
@@ -48,7 +47,7 @@ from tformer_cli.data.sentencepiece.spm_file import (
     spm_piece,
     write_spm,
 )
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.data.vocabulary import BYTE_CHARACTERS
 from tformer_cli.errors import ArtifactError
@@ -267,7 +266,7 @@ class T5Vocabulary:
         return JointTokenizer.parse(blank.to_str(), where)
 
 
-def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
+def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
     own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
     if named == "ByT5Tokenizer":

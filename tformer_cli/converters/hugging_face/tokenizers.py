@@ -34,9 +34,8 @@ from tformer_cli.converters.keys import (
     rows_of,
 )
 from tformer_cli.data.joint_tokenizer import JointTokenizer
-from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.data.sentencepiece.spm_file import read_spm
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.errors import ArtifactError, DataError
 

@@ -40,9 +40,12 @@ from tformer_cli.converters.marian.layout import (
     renumbered,
     table_of,
 )
-from tformer_cli.data.sentencepiece.languages import NO_LANGUAGES
 from tformer_cli.data.sentencepiece.spm_file import read_spm
-from tformer_cli.data.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
+from tformer_cli.data.sentencepiece.tokenizer import (
+    NO_LANGUAGES,
+    SentencePieceSide,
+    SentencePieceTokenizer,
+)
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerSide
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
