@@ -39,7 +39,7 @@ cli/inspection/inspect_step.py
 cli/inspection/inspect_view.py
 cli/inspection/options.py
 converters/ctranslate2/importing.py
-converters/exporting.py
+converters/export.py
 decoding/encoding.py
 fast/native/search.py
 fast/native/weights.py

@@ -28,7 +28,7 @@ from tests.converters.test_vit import SHAPE, as_timm, saved, vit_for_timm
 from tformer_cli.cli.app import app
 from tformer_cli.cli.command import FORCE
 from tformer_cli.cli.options import PathRole, path_roles
-from tformer_cli.converters import importing
+from tformer_cli.converters import import_model
 from tformer_cli.converters.recognizing import recognize
 from tformer_cli.errors import UsageError
 from tformer_cli.files.content import content_of
@@ -178,8 +178,8 @@ def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
     for number, file in enumerate(sorted(snapshot.iterdir())):
         file.rename(blobs / str(number))
         file.symlink_to(blobs / str(number))
-    monkeypatch.setattr(importing, "_downloaded", lambda name: snapshot)
-    monkeypatch.setattr(importing, "_local", lambda name: snapshot)
+    monkeypatch.setattr(import_model, "_downloaded", lambda name: snapshot)
+    monkeypatch.setattr(import_model, "_local", lambda name: snapshot)
     before = content(tmp_path)
     words, model, output = next(one for one in WRITERS if one[0] == ("translate",))
     for file in (*snapshot.iterdir(), *blobs.iterdir()):

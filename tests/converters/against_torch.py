@@ -3,7 +3,7 @@
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 
 LENGTHS = (1, 7, 300, 20)
 """Source tokens of the sentences of a batch."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import ArtifactError

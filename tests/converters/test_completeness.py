@@ -8,7 +8,7 @@ import pytest
 from tests.converters import encoders
 from tests.converters.spm import MERGES
 from tests.converters.test_fairseq import fairseq_model
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.converters.keys import read_json_file, read_lines
 from tformer_cli.errors import ArtifactError
 

@@ -10,7 +10,7 @@ from tests.converters.against_torch import logits_differ
 from tests.converters.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, layer_tensors
 from tformer_cli.converters import fairseq
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tests.converters.spm import padded
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.hugging_face import byte_pieces
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.tokenizer_file import parse_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.workflows.generate import generate_texts

@@ -15,7 +15,7 @@ from tests.converters.hugging_face import test_importing as translators
 from tests.converters.key_tables import tables
 from tests.converters.spm import PIECES, spm
 from tests.converters.t5 import test_importing as test_t5
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.converters.keys import USED, Fate, Keys, Parts, no_effect, noted, only
 from tformer_cli.errors import ArtifactError
 

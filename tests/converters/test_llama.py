@@ -14,7 +14,7 @@ import torch
 
 from tests.converters.spm import PIECES, spm
 from tests.converters.test_gpt2 import imported, logits_of
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.tokenizer import BOS_ID
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.generate import generate_texts

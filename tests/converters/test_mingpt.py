@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.converters.test_gpt2 import check_logits, imported, random_gpt2
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.generate import generate_texts
 

@@ -25,7 +25,7 @@ from tests.converters.hugging_face import test_importing as translators
 from tests.converters.spm import PIECES, padded, spm
 from tests.converters.t5 import test_importing as test_t5
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import ArtifactError

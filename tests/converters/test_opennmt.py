@@ -16,7 +16,7 @@ from tests.converters.against_torch import logits_differ
 from tests.converters.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, interleaved, layer_tensors
 from tformer_cli.converters import opennmt, torch_family
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError
 
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]

@@ -18,10 +18,10 @@ from tformer_cli.artifacts.library_names import MODULES, library_name
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
-from tformer_cli.converters.exporting import export_hugging_face, export_int8
+from tformer_cli.converters.export import export_hugging_face, export_int8
 from tformer_cli.converters.foreign_model import foreign_names
 from tformer_cli.converters.hugging_face.families import MARIAN
-from tformer_cli.converters.importing import import_model, resolve_model
+from tformer_cli.converters.import_model import import_model, resolve_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.adapter_config import adaptable_parts
 from tformer_cli.model.config import ModelConfig

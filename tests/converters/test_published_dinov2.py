@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.converters.exporting import export_hugging_face
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.export import export_hugging_face
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.workflows.embed import embed_texts
 from tformer_cli.workflows.opening.encoder import open_encoder
 

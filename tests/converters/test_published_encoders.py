@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.embed import embed_texts

@@ -10,9 +10,9 @@ from tests.converters.hugging_face.test_decoders import check_import, check_weig
 from tests.converters.spm import padded
 from tests.converters.test_gpt2 import SAMPLES, TEXT, check_logits, imported
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.converters.exporting import export_hugging_face
+from tformer_cli.converters.export import export_hugging_face
 from tformer_cli.converters.hugging_face.byte_pieces import END
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.foreign_pieces import QWEN2_WORDS
 from tformer_cli.errors import ArtifactError, UsageError
 

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError
 
 SHAPE = {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import read_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.decoding.pooled import LabelHead
 from tformer_cli.fast import native_encoder

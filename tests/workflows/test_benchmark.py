@@ -11,7 +11,7 @@ from rich.console import Console
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.commands.benchmark import MeasuringOptions, _notes, show_speeds
 from tformer_cli.cli.options import DecodingPrecision
-from tformer_cli.converters.exporting import export_int8
+from tformer_cli.converters.export import export_int8
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError, DataError, UsageError

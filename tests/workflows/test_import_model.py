@@ -16,9 +16,9 @@ from tests.converters.marian.test_importing import OPTIONS, VARIANTS, D, V, berg
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.converters import importing as workflow
-from tformer_cli.converters.exporting import export_int8
-from tformer_cli.converters.importing import import_model, resolve_model
+from tformer_cli.converters import import_model as workflow
+from tformer_cli.converters.export import export_int8
+from tformer_cli.converters.import_model import import_model, resolve_model
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.workflows.info import model_details
 from tformer_cli.workflows.inspection.heads import inspect_heads
@@ -368,7 +368,7 @@ def test_a_part_of_a_hugging_face_directory_names_the_directory(tmp_path):
 
 def test_an_import_needs_no_torch(tmp_path, source):
     program = (
-        "import sys; from pathlib import Path; from tformer_cli.converters.importing import *;"
+        "import sys; from pathlib import Path; from tformer_cli.converters.import_model import *;"
         "import_model(sys.argv[1], Path(sys.argv[2])); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program, source, tmp_path / "ours"], check=True)

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import tformer_cli
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.json_lines import describe
 from tformer_cli.kinds import kinds_for

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.exporting import export_int8
+from tformer_cli.converters.export import export_int8
 from tformer_cli.decoding.search.models import Ensemble
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.fast.products import RoundedProduct

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
-from tformer_cli.converters.exporting import export_int8
+from tformer_cli.converters.export import export_int8
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.shortlist import Shortlist

@@ -80,7 +80,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
         imported = self._import_models(ctx.params)
         if imported and any(output.status() is not None for output in outputs):
-            from tformer_cli.converters.importing import sources_of
+            from tformer_cli.converters.import_model import sources_of
 
             check_outputs(outputs, [one for model in imported for one in sources_of(*model)])
         for parameter, role in self._paths():
@@ -91,7 +91,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def _import_models(self, values: dict[str, Any]) -> list[tuple[str, Path, Path]]:
         """Puts model directories in the place of the foreign models that were named."""
-        from tformer_cli.converters.importing import (
+        from tformer_cli.converters.import_model import (
             ImportedWeights,
             float_twin,
             resolve_model,
@@ -196,7 +196,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
 def _check_place(output: Output) -> None:
     """Refuses to replace a text or the like that belongs to a model that was not named."""
-    from tformer_cli.converters.importing import foreign_model_around
+    from tformer_cli.converters.import_model import foreign_model_around
 
     if directory := foreign_model_around(output.path):
         raise UsageError(

@@ -151,7 +151,7 @@ def measure_in_turns(
 def stored_precision(model: Path | str) -> PrecisionChoice:
     """Returns the precision that a model's weights are stored in, of integers "int8"."""
     from tformer_cli.artifacts.config_file import read_config
-    from tformer_cli.converters.importing import resolve_model
+    from tformer_cli.converters.import_model import resolve_model
 
     return read_config(resolve_model(model)).weight_type
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.formats import TSV_ENDS

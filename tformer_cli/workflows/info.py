@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS, ConfigFile, read_config
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.curves.read import METRICS_FILE, read_run
 from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.tokenizer_file import read_tokenizer

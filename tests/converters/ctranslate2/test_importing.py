@@ -22,8 +22,8 @@ from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
-from tformer_cli.converters.exporting import export
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.export import export
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig

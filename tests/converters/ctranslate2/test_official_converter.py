@@ -6,7 +6,7 @@ import pytest
 
 from tests.converters.ctranslate2.test_importing import engine_ends
 from tests.converters.hugging_face.test_importing import marian, multilingual
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.workflows.opening.translator import open_translator
 
 ctranslate2 = pytest.importorskip("ctranslate2")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tformer_cli.artifacts.tensors import load_tensors
-from tformer_cli.converters.exporting import export
+from tformer_cli.converters.export import export
 from tformer_cli.converters.formats.ctranslate2_binary import read_ctranslate2
 from tformer_cli.errors import ArtifactError
 

@@ -10,8 +10,8 @@ from tests.converters.test_gpt2 import logits_of
 from tests.converters.test_llama import directory as llama_directory  # noqa: F401 - a fixture
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.converters.exporting import export_hugging_face
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.export import export_hugging_face
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.model.config import ModelConfig

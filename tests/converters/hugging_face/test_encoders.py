@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.exporting import EXPORTED, export_hugging_face
+from tformer_cli.converters.export import EXPORTED, export_hugging_face
 from tformer_cli.converters.hugging_face.families import FAMILIES
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import UsageError
 

@@ -11,9 +11,9 @@ from tests.converters.hugging_face.test_importing import marian, multilingual
 from tests.converters.spm import PIECES
 from tformer_cli.artifacts.config_file import ModelInfo, StartOrigin
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.converters.exporting import export_hugging_face
+from tformer_cli.converters.export import export_hugging_face
 from tformer_cli.converters.hugging_face.layout import layout_of
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, UsageError

@@ -22,9 +22,9 @@ from tests.converters.test_vit import SHAPE, saved
 from tests.oracles import vit
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.converters.exporting import EXPORTED, export_hugging_face
+from tformer_cli.converters.export import EXPORTED, export_hugging_face
 from tformer_cli.converters.hugging_face.families import VIT
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.images.decoding import Scaling
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig

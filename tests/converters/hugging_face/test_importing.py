@@ -12,7 +12,7 @@ from tests.converters.spm import PIECES, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.hugging_face import tokenizers
 from tformer_cli.converters.hugging_face import translators as hugging_face
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines

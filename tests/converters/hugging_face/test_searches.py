@@ -11,7 +11,7 @@ import torch
 
 from tests.converters.hugging_face.test_importing import marian, multilingual
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.workflows.translate import translate_lines
 

@@ -22,9 +22,9 @@ from tformer_cli.artifacts.config_file import ModelInfo, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
-from tformer_cli.converters.exporting import export_marian
+from tformer_cli.converters.export import export_marian
 from tformer_cli.converters.formats.marian_binary import parse_yaml, read_npz, read_yaml, write_yaml
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.converters.marian.exporting import KNOWN
 from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
 from tformer_cli.decoding.config import DecodingConfig

@@ -22,7 +22,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.cli.app import app
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspection.alignment.chosen import choose_heads

@@ -14,8 +14,8 @@ from tests.converters.marian.test_exporting import OWN, own_model
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.cli.app import app
-from tformer_cli.converters.exporting import export_marian
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.export import export_marian
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.workflows.make_corpus import make_corpus

@@ -12,8 +12,8 @@ from tests.converters.t5.test_importing import (
 )
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.converters.exporting import export_hugging_face
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.export import export_hugging_face
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import UsageError
 from tformer_cli.model.config import ModelConfig

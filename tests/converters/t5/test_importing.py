@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.converters.spm import PIECES, padded, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.hugging_face import families
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.workflows.inspection.heads import inspect_heads

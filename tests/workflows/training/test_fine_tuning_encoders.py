@@ -8,7 +8,7 @@ import torch
 from tests.watched_training import at, digest, interrupt
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.converters.importing import import_model
+from tformer_cli.converters.import_model import import_model
 from tformer_cli.errors import Interrupted, RecipeError
 from tformer_cli.kinds import kinds_for, training_of
 from tformer_cli.recipe import make_recipe

@@ -15,8 +15,8 @@ from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.cli.app import app
-from tformer_cli.converters.exporting import export_marian
-from tformer_cli.converters.importing import import_model, resolve_model
+from tformer_cli.converters.export import export_marian
+from tformer_cli.converters.import_model import import_model, resolve_model
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.recipe import load_recipe, make_recipe

@@ -67,7 +67,7 @@ def import_model(
         tformer import downloads/firefox-enpt --dry-run
         tformer import translate-en_fr.argosmodel -o en-fr
     """
-    from tformer_cli.converters import importing as workflow
+    from tformer_cli.converters import import_model as workflow
 
     if output is None and not dry_run:
         raise UsageError("--output: must be given; name a new directory, or add --dry-run")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.files.hashes import hash_file, hash_tree
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.errors import TformerError
 from tformer_cli.version import __version__
 from tformer_cli.workflows.bulk.line_files import unpacked, unpacked_path

@@ -22,7 +22,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import TRANSLATORS
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.data.corpora import corpus_file, format_of
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.decoding.keywords import TranslatorOptions

@@ -8,7 +8,7 @@ from pathlib import Path
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import store_decoding
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
-from tformer_cli.converters.exporting import export_int8
+from tformer_cli.converters.export import export_int8
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.errors import TformerError
 from tformer_cli.files.hashes import hash_file

@@ -27,7 +27,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.inspection.capture.batches import IdPair, capture_batches

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
 from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of

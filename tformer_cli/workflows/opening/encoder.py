@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from tformer_cli.acceleration import has_fast
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.data.prefetch import buffers
 from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import DataError, UsageError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
 from tformer_cli.artifacts.token_frequencies import load_seen_words
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.decoding.config import MOST_HYPOTHESES, DecodingConfig
 from tformer_cli.decoding.opening import OpeningSettings, split_options
 from tformer_cli.decoding.search.torch_engine import TorchEngine

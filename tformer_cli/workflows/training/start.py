@@ -18,7 +18,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.converters.foreign_model import NEVER
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.data.tokenizer import BOS_ID, Tokenizer
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, RecipeError

@@ -29,7 +29,7 @@ from tformer_cli.artifacts.tensors import save_tensors
 from tformer_cli.converters.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
 from tformer_cli.converters.hugging_face import decoders, encoders, translators, vision
 from tformer_cli.converters.hugging_face.family import Family
-from tformer_cli.converters.importing import resolve_model
+from tformer_cli.converters.import_model import resolve_model
 from tformer_cli.data.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import check_free, directory_aside, write_text
