@@ -1,0 +1,276 @@
+"""Language models of the library, both ways: GPT-2's class, LLaMA's and Qwen2's.
+
+Learned and sinusoidal positions with layer norms are exported as GPT-2, rotary ones with RMS norms
+and gated layers as LLaMA. nanoGPT's, minGPT's and llama2.c's models are put together here, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.foreign_model import (
+    NEVER,
+    ForeignModel,
+    Rows,
+    Weight,
+    arranged,
+    model_config,
+    output_bias,
+)
+from tformer_cli.foreign.hugging_face.byte_pieces import (
+    END,
+    ByteVocabulary,
+    read_vocabulary,
+    with_tokenizer_files,
+)
+from tformer_cli.foreign.hugging_face.families import FAMILIES
+from tformer_cli.foreign.hugging_face.family import (
+    Family,
+    Parts,
+    Source,
+    check_no_biases,
+    finish,
+    named_weights,
+    position_rows,
+)
+from tformer_cli.foreign.hugging_face.generation import Generation, read_generation
+from tformer_cli.foreign.hugging_face.keys import (
+    ROLES,
+    TOKENIZER,
+    added_tokens,
+    check_added,
+    check_surrounding,
+    read_tokenizer_files,
+)
+from tformer_cli.foreign.hugging_face.spm_tokenizers import (
+    LLAMA_TOKENIZER,
+    LLAMA_WHOLE,
+    check_whole,
+)
+from tformer_cli.foreign.keys import number, read_bytes, read_json_file, shown
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.foreign.hugging_face.layout import Layout
+
+
+class Vocabulary(Protocol):
+    """Pieces by their foreign ids, and what cuts text into them."""
+
+    @property
+    def texts(self) -> Mapping[str, bool]: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
+    @property
+    def files(self) -> Sequence[Path]: ...
+    def rows(self, size: int, where: str) -> Rows: ...
+    def tokenizer(self, rows: Rows, where: str) -> Tokenizer: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpmVocabulary:
+    """The pieces of a SentencePiece model; texts stand between two of them."""
+
+    data: bytes
+    file: Path  # of the tokenizer
+    ends: tuple[int, int]  # ids of the start and the end
+    texts: Mapping[str, bool]
+    notes: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+
+    def rows(self, size: int, where: str) -> Rows:
+        model = read_spm(self.data, str(self.file))
+        if size != len(model.pieces):
+            raise ArtifactError(
+                f"{self.file}: has {len(model.pieces):,} pieces, but the model has {size:,} rows; "
+                "use this model's own files, or, if the other rows are padding, remove them "
+                f"(resize_token_embeddings({len(model.pieces)}))"
+            )
+        if max(self.ends) >= size:
+            raise ArtifactError(
+                f"{where}: texts begin and end with the ids {self.ends[0]} and {self.ends[1]}, but "
+                f"the model has {size:,} rows; use this model's own files"
+            )
+        return arranged(model.pieces, None, model.unknown, *self.ends)
+
+    def tokenizer(self, rows: Rows, where: str) -> Tokenizer:  # noqa: ARG002 - as all have it
+        return SentencePieceTokenizer.build(self.data, None, rows.pieces, where=str(self.file))
+
+
+def read(source: Source) -> ForeignModel:
+    generation = read_generation(source.path, source.settings)
+    shape = source.shape()
+    read_own = _read_pieces if source.family.model_type == "llama" else _read_bytes
+    vocabulary = read_own(source, generation)
+    decoding, notes = generation.generator(shape["max_positions"])
+    source.notes += [*generation.notes, *notes]
+    model = put_together(source, shape, vocabulary, banned=generation.banned)
+    return replace(model, decoding=decoding, files=(*model.files, *generation.files))
+
+
+def put_together(
+    source: Source,
+    shape: Mapping[str, Any],
+    vocabulary: Vocabulary,
+    *,
+    kind: str = "",
+    banned: Callable[[Rows], Rows] = lambda rows: rows,
+) -> ForeignModel:
+    """Makes a language model of a `shape` by tformer's names.
+
+    `banned` adds the tokens that are never written to rows.
+    """
+    family, reader, file = source.family, source.reader, source.file
+    outer = {ours: f"{theirs}.weight" for ours, theirs in family.outer.items()}
+    embedding = reader.take(outer["target_embedding"])
+    if embedding.ndim != 2:
+        raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
+    rows = banned(vocabulary.rows(len(embedding), str(file)))
+    output = reader.take(outer["output"]) if outer["output"] in reader else embedding
+    tied = "decoder" if np.array_equal(output, embedding) else "none"
+    config = model_config(file, **{**shape, "tied_embeddings": tied, **vocabulary.texts})
+    given: dict[str, Weight] = {
+        "target_embedding.weight": rows.of(embedding),
+        "output_projection.weight": rows.of(output),
+        "output_bias": output_bias(rows, None),
+    }
+    if "positions" in outer:
+        given["decoder_input.positions.table"] = reader.take(outer["positions"])
+    notes = [*vocabulary.notes]
+    if not (config.target_bos or config.target_eos):
+        notes.append("its texts have no beginning: generate needs a prompt to go on from")
+    return finish(
+        source,
+        config,
+        given,
+        ids=rows.foreign,
+        tokenizer=vocabulary.tokenizer(rows, str(file)),
+        files=vocabulary.files,
+        notes=notes,
+        decoding=DecodingConfig(beam_size=1, sampling=True),
+        kind=kind,
+    )
+
+
+def _read_bytes(source: Source, generation: Generation) -> ByteVocabulary:
+    """GPT-2's vocabulary, or Qwen2's; `<|endoftext|>` ends texts, and no other token does."""
+    path = source.path
+    words = source.family.model_type
+    vocabulary = with_tokenizer_files(path, read_vocabulary(path, words))
+    end = {**source.settings, **generation.special_ids}.get("eos_token_id")
+    is_piece = type(end) is int and end in vocabulary.pieces.values()
+    if isinstance(end, list) or (is_piece and end != vocabulary.end):
+        raise ArtifactError(
+            f"{source.file}: eos_token_id = {shown(end)} is not that of {END}, which ends texts "
+            "here; import another model"
+        )
+    generation.check_forced(-1 if vocabulary.end is None else vocabulary.end)
+    if (path / TOKENIZER).is_file():
+        check_surrounding(path / TOKENIZER, read_json_file(path / TOKENIZER), (), ())
+    return vocabulary
+
+
+def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
+    """LLaMA's SentencePiece model; the files beside it must cut texts in the same way."""
+    path, file, settings = source.path, source.path / "tokenizer.model", source.settings
+    data = read_bytes(file)
+    start = number(source.file, settings, "bos_token_id")
+    end = number(source.file, {**settings, **generation.special_ids}, "eos_token_id")
+    own, notes, files = read_tokenizer_files(path, LLAMA_TOKENIZER)
+    model = read_spm(data, str(file))
+    roles = {str(own[role]) for role in ROLES if role in own}
+    added = added_tokens(path, own)
+    special = model.of_type(UNKNOWN, CONTROL, USER_DEFINED)
+    ids = {piece: place for place, piece in enumerate(model.pieces)}
+    check_added(path, added, ids, {*special, *roles})
+    ids |= {token: place for token, place in added.items() if place is not None}
+    first = own.get("bos_token", model.pieces[start] if start < len(model.pieces) else "")
+    if ids.get(first, start) != start:
+        raise ArtifactError(
+            f"{path}: its tokenizer begins texts with {shown(first)}, but bos_token_id = {start} "
+            "is another token; correct one of the two"
+        )
+    more, whole = check_whole(path, LLAMA_WHOLE, model, ids, ((first,), ()))
+    return SpmVocabulary(
+        data=data,
+        file=file,
+        ends=(start, end),
+        texts={},
+        notes=(*notes, *more, *generation.check_forced(end)),
+        files=(file, *files, *whole),
+    )
+
+
+def _generation(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
+    """Returns the defaults of generation: special tokens, and those that are never written."""
+    bias = directory.model.output_bias
+    never = {UNK_ID} if bias is None else set((bias == NEVER).nonzero().flatten().tolist())
+    written = {layout.ids[n] for n in range(len(layout.ids)) if n not in never}
+    ids = {layout.ids[token] for token in never} - written - {-1}
+    return {
+        **_special_ids(layout),
+        "max_length": directory.config.max_positions,
+        **({"suppress_tokens": sorted(ids)} if ids else {}),
+    }
+
+
+def _special_ids(layout: Layout) -> dict[str, int | None]:
+    named = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
+    ids = {name: layout.ids[token] for name, token in named.items()}
+    return {name: one if one >= 0 else None for name, one in ids.items()}
+
+
+def family_of(directory: ModelDirectory) -> Family:
+    """Returns the family whose class comes nearest to a language model."""
+    config, origin = directory.config, directory.info.origin
+    if origin is not None and origin.kind.endswith(FAMILIES["qwen2"].title):
+        return FAMILIES["qwen2"]
+    return FAMILIES[
+        "llama" if config.positions == "rotary" or config.norm_kind == "rms" else "gpt2"
+    ]
+
+
+def write(directory: ModelDirectory, family: Family) -> Parts:
+    from tformer_cli.foreign.hugging_face.layout import decoder_layout
+
+    config, layout = directory.config, decoder_layout(directory)
+    settings = {
+        "vocab_size": layout.sizes[1],
+        "tie_word_embeddings": config.tied_embeddings != "none" and not config.scale_embeddings,
+        **_special_ids(layout),
+        **family.write(config),
+    }
+    return Parts(
+        settings=settings,
+        weights=_weights(directory, family, layout),
+        layout=layout,
+        generation=_generation(directory, layout),
+    )
+
+
+def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
+    model, config, outer = directory.model, directory.config, family.outer
+    check_no_biases(directory, family, "export with --format int8")
+    # √D of the embeddings alone: where both are one matrix it becomes two
+    scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+    found = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
+    if config.tied_embeddings == "none" or config.scale_embeddings:
+        found[f"{outer['output']}.weight"] = layout.ordered(model.output_matrix)
+    if "positions" in outer:
+        found[f"{outer['positions']}.weight"] = position_rows(model.decoder_input, config)
+    ours = model.state_dict()
+    return found | named_weights(family, config, ours, model.vocab_size, directory.path)
