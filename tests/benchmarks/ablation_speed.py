@@ -14,7 +14,7 @@ from time import perf_counter
 
 import torch
 
-from tformer_cli.inspection.ablation.losses import heads_off, losses_without_each, sentence_losses
+from tformer_cli.inspection.ablation import heads_off, losses_without_each, sentence_losses
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.workflows.evaluate import read_texts

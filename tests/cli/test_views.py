@@ -47,40 +47,40 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.alignment_error import AlignmentCounts
 from tformer_cli.evaluation.comparison.report import comparison_document
 from tformer_cli.evaluation.significance import PairedDifference
-from tformer_cli.inspection.ablation.record import (
+from tformer_cli.inspection.capture.heads import HeadId
+from tformer_cli.inspection.heads.repeats import SCORES, HeadRepeats, Repeats
+from tformer_cli.inspection.heads.roles import ROLES
+from tformer_cli.inspection.views.ablation import (
     Ablation,
+    AblationSettings,
+    ChangesView,
     CurvePoint,
     HeadEffect,
     ModelCost,
     Pruning,
+    TextAblationView,
     WithoutHeads,
 )
-from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.heads.repeats import SCORES, HeadRepeats, Repeats
-from tformer_cli.inspection.heads.roles import ROLES
-from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.ablation import AblationSettings, ChangesView, TextAblationView
 from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores, AlignmentView
-from tformer_cli.inspection.views.corpus import CorpusRecord, CorpusView
+from tformer_cli.inspection.views.corpus import CorpusRecord, CorpusView, RepeatsView
 from tformer_cli.inspection.views.diff import DiffView
 from tformer_cli.inspection.views.flow import FlowOptions, FlowView
 from tformer_cli.inspection.views.heads import HeadsOptions, HeadsView
 from tformer_cli.inspection.views.image import ImageRecord, ImageView, Looked
 from tformer_cli.inspection.views.logits import LogitsView
 from tformer_cli.inspection.views.positions import PositionsView
-from tformer_cli.inspection.views.repeats import RepeatsView
 from tformer_cli.inspection.views.step import StepView
-from tformer_cli.inspection.views.timeline import TimelineView
-from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.inspection.views.timeline import HeadCourse, HeadTimeline, TimelineView
+from tformer_cli.inspection.walkthrough.step import make_quiz
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.show.terminal import show_document
 from tformer_cli.workflows.benchmark import Setting, Speed
 from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
-from tformer_cli.workflows.inspection.corpus import CorpusInspector
 from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.reader import CorpusInspector
+from tformer_cli.workflows.inspection.report import inspect_view
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
 from tformer_cli.workflows.quality.check_data import check_data

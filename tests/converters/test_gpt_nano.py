@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from tests.converters.test_gpt2 import imported
-from tformer_cli.inspection.walkthrough import tokens
+from tformer_cli.inspection.walkthrough import step
 from tformer_cli.workflows.generate import generate_texts
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 
 FILE = Path(os.environ.get("TFORMER_GPT_NANO", "gpt-nano-sort-model.json"))
 N_SORTED = 6
@@ -144,7 +144,7 @@ def test_a_walkthrough_shows_their_numbers(nano, monkeypatch):
     _, ours = nano
     theirs = stored(FILE.with_name("gpt-nano-sort-partials.json"))
     # tokens of this model are numbers, by which they would be found before their positions
-    monkeypatch.setattr(tokens, "find_token", lambda wanted, *_: int(wanted))
+    monkeypatch.setattr(step, "find_token", lambda wanted, *_: int(wanted))
     compared = set()
 
     def same(name, values, expected, visible=None):

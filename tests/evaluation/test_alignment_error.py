@@ -9,7 +9,7 @@ from tformer_cli.evaluation.alignment_error import (
     best_single_links,
     diagonal_links,
 )
-from tformer_cli.inspection.alignment.links import symmetrize
+from tformer_cli.inspection.alignment import symmetrize
 
 
 def gold(line):

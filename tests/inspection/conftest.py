@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from tformer_cli.inspection.capture.batches import CapturedBatch
-from tformer_cli.inspection.capture.forced import AttentionMaps, TappedAttention
+from tformer_cli.inspection.capture.forced import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention

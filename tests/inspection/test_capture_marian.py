@@ -7,8 +7,7 @@ from tests.model.test_marian import pair  # noqa: F401 - the fixture
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.search.beam_search import beam_search
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.inspection.capture.batches import capture_batch
-from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.inspection.capture.forced import capture_batch, capture_maps
 from tformer_cli.inspection.capture.live import RecordingModel
 
 pytest.importorskip("transformers")

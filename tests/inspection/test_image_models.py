@@ -13,7 +13,7 @@ from tests.oracles.vit import config
 from tformer_cli.data.images.tokenizer import FIRST_PIXEL
 from tformer_cli.data.label_tokenizer import FIRST_LABEL
 from tformer_cli.decoding.encoding import label_probabilities
-from tformer_cli.inspection.ablation.losses import (
+from tformer_cli.inspection.ablation import (
     batch_of,
     gated,
     heads_off,
@@ -23,18 +23,16 @@ from tformer_cli.inspection.ablation.losses import (
     losses_without_each,
     sentence_losses,
 )
-from tformer_cli.inspection.capture.batches import capture_batches, capture_pairs
+from tformer_cli.inspection.capture.forced import capture_batches, capture_pairs
 from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
 from tformer_cli.inspection.capture.observed import observe
 from tformer_cli.inspection.walkthrough.step import Subject
 from tformer_cli.inspection.walkthrough.walkthrough import explain
-from tformer_cli.inspection.weighting.pooled import Pooled
+from tformer_cli.inspection.weighting.maps import Pooled
 from tformer_cli.workflows.classify import open_classifier
-from tformer_cli.workflows.inspection.corpus import CorpusInspector
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.reader import open_for_inspection
-from tformer_cli.workflows.inspection.report import inspect_report
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.reader import CorpusInspector, open_for_inspection
+from tformer_cli.workflows.inspection.report import inspect_report, inspect_view
 
 NAMES = ["shapes:test:1#0", "shapes:test:1#1", "shapes:test:1#2"]
 N_PIXELS = 12 * 8 * 3

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.oracles.unpacked import unpacked
-from tformer_cli.inspection.alignment.chosen import AlignedWords, HeadChoice
+from tformer_cli.inspection.alignment import AlignedWords, HeadChoice
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.json_lines import json_line, packed, rounded
+from tformer_cli.inspection.view import json_line, packed, rounded
 from tformer_cli.inspection.views.heads import VIEW
 
 

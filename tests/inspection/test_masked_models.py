@@ -19,7 +19,7 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.inspection.ablation.losses import (
+from tformer_cli.inspection.ablation import (
     batch_of_gaps,
     heads_off,
     losses_along,
@@ -28,7 +28,7 @@ from tformer_cli.inspection.ablation.losses import (
     sentence_losses,
 )
 from tformer_cli.inspection.capture.heads import head_layout
-from tformer_cli.inspection.page.report_page import render_report
+from tformer_cli.inspection.pages import render_report
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly, MaskedLanguageModel
 from tformer_cli.workflows.evaluate_texts import evaluate_masked
@@ -37,8 +37,7 @@ from tformer_cli.workflows.inspection.ablate import inspect_ablate
 from tformer_cli.workflows.inspection.dump_heads import DumpedCorpus, HeadDumper
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.reader import open_for_inspection
-from tformer_cli.workflows.inspection.report import inspect_report
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_report, inspect_view
 from tformer_cli.workflows.opening.encoder import open_encoder
 
 TEXT = "the [MASK] was not too [MASK]."

@@ -20,7 +20,7 @@ from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.decoding.search.text_scoring import score_texts
-from tformer_cli.inspection.ablation.losses import (
+from tformer_cli.inspection.ablation import (
     batch_of,
     heads_off,
     losses_along,
@@ -38,7 +38,7 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.classify import open_classifier
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.report import inspect_report as make_report
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 
 TEXT = "Two dogs run in the street"
 NAMES = ("fair", "good", "no\tgood")

@@ -15,7 +15,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.labels import score_labels
-from tformer_cli.inspection.heads.timeline import heads_over_time
+from tformer_cli.inspection.views.timeline import heads_over_time
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.workflows.classify import open_classifier
@@ -23,7 +23,7 @@ from tformer_cli.workflows.evaluate_texts import evaluate_texts
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
 from tformer_cli.workflows.inspection.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 
 TEXTS = ["Two dogs run in the street", "", "Two dogs", "in the street run two dogs"]

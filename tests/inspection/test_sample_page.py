@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.oracles.unpacked import unpacked
-from tformer_cli.inspection.page.report_page import (
+from tformer_cli.inspection.pages import (
     SAMPLE,
     report_data,
     report_texts,

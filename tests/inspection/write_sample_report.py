@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from tformer_cli.inspection.page.report_page import SAMPLE, report_data, report_texts
+from tformer_cli.inspection.pages import SAMPLE, report_data, report_texts
 from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.workflows.inspection.report import inspect_report
 from tformer_cli.workflows.quickstart import FAMOUS

@@ -13,7 +13,7 @@ from tests.inspection.walkthrough.test_walkthrough import HEADS, made_model, sub
 from tests.model.conftest import small_model
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native_search import CompiledEngine
-from tformer_cli.inspection.ablation.pruning import prune_heads
+from tformer_cli.inspection.ablation import prune_heads
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.record import ModelSummary

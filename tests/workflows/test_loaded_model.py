@@ -17,7 +17,7 @@ import torch
 
 import tformer_cli
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.inspection.json_lines import describe
+from tformer_cli.inspection.view import describe
 from tformer_cli.kinds import kinds_for
 from tformer_cli.workflows import loaded_model
 from tformer_cli.workflows.classify import classify_lines, open_classifier

@@ -13,8 +13,8 @@ from tformer_cli.ratings import FAMOUS as RATED
 from tformer_cli.ratings import write_ratings
 from tformer_cli.recipe import load_recipe
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
-from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.align import store_measured_heads
+from tformer_cli.workflows.inspection.report import inspect_view
 from tformer_cli.workflows.quickstart import (
     FAMOUS,
     N_LABELED,

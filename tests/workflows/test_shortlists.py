@@ -13,7 +13,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.workflows.export import export_int8
-from tformer_cli.workflows.inspection.write_pruned import write_pruned
+from tformer_cli.workflows.inspection.ablate import write_pruned
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.translate import translate_lines
 

@@ -12,7 +12,7 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.evaluate import evaluate_model, score_hypotheses
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.score import score_lines
 from tformer_cli.workflows.tokenize import encode_lines

@@ -6,14 +6,12 @@ from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TaskKind
 from tformer_cli.data.images.named import short_name
-from tformer_cli.inspection.alignment.chosen import AlignedWords
-from tformer_cli.inspection.alignment.words import SpelledWords
+from tformer_cli.inspection.alignment import AlignedWords, SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, CaptureMode, HeadId, Kind
-from tformer_cli.inspection.capture.search_tree import SearchTree
+from tformer_cli.inspection.capture.live import SearchTree
 from tformer_cli.inspection.heads.metrics import metrics_of
-from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens
-from tformer_cli.inspection.heads.roles import Role, role_of
+from tformer_cli.inspection.heads.roles import UNKNOWN, RareTokens, Role, role_of
 from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting
 
 
@@ -29,8 +27,7 @@ class ModelSummary:
     n_key_heads: int = 0
     """Heads of keys and values, which neighbors share; 0: every head has its own."""
     task: TaskKind = "translate"
-    reads_images: bool = False
-    """True if its sources are images, whose patches are the tokens."""
+    reads_images: bool = False  # True if its sources are images, whose patches are the tokens
 
     @property
     def sharing(self) -> str:
@@ -48,8 +45,7 @@ class PageExtras:
 
     source_words: SpelledWords
     target_words: SpelledWords
-    vectors: HeadVectors
-    """Queries and keys of every head, and what makes scores of them."""
+    vectors: HeadVectors  # Queries and keys of every head, and what makes scores of them
     search: SearchTree | None
     """The search tree; None if no tap was set, or it is not plain beam search."""
     search_pieces: dict[int, str]
@@ -69,43 +65,35 @@ class FilledGap:
 class HeadsRecord:
     """The heads of a model on one sentence and its translation."""
 
-    index: int
-    """Number of the sentence, from 0."""
+    index: int  # Number of the sentence, from 0
     model: ModelSummary
-    source: str
-    """The source sentence, or a text that a classifier reads."""
+    source: str  # The source sentence, or a text that a classifier reads
     target: str
     """Its translation, or the target that was given; of a classifier the most probable label, and
     of a masked language model the text with its gaps filled."""
-    is_forced: bool
-    """True if the target was given rather than found by the model."""
-    score: float | None = None
-    """The translation's score; None for a given target."""
+    is_forced: bool  # True if the target was given rather than found by the model
+    score: float | None = None  # The translation's score; None for a given target
     probability: float | None = None
     """A classifier's probability of the label; None of other models and of a blank text."""
-    gaps: tuple[FilledGap, ...] = ()
-    """Gaps that a masked language model fills."""
+    gaps: tuple[FilledGap, ...] = ()  # Gaps that a masked language model fills
     source_pieces: tuple[str, ...] = ()
     """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
     target_pieces: tuple[str, ...] = ()
     """(T) labels of the tokens that the decoder's rows predict, ``</s>`` last."""
     input_pieces: tuple[str, ...] = ()
     """(T) labels of the tokens that the decoder reads, ``<s>`` first."""
-    maps: AttentionMaps | None = None
-    """The maps; None for a blank line."""
+    maps: AttentionMaps | None = None  # The maps; None for a blank line
     heads: tuple[HeadId, ...] = ()
     """The selected heads, or layers where maps are of layers; none for a blank line."""
     weighting: Weighting = ALPHA
-    mode: CaptureMode = "forced"
-    """Way in which the maps were captured."""
+    mode: CaptureMode = "forced"  # Way in which the maps were captured
     rank: int | None = None
     """Rank among the model's translations, 1 the best; None for a given target."""
     aligned: AlignedWords | None = None
     """Word alignment by the heads that are shown first; None without cross-attention or words."""
     rare: RareTokens = UNKNOWN
     """The rarest tokens of the source, by which rare-word heads are judged."""
-    extras: PageExtras | None = None
-    """Data that only a page shows; None if it was not asked for."""
+    extras: PageExtras | None = None  # Data that only a page shows; None if it was not asked for
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
     largest: float = field(init=False)
     """Number that maps are shaded relative to: 1 of shares, else the largest of all these heads."""
@@ -183,7 +171,7 @@ class HeadsRecord:
         """The page of the heads in a frame, for a notebook: its style and script stay inside."""
         from html import escape
 
-        from tformer_cli.inspection.page.heads_data import render_html
+        from tformer_cli.inspection.pages import render_html
 
         if self.maps is None:
             return "<p>a blank line has no attention maps</p>"

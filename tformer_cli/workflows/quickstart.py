@@ -11,7 +11,7 @@ from tformer_cli.artifacts.token_frequencies import FREQUENCIES
 from tformer_cli.data.corpora import SentencePair, read_corpus
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
-from tformer_cli.inspection.page.heads_data import render_html
+from tformer_cli.inspection.pages import render_html
 from tformer_cli.inspection.views import all_views
 from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
@@ -20,9 +20,9 @@ from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier,
 from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
 from tformer_cli.workflows.evaluate_texts import TextEvaluation, evaluate_texts
 from tformer_cli.workflows.generate import generate_texts
+from tformer_cli.workflows.inspection.align import store_measured_heads
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
 

@@ -54,9 +54,9 @@ from tformer_cli.files.atomic import (
     write_text,
 )
 from tformer_cli.files.lock import locked
-from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
-from tformer_cli.inspection.heads.timeline import HEADS_LOG
+from tformer_cli.inspection.heads.roles import TokenFrequencies
 from tformer_cli.inspection.views.alignment import AlignmentScore
+from tformer_cli.inspection.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.training import HeldOut, Progress
 from tformer_cli.model.config import Precision
@@ -77,8 +77,8 @@ from tformer_cli.training.segment_memory import SegmentMemory
 from tformer_cli.training.speed import HardwareLimit, ProductProbe
 from tformer_cli.training.trainer import Trainer
 from tformer_cli.training.validation import Validator
+from tformer_cli.workflows.inspection.align import store_measured_heads
 from tformer_cli.workflows.inspection.follow_heads import PROBE, HeadFollower
-from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.training.data import (
     completed_recipe,
     encoded_corpora,

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 from tests.inspection.heads.test_timeline import lines
 from tformer_cli.cli.app import app
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.timeline import TimelineView
+from tformer_cli.inspection.views.timeline import HeadCourse, HeadTimeline, TimelineView
 
 
 @pytest.fixture

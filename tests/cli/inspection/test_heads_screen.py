@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.inspection.conftest import LAYOUT, blank_record, made_record
-from tformer_cli.inspection.alignment.chosen import AlignedWords, HeadChoice
+from tformer_cli.inspection.alignment import AlignedWords, HeadChoice
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.views.heads import record_blocks
 from tformer_cli.show.terminal import room_of, show_blocks, shown

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.inspection.views.flow import FlowOptions, FlowView
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 
 
 def run(*arguments, stdin=None):

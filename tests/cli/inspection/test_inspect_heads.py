@@ -13,9 +13,8 @@ from tformer_cli.artifacts.token_frequencies import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.role_grid import role_grid
-from tformer_cli.inspection.heads import rare_tokens
-from tformer_cli.inspection.heads.roles import role_of
+from tformer_cli.inspection.heads import roles
+from tformer_cli.inspection.heads.roles import role_grid, role_of
 from tformer_cli.inspection.views.heads import head_map, record_blocks
 from tformer_cli.show.terminal import room_of, show_blocks
 from tformer_cli.workflows.inspection.heads import inspect_heads
@@ -45,7 +44,7 @@ def test_quiet_leaves_only_warnings(model):
 
 
 def test_rare_word_heads_are_judged_by_stored_or_counted_frequencies(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(roles, "FREQUENT", 10)
     known = shutil.copytree(model, tmp_path / "known")
     tokenizer = read_tokenizer(known / "tokenizer.json")
     counts = np.full(tokenizer.vocab_size, 9)

@@ -10,7 +10,7 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspection.weights_option import with_value
+from tformer_cli.cli.inspection.inspect_view import with_value
 from tformer_cli.inspection.views.heads import HeadsOptions, HeadsView
 from tformer_cli.workflows.inspection.heads import inspect_heads
 

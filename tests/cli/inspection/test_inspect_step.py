@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 from tformer_cli.errors import TformerError
 from tformer_cli.inspection.views.step import StepView
-from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.inspection.walkthrough.step import make_quiz
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 from tformer_cli.workflows.translate import translate_lines
 
 LINE = "A man sleeps."

@@ -24,7 +24,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.converters.formats.marian_binary import read_marian_binary
 from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.inspection.alignment.chosen import choose_heads
+from tformer_cli.inspection.alignment import choose_heads
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.opening.shortlists import chosen_shortlist

@@ -15,7 +15,7 @@ from tests.converters.spm import PIECES, padded, spm
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.converters.hugging_face import families
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.inspection.page.heads_data import render_html
+from tformer_cli.inspection.pages import render_html
 from tformer_cli.workflows.import_model import import_model
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.translate import translate_lines

@@ -3,7 +3,7 @@ import torch
 
 from tests.model.conftest import small_model
 from tformer_cli.data.batching import collate
-from tformer_cli.inspection.ablation.losses import (
+from tformer_cli.inspection.ablation import (
     gated,
     heads_off,
     importance_sums,
@@ -11,9 +11,9 @@ from tformer_cli.inspection.ablation.losses import (
     layer_normalized,
     losses_along,
     losses_without_each,
+    prune_heads,
     sentence_losses,
 )
-from tformer_cli.inspection.ablation.pruning import prune_heads
 from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
 
 VALUELESS = HeadId("cross", 1, 2)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.config_file import AlignmentInfo
-from tformer_cli.inspection.alignment.chosen import align_words, choose_heads
+from tformer_cli.inspection.alignment import align_words, choose_heads
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
 

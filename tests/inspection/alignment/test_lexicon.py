@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.inspection.alignment import lexicon as lexicon_module
-from tformer_cli.inspection.alignment.lexicon import Lexicon
+from tformer_cli.workflows import shortlist as lexicon_module
+from tformer_cli.workflows.shortlist import Lexicon
 
 N_SOURCES, N_TARGETS = 30, 40
 

@@ -3,8 +3,9 @@ import pytest
 
 from tests.inspection.conftest import dictionary_model
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.alignment.links import (
+from tformer_cli.inspection.alignment import (
     LinkRule,
+    WordTokens,
     cross_heads,
     default_selection,
     head_mean,
@@ -12,7 +13,6 @@ from tformer_cli.inspection.alignment.links import (
     links_of,
     word_weights,
 )
-from tformer_cli.inspection.alignment.words import WordTokens
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
 

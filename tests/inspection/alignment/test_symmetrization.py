@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.data.pharaoh import format_links, parse_links
-from tformer_cli.inspection.alignment.links import METHODS, symmetrize
+from tformer_cli.inspection.alignment import METHODS, symmetrize
 
 FORWARD = {(0, 0), (1, 1), (1, 2), (3, 3), (5, 5)}
 REVERSE = {(0, 0), (1, 1), (2, 2), (2, 3), (3, 4)}

@@ -4,7 +4,7 @@ import pytest
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.errors import DataError
-from tformer_cli.inspection.alignment.words import spelled_words, words_of_ids, words_of_text
+from tformer_cli.inspection.alignment import spelled_words, words_of_ids, words_of_text
 
 TEXTS = ["A man  didn't sleep, été 日本 ?", " lead  x😀y ", "a\u00a0b\u2028c d"]
 

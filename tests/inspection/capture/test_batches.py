@@ -2,8 +2,12 @@ import pytest
 import torch
 
 from tests.inspection.conftest import check_maps, made_model
-from tformer_cli.inspection.capture.batches import _batch_sizes, capture_batch, capture_pairs
-from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.inspection.capture.forced import (
+    _batch_sizes,
+    capture_batch,
+    capture_maps,
+    capture_pairs,
+)
 from tformer_cli.model.attention import MultiHeadAttention
 
 LENGTHS = [(1, 6), (19, 3), (6, 6), (30, 39), (39, 1), (0, 2)]
@@ -27,7 +31,7 @@ def test_every_pair_of_a_batch_has_the_maps_it_has_alone(model, pairs):
 
 def test_batches_of_any_size_give_every_pair_once(model, pairs, monkeypatch):
     for most_cells in (1, 3000, 10**9):
-        monkeypatch.setattr("tformer_cli.inspection.capture.batches.MOST_CELLS", most_cells)
+        monkeypatch.setattr("tformer_cli.inspection.capture.forced.MOST_CELLS", most_cells)
         found = dict(capture_pairs(model, pairs))
         assert sorted(found) == list(range(len(pairs)))
         for index, maps in found.items():

@@ -3,8 +3,12 @@ import torch
 from torch import nn
 
 from tests.inspection.conftest import dictionary_model, made_model
-from tformer_cli.inspection.capture.batches import capture_batch
-from tformer_cli.inspection.capture.forced import capture_maps, capture_vectors, tapped_attentions
+from tformer_cli.inspection.capture.forced import (
+    capture_batch,
+    capture_maps,
+    capture_vectors,
+    tapped_attentions,
+)
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.heads.metrics import metrics_of
 from tformer_cli.model.attention import MultiHeadAttention

@@ -12,8 +12,12 @@ from tformer_cli.decoding.search.beam_search import beam_search
 from tformer_cli.decoding.search.greedy import greedy_search
 from tformer_cli.decoding.search.torch_search import search
 from tformer_cli.decoding.source_batches import source_batch
-from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
-from tformer_cli.inspection.capture.search_tree import N_DROPPED, n_candidates
+from tformer_cli.inspection.capture.live import (
+    N_DROPPED,
+    NotSearchedError,
+    RecordingModel,
+    n_candidates,
+)
 
 SOURCES = [(5, 9, 7), (11, 6, 8, 12, 13, 4), (9,), (20, 21, 9, 5, 5, 6, 7, 8, 9, 10, 22, 23, 24)]
 CONFIG = DecodingConfig(beam_size=4, n_best=4, max_length=12, length_penalty=0.6)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tformer_cli.inspection.comparison.matching import LARGEST, HeadDistances, divergence_sums
+from tformer_cli.inspection.comparison import LARGEST, HeadDistances, divergence_sums
 
 
 def maps(n_heads, n_rows=5, n_keys=7, seed=1, is_causal=False):

@@ -3,7 +3,7 @@ import torch
 
 from tformer_cli.inspection.capture.forced import AttentionMaps
 from tformer_cli.inspection.capture.heads import HeadId, HeadLayout
-from tformer_cli.inspection.comparison.matching import HeadDistances, default_matching, match_heads
+from tformer_cli.inspection.comparison import HeadDistances, default_matching, match_heads
 
 
 def one_hot(*keys):

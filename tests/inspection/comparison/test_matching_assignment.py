@@ -3,7 +3,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tformer_cli.inspection.comparison.matching import minimal_assignment
+from tformer_cli.inspection.comparison import minimal_assignment
 
 
 def cost_of(costs, pairs):

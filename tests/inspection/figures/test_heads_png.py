@@ -4,7 +4,7 @@ import pytest
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.heads_svg import render_svg
+from tformer_cli.inspection.figures import render_svg
 from tformer_cli.show import png
 from tformer_cli.show.png import render_png
 

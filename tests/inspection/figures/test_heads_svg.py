@@ -3,7 +3,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.heads_svg import LABELLED_PANELS, display_width, render_svg
+from tformer_cli.inspection.figures import LABELLED_PANELS, display_width, render_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = ("</script>", "<img onerror=x>", "&amp;\"'", "]]>", "\x00\x0b\ufffe\ud800", "🙂", "שלום")

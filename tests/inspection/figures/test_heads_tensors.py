@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.numpy import load
 
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.heads_tensors import render_npz, render_safetensors
+from tformer_cli.inspection.figures import render_npz, render_safetensors
 
 SHAPES = {f"enc.{i}": (2, 5, 5) for i in range(3)}
 SHAPES |= {f"dec.{i}": (2, 3, 3) for i in range(2)} | {f"cross.{i}": (2, 3, 5) for i in range(2)}

@@ -4,7 +4,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.heads.dump import NO_COLUMN, DumpLayout, ShardArrays, largest
+from tformer_cli.workflows.inspection.dump_heads import NO_COLUMN, DumpLayout, ShardArrays, largest
 
 HEADS = (HeadId("enc", 0, 1), HeadId("enc", 2, 0), HeadId("cross", 1, 0), HeadId("cross", 1, 1))
 

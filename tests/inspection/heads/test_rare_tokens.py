@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.inspection.heads.rare_tokens import (
+from tformer_cli.inspection.heads.roles import (
     FREQUENT,
     UNKNOWN,
     RareTokens,

@@ -7,12 +7,10 @@ import torch
 
 from tests.inspection.conftest import batch_of
 from tests.oracles import plain_metrics
-from tformer_cli.inspection.capture.batches import CapturedBatch
-from tformer_cli.inspection.capture.forced import AttentionMaps, TappedAttention
+from tformer_cli.inspection.capture.forced import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
-from tformer_cli.inspection.heads.metrics import head_metrics
+from tformer_cli.inspection.heads.metrics import HeadStatistics, head_metrics
 from tformer_cli.inspection.heads.roles import role_of
-from tformer_cli.inspection.heads.statistics import HeadStatistics
 
 LAYOUT = HeadLayout((2, 3), (2,), (2,))
 LENGTHS = [(1, 1), (2, 1), (7, 4), (3, 9), (12, 12), (5, 2)]

@@ -8,11 +8,10 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.figures.timeline_svg import render_timeline_svg
-from tformer_cli.inspection.heads.timeline import read_timeline
-from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.figures import render_timeline_svg
+from tformer_cli.inspection.pages import render_view
 from tformer_cli.inspection.view import NoOptions
-from tformer_cli.inspection.views.timeline import VIEW
+from tformer_cli.inspection.views.timeline import VIEW, read_timeline
 from tformer_cli.workflows.inspection.follow_heads import HeadAtStep
 
 METRICS = {

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from tformer_cli.inspection.alignment.words import SpelledWords
+from tformer_cli.inspection import pages as render_html_module
+from tformer_cli.inspection.alignment import SpelledWords
 from tformer_cli.inspection.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, HeadLayout
-from tformer_cli.inspection.capture.search_tree import SearchNode, SearchTree
+from tformer_cli.inspection.capture.live import SearchNode, SearchTree
 from tformer_cli.inspection.heads.roles import METRICS
-from tformer_cli.inspection.page import heads_data as render_html_module
-from tformer_cli.inspection.page.heads_data import LARGEST_MAPS, bits_of, render_html
+from tformer_cli.inspection.pages import LARGEST_MAPS, bits_of, render_html
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary, PageExtras
 
 HOSTILE = ("</script>", "<!--", "<img src=x onerror=alert(1)>", "{{data}}", "🙂", "שלום", "\u2028")

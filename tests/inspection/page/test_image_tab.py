@@ -7,7 +7,7 @@ import torch
 
 from tests.inspection.test_image_models import image
 from tests.inspection.views.test_image import directory
-from tformer_cli.inspection.page.report_page import render_report
+from tformer_cli.inspection.pages import render_report
 from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.workflows.inspection.report import inspect_report
 

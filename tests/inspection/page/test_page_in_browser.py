@@ -14,14 +14,13 @@ import pytest
 from tformer_cli.data.tokenizer import TokenizerSide
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.heads.roles import METRICS
-from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.page.heads_data import render_html
-from tformer_cli.inspection.page.report_page import render_report, render_view, sample_page
+from tformer_cli.inspection.pages import render_html, render_report, render_view, sample_page
 from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.diff import DiffOptions
 from tformer_cli.inspection.views.positions import PositionsOptions
-from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.inspection.views.timeline import HeadCourse, HeadTimeline
+from tformer_cli.inspection.walkthrough.step import make_quiz
 from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.report import inspect_report

@@ -6,7 +6,7 @@ from shutil import which
 
 import pytest
 
-from tformer_cli.inspection.page.page_source import DATA_SLOT, SCRIPTS, empty_page, fill_page
+from tformer_cli.inspection.pages import DATA_SLOT, SCRIPTS, empty_page, fill_page
 
 COMMENT = re.compile(r"\s*(//|/\*)| \*")
 PAGE = files("tformer_cli.inspection").joinpath("page")

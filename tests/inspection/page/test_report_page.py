@@ -12,7 +12,7 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
-from tformer_cli.inspection.page.report_page import render_report
+from tformer_cli.inspection.pages import render_report
 from tformer_cli.inspection.view import ReportOptions
 from tformer_cli.inspection.views.step import COMPONENTS
 from tformer_cli.model.config import ModelConfig
@@ -115,7 +115,7 @@ def test_without_ablation_its_tab_has_no_data(model):
 
 def test_the_loss_without_a_head_is_that_of_one_pass_with_it_off(model, report):
     from tformer_cli.artifacts.model_directory import load_model_directory
-    from tformer_cli.inspection.ablation.losses import heads_off
+    from tformer_cli.inspection.ablation import heads_off
     from tformer_cli.inspection.views.logits import layer_logits
     from tformer_cli.runtime import resolve_device
 

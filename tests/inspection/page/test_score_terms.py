@@ -9,7 +9,7 @@ from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.inspection.page.heads_data import render_html
+from tformer_cli.inspection.pages import render_html
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspection.heads import inspect_heads

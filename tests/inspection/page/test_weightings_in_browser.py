@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from tformer_cli.inspection.page.heads_data import render_html
+from tformer_cli.inspection.pages import render_html
 from tformer_cli.workflows.inspection.heads import inspect_heads
 
 LOOK = """

@@ -9,18 +9,18 @@ import torch
 
 from tests.inspection.conftest import LAYOUT
 from tformer_cli.inspection.capture.heads import KINDS, HeadId
-from tformer_cli.inspection.comparison.diff import (
+from tformer_cli.inspection.comparison import (
     MAPS_DRAWN,
     HeadChange,
     HeadDiff,
+    HeadDistances,
     changes_of,
     drawn,
     summary_of,
 )
-from tformer_cli.inspection.comparison.matching import HeadDistances
-from tformer_cli.inspection.figures.diff_svg import render_diff_svg
+from tformer_cli.inspection.figures import render_diff_svg
 from tformer_cli.inspection.heads.metrics import metrics_of
-from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.pages import render_view
 from tformer_cli.inspection.views.diff import VIEW, DiffOptions, change_data
 from tformer_cli.show.palette import color, signed_color, signed_hex_color
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.oracles.unpacked import unpacked
-from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.pages import render_view
 from tformer_cli.inspection.views.flow import VIEW, Flow, FlowOptions, FlowRecord, read_flow
 
 

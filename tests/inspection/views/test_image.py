@@ -17,13 +17,11 @@ from tformer_cli.artifacts.model_directory import load_model_directory, save_mod
 from tformer_cli.data.images.decoding import Scaling, decoded
 from tformer_cli.data.images.tokenizer import ImageTokenizer
 from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.inspection.figures.over_image import over_image
-from tformer_cli.inspection.views.image import attention_distance
+from tformer_cli.inspection.views.image import attention_distance, over_image
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.report import inspect_report
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_report, inspect_view
 
 N = 6  # patches, 3 rows of 2
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.inspection.inspect_view import view_command
 from tformer_cli.inspection import views
-from tformer_cli.inspection.page.report_page import render_report
+from tformer_cli.inspection.pages import render_report
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.view import SentenceView
 from tformer_cli.settings import Option
@@ -56,7 +56,7 @@ class LengthView(SentenceView[Lengths]):
 def view(monkeypatch):
     made = LengthView()
     known = views.all_views() | {made.name: made}
-    for module in ("page.report_page", "views"):
+    for module in ("pages", "views"):
         monkeypatch.setattr(f"tformer_cli.inspection.{module}.all_views", lambda: known)
     monkeypatch.setattr("tformer_cli.workflows.inspection.report.all_views", lambda: known)
     return made

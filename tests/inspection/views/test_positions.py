@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 from tformer_cli.data.tokenizer import BOS_ID
-from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.pages import render_view
 from tformer_cli.inspection.record import ModelSummary
 from tformer_cli.inspection.views.positions import (
     VIEW,

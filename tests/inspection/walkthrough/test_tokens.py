@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspection.walkthrough.tokens import find_token
+from tformer_cli.inspection.walkthrough.step import find_token
 
 PIECES = (
     "▁It",

@@ -10,11 +10,10 @@ from tests.inspection import conftest
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.capture.observed import observe
-from tformer_cli.inspection.page.report_page import render_view
+from tformer_cli.inspection.pages import render_view
 from tformer_cli.inspection.record import HeadsRecord, ModelSummary
 from tformer_cli.inspection.views.step import VIEW, StepOptions
-from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
-from tformer_cli.inspection.walkthrough.step import Subject
+from tformer_cli.inspection.walkthrough.step import Subject, answer_key, make_quiz
 from tformer_cli.inspection.walkthrough.walkthrough import explain, walk_through
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig

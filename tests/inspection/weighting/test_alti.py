@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tformer_cli.inspection.weighting import sublayers
-from tformer_cli.inspection.weighting.sublayers import contributions, observe_sublayers
+from tformer_cli.inspection.weighting import maps
+from tformer_cli.inspection.weighting.maps import contributions, observe_sublayers
 
 SOURCE, TARGET_INPUT = (5, 9, 7, 11, 6, 8, 3), (2, 20, 24, 21)
 PRUNED = {"encoder_heads": (4, 0, 1), "decoder_heads": (2, 0), "cross_heads": (0, 3)}
@@ -87,14 +87,14 @@ def test_an_attention_that_adds_nothing_leaves_the_position_itself(make_model, n
 def test_a_row_that_no_vector_brings_nearer_is_the_position_itself():
     # 10 and -9 on one axis: the sum is 1, and without either it would be farther from 0 than 1
     vectors = torch.tensor([[[10.0, 0.0], [-9.0, 0.0]]]).double()
-    shares = sublayers._shares(vectors, vectors.sum(dim=1), torch.tensor([1]))
+    shares = maps._shares(vectors, vectors.sum(dim=1), torch.tensor([1]))
     assert shares.tolist() == [[0.0, 1.0]]
 
 
 def test_long_sentences_are_taken_in_parts_that_change_nothing(make_model, monkeypatch):
     sublayers = observe_sublayers(make_model(), SOURCE, TARGET_INPUT)
     whole = [contributions(sublayer) for sublayer in sublayers]
-    monkeypatch.setattr("tformer_cli.inspection.weighting.sublayers.MOST_NUMBERS", 2 * 8 * 32)
+    monkeypatch.setattr("tformer_cli.inspection.weighting.maps.MOST_NUMBERS", 2 * 8 * 32)
     for sublayer, expected in zip(sublayers, whole, strict=True):
         in_parts = contributions(sublayer)
         torch.testing.assert_close(in_parts.shares, expected.shares, atol=1e-14, rtol=0)

@@ -4,8 +4,7 @@ import torch
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import HeadId, LayerId, head_layout, layer_layout
-from tformer_cli.inspection.weighting.maps import weighted_maps
-from tformer_cli.inspection.weighting.sublayers import contributions, observe_sublayers
+from tformer_cli.inspection.weighting.maps import contributions, observe_sublayers, weighted_maps
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
 PRUNED = {"encoder_heads": (4, 0, 1), "decoder_heads": (2, 0), "cross_heads": (0, 3)}

@@ -4,7 +4,7 @@ from torch.nn import functional
 
 from tformer_cli.inspection.capture.forced import capture_maps
 from tformer_cli.inspection.capture.heads import attentions
-from tformer_cli.inspection.weighting.sublayers import observe_sublayers
+from tformer_cli.inspection.weighting.maps import observe_sublayers
 
 SOURCE, TARGET_INPUT = (5, 9, 7, 11, 6, 8, 3), (2, 20, 24, 21)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tformer_cli.inspection.weighting.sublayers import norm_residual, observe_sublayers, value_norms
+from tformer_cli.inspection.weighting.maps import norm_residual, observe_sublayers, value_norms
 
 SOURCE, TARGET_INPUT = (5, 9, 7, 11, 6, 8, 3), (2, 20, 24, 21)
 PRUNED = {"encoder_heads": (4, 0, 1), "decoder_heads": (2, 0), "cross_heads": (0, 3)}

@@ -11,9 +11,9 @@ from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.train_tokenizer import train_tokenizer
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.inspection.ablation.pruning import prune_heads
+from tformer_cli.inspection.ablation import prune_heads
 from tformer_cli.inspection.capture.heads import HeadId, attentions, head_layout
-from tformer_cli.inspection.heads import rare_tokens
+from tformer_cli.inspection.heads import roles
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspection.diff import ModelComparer, inspect_diff, open_models
@@ -200,7 +200,7 @@ def reads_rare_tokens(directory, path, rare):
 def test_rare_word_heads_are_named_by_the_frequencies_of_either_model(
     first, tmp_path, monkeypatch, known_to
 ):
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(roles, "FREQUENT", 10)
     ids = first.tokenizer.encode(LINES[1])
     counts = torch.full((first.tokenizer.vocab_size,), 100)
     counts[ids] = 50

@@ -8,9 +8,9 @@ from tests.watched_training import crash_at, digest
 from tformer_cli.data.corpora import SentencePair
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import RecipeError, TformerError, UsageError
-from tformer_cli.inspection.heads import rare_tokens
-from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
-from tformer_cli.inspection.heads.timeline import heads_over_time, read_timeline
+from tformer_cli.inspection.heads import roles
+from tformer_cli.inspection.heads.roles import TokenFrequencies, count_tokens
+from tformer_cli.inspection.views.timeline import heads_over_time, read_timeline
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
@@ -223,8 +223,8 @@ def test_nan_weights_leave_no_line(recipe, whole, tmp_path):
 
 def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypatch, whole):
     assert not any("rare_argmax" in line["metrics"] for line in lines_of(whole)), "all are frequent"
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 3)
-    monkeypatch.setattr(rare_tokens, "FEWEST_TOKENS", 2)
+    monkeypatch.setattr(roles, "FREQUENT", 3)
+    monkeypatch.setattr(roles, "FEWEST_TOKENS", 2)
     train(changed(recipe, max_steps=3), tmp_path / "run")
     lines = lines_of(tmp_path / "run")
     assert {line["step"] for line in lines} == {0, 3}

@@ -3,7 +3,7 @@ import torch
 
 from tformer_cli.errors import UsageError
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_view
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow."]
 

@@ -7,13 +7,12 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.page.report_page import report_data
+from tformer_cli.inspection.pages import report_data
 from tformer_cli.inspection.view import ReportOptions
-from tformer_cli.inspection.walkthrough.choice import EXAMPLE_WEIGHT, example_row
+from tformer_cli.inspection.walkthrough.step import EXAMPLE_WEIGHT, example_row
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.report import inspect_report
-from tformer_cli.workflows.inspection.views import inspect_view
+from tformer_cli.workflows.inspection.report import inspect_report, inspect_view
 
 LINE = "A man sleeps."
 CHOSEN = {"token": "man", "head": "enc.1.0"}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspection.alignment_options import PairOptions
-from tformer_cli.cli.inspection.options import OpeningArguments, takes_opening_options
+from tformer_cli.cli.inspection.inspect_align import PairOptions
+from tformer_cli.cli.inspection.inspect_view import OpeningArguments, takes_opening_options
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, QuietOption, option_field

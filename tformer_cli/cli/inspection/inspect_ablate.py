@@ -10,11 +10,13 @@ import typer
 
 from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.image_options import ImageOptions
-from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
-from tformer_cli.cli.inspection.options import (
+from tformer_cli.cli.inspection.inspect_view import (
     OpeningArguments,
+    emit_view,
     open_model,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.option_groups import takes_groups
@@ -32,8 +34,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
 from tformer_cli.inspection.views.ablation import CHANGES_VIEW, TEXT_VIEW, AblationSettings
 
-PRUNING = "Pruning"
-"""The panel of options that write a smaller model."""
+PRUNING = "Pruning"  # The panel of options that write a smaller model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,10 +189,14 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
-    from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove, translate_without
+    from tformer_cli.workflows.inspection.ablate import (
+        TASKS,
+        heads_to_remove,
+        translate_without,
+        write_pruned,
+    )
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.reader import inspected_model
-    from tformer_cli.workflows.inspection.write_pruned import write_pruned
 
     counts = LineCounts()
     if changes is not None:

@@ -5,7 +5,7 @@ from typing import Annotated, Unpack
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspection.options import (
+from tformer_cli.cli.inspection.inspect_view import (
     GivenSentences,
     OpeningArguments,
     TextsArgument,
@@ -56,7 +56,7 @@ def inspect_report(
     names = read_config(model).model.reads_images
     lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
 
-    from tformer_cli.inspection.page.report_page import render_report
+    from tformer_cli.inspection.pages import render_report
     from tformer_cli.workflows.inspection.report import TASKS
     from tformer_cli.workflows.inspection.report import inspect_report as make_report
 

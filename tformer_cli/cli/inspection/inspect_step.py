@@ -7,16 +7,14 @@ import typer
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.inspection.inspect_view import (
-    emit_view,
-    view_format,
-    view_format_option,
-)
-from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     SourceOption,
     TargetOption,
+    emit_view,
     open_model,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
@@ -32,8 +30,7 @@ from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.step import VIEW, StepOptions
 
-WORKSHEET = "Worksheet"
-"""The panel of options that make one."""
+WORKSHEET = "Worksheet"  # The panel of options that make one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +100,8 @@ def inspect_step(
     names = read_config(model).model.reads_images
     line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
 
-    from tformer_cli.inspection.walkthrough.quiz import answer_key, make_quiz
-    from tformer_cli.workflows.inspection.views import read_sentences
+    from tformer_cli.inspection.walkthrough.step import answer_key, make_quiz
+    from tformer_cli.workflows.inspection.report import read_sentences
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
     targets = None if target is None else argument_lines([target], counts)

@@ -56,12 +56,9 @@ class LayerId(HeadId):
 class HeadLayout:
     """Numbers of heads of each layer of each kind; depths may differ, and so may layers."""
 
-    enc: tuple[int, ...]
-    """Heads of each encoder layer."""
-    dec: tuple[int, ...]
-    """Heads of each decoder layer's self-attention."""
-    cross: tuple[int, ...]
-    """Heads of each decoder layer's cross-attention."""
+    enc: tuple[int, ...]  # Heads of each encoder layer
+    dec: tuple[int, ...]  # Heads of each decoder layer's self-attention
+    cross: tuple[int, ...]  # Heads of each decoder layer's cross-attention
 
     def of(self, kind: Kind) -> tuple[int, ...]:
         return {"enc": self.enc, "dec": self.dec, "cross": self.cross}[kind]

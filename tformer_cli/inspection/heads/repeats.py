@@ -31,7 +31,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.evaluation.significance import RESAMPLES, draws
 from tformer_cli.inspection.capture.forced import tapped_attentions
 from tformer_cli.inspection.capture.heads import HeadId, Kind
-from tformer_cli.inspection.json_lines import plain
+from tformer_cli.inspection.view import plain
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.base import N_SPECIAL_TOKENS
 from tformer_cli.model.transformer import Transformer
@@ -42,10 +42,8 @@ SCORES: tuple[RepeatRole, ...] = ("previous", "duplicate", "induction", "first")
 ROLE_MASS = 0.5
 """A head has the role of its largest score if that is above this: of positions as Clark et al. 2019
 have it, of the others ours."""
-LONGEST_BLOCK = 64
-"""Most tokens of a block."""
-SHORTEST_BLOCK = 4
-"""With fewer the scores would be of places more than of tokens."""
+LONGEST_BLOCK = 64  # Most tokens of a block
+SHORTEST_BLOCK = 4  # With fewer the scores would be of places more than of tokens
 BLOCKS_AT_ONCE = 8
 DECODER: tuple[Kind, ...] = ("dec",)
 PERCENTILES = (2.5, 97.5)
@@ -71,8 +69,7 @@ class Repeats:
 
     model: str
     n_blocks: int
-    length: int
-    """L, tokens of a block."""
+    length: int  # L, tokens of a block
     losses: tuple[float, float]
     """Mean -ln p of a token in the first and in the second copy; the first token has none."""
     heads: tuple[HeadRepeats, ...]

@@ -125,8 +125,7 @@ class _Term:
     is_negated: bool
     heads: frozenset[HeadId]
     conditions: tuple[Condition, ...]
-    top: tuple[int, str] | None
-    """Number of heads kept, and the metric that ranks them."""
+    top: tuple[int, str] | None  # Number of heads kept, and the metric that ranks them
 
     @property
     def needs_metrics(self) -> bool:

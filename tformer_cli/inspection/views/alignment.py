@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tformer_cli.evaluation.alignment_error import AlignmentCounts
-    from tformer_cli.inspection.alignment.links import Convention
+    from tformer_cli.inspection.alignment import Convention
 
 FLOOR, CEILING = "diagonal", "one-link"
 MEASURES = ("aer", "precision", "recall")
@@ -24,24 +24,19 @@ KEYS = ("id", "convention", *MEASURES, "links")
 class AlignmentScore:
     """Score of one way of aligning."""
 
-    name: str
-    """The heads, of several the mean; or how two directions were joined."""
+    name: str  # The heads, of several the mean; or how two directions were joined
     convention: Convention | None
     """Convention: the row that is a target token's; None where that was not compared."""
-    counts: AlignmentCounts
-    """Counts that its measures are computed from."""
+    counts: AlignmentCounts  # Counts that its measures are computed from
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentScores:
     """Compared scores, and their bounds."""
 
-    scores: list[AlignmentScore]
-    """Every way of aligning, at least one."""
-    floor: AlignmentCounts
-    """Links along the diagonal, which know nothing but the lengths."""
-    ceiling: AlignmentCounts
-    """The best that one link a target word can reach."""
+    scores: list[AlignmentScore]  # Every way of aligning, at least one
+    floor: AlignmentCounts  # Links along the diagonal, which know nothing but the lengths
+    ceiling: AlignmentCounts  # The best that one link a target word can reach
 
     @property
     def best(self) -> AlignmentScore:

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS
-from tformer_cli.inspection.figures.role_grid import signed
-from tformer_cli.inspection.json_lines import plain
-from tformer_cli.inspection.view import View
+from tformer_cli.inspection.heads.roles import signed
+from tformer_cli.inspection.view import View, plain
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
 from tformer_cli.show.terminal import natural_width
@@ -17,7 +16,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff
+    from tformer_cli.inspection.comparison import HeadChange, HeadDiff
     from tformer_cli.inspection.record import ModelSummary
 
 SCHEMA = "tformer.headdiff/1"
@@ -83,7 +82,7 @@ def _model(name: str, model: ModelSummary) -> Text:
 
 def _table(title: str, changes: list[HeadChange], room: Room) -> Table:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
-    from tformer_cli.inspection.comparison.matching import LARGEST
+    from tformer_cli.inspection.comparison import LARGEST
 
     rows: list[Row] = []
     for change in changes:
@@ -164,8 +163,7 @@ class DiffView(View["HeadDiff"]):
     formats = ("text", "jsonl", "svg", "png", "html")
 
     def json(self, record: HeadDiff) -> dict[str, Any]:
-        from tformer_cli.inspection.comparison.diff import summary_of
-        from tformer_cli.inspection.comparison.matching import LARGEST
+        from tformer_cli.inspection.comparison import LARGEST, summary_of
 
         return {
             "models": {"a": vars(record.first), "b": vars(record.second)},
@@ -180,7 +178,7 @@ class DiffView(View["HeadDiff"]):
 
     def blocks(self, record: HeadDiff, options: DiffOptions, room: Room) -> Iterator[Block]:
         """The pairs, and the map of the one that changed most."""
-        from tformer_cli.inspection.comparison.diff import summary_of
+        from tformer_cli.inspection.comparison import summary_of
 
         yield _model("A", record.first)
         yield _model("B", record.second)
@@ -199,7 +197,7 @@ class DiffView(View["HeadDiff"]):
             yield from signed_map(record, record.most_changed)
 
     def figure(self, record: HeadDiff) -> str:
-        from tformer_cli.inspection.figures.diff_svg import render_diff_svg
+        from tformer_cli.inspection.figures import render_diff_svg
 
         return render_diff_svg(record)
 

@@ -19,24 +19,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tformer_cli.inspection.json_lines import packed, plain, rounded
 from tformer_cli.inspection.view import (
     Rank,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
+    packed,
+    plain,
+    rounded,
 )
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
-from tformer_cli.show.terminal import (
-    GAP,
-    NARROWEST_LABEL,
-    Item,
-    readable,
-    whole_items,
-    width_of,
-)
+from tformer_cli.show.terminal import GAP, NARROWEST_LABEL, Item, readable, whole_items, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,8 +79,7 @@ class HeadReading:
     """What a head reads in a text, all its rows together."""
 
     head: HeadId
-    shares: Tensor
-    """(S) share of each token in the norms of what it reads; they sum to 1."""
+    shares: Tensor  # (S) share of each token in the norms of what it reads; they sum to 1
 
     @property
     def first(self) -> int:
@@ -98,12 +92,10 @@ class FlowRecord:
     """Sources of the tokens of one translation."""
 
     sentence: HeadsRecord
-    flows: dict[Method, Flow]
-    """By each method; none for a blank line."""
+    flows: dict[Method, Flow]  # By each method; none for a blank line
     readings: tuple[HeadReading, ...] = ()
     """What each selected head of an encoder alone reads; none of other models."""
-    grid: tuple[int, int] = (0, 0)
-    """Rows and columns of patches of an image; zeros of a text."""
+    grid: tuple[int, int] = (0, 0)  # Rows and columns of patches of an image; zeros of a text
 
     @property
     def has_both_sides(self) -> bool:
@@ -171,7 +163,7 @@ def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
 def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
     """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
     if config.is_encoder_only:
-        from tformer_cli.inspection.weighting.pooled import Pooled
+        from tformer_cli.inspection.weighting.maps import Pooled
 
         rows = maps.enc[-1][0]
         rows = rows[gaps] if gaps else Pooled(config).row(rows)[None]
@@ -181,8 +173,7 @@ def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Fl
     return Flow(source=source, prefix=prefix, residual=maps.residual)
 
 
-VECTOR = "the vector"
-"""Stands for what an encoder makes of a text."""
+VECTOR = "the vector"  # Stands for what an encoder makes of a text
 OF_CLASSIFIERS = (
     "The only position is the pooled state that the label is chosen by. source[j] is the share of "
     "source.pieces[j]; they sum to 1."
@@ -229,14 +220,10 @@ def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
     return {"id": str(reading.head), "reads": piece, "shares": plain(reading.shares)}
 
 
-BAR, SHORT_BAR = 16, 8
-"""Columns of a bar, and of one where there is little room."""
-LABEL = 14
-"""Most columns of the token written."""
-N_LARGEST = 3
-"""Tokens named for each position at most."""
-ROOM_FOR_LARGEST = 36
-"""Columns that a short bar leaves to them."""
+BAR, SHORT_BAR = 16, 8  # Columns of a bar, and of one where there is little room
+LABEL = 14  # Most columns of the token written
+N_LARGEST = 3  # Tokens named for each position at most
+ROOM_FOR_LARGEST = 36  # Columns that a short bar leaves to them
 SIDES = {"source": "cyan", "prefix": "yellow"}
 """Sides that a token may come from, and the color of each."""
 

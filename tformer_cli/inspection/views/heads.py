@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import TformerError, UsageError
-from tformer_cli.inspection.figures.role_grid import role_grid
-from tformer_cli.inspection.json_lines import describe, plain, rounded
-from tformer_cli.inspection.view import CaptureOptions, ReportOptions, SentenceView, Subject
+from tformer_cli.inspection.heads.roles import role_grid
+from tformer_cli.inspection.view import (
+    CaptureOptions,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    describe,
+    plain,
+    rounded,
+)
 from tformer_cli.inspection.weighting.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
@@ -17,14 +24,12 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tformer_cli.inspection.alignment.chosen import AlignedWords
+    from tformer_cli.inspection.alignment import AlignedWords
     from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
 
-MAPS_SHOWN = 12
-"""Most heads whose maps a terminal shows; of more only the first is shown."""
-LINKS_SHOWN = 24
-"""Most links that are listed."""
+MAPS_SHOWN = 12  # Most heads whose maps a terminal shows; of more only the first is shown
+LINKS_SHOWN = 24  # Most links that are listed
 NOTE = "attention weights are not importance: see --weights norm, --weights alti, inspect-ablate"
 
 
@@ -188,12 +193,12 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return record_blocks(record, maps, room, fits_screen=fits_screen)
 
     def page(self, records: Iterable[HeadsRecord], options: HeadsOptions) -> str:
-        from tformer_cli.inspection.page.heads_data import render_html
+        from tformer_cli.inspection.pages import render_html
 
         return render_html(list(records))
 
     def file(self, record: HeadsRecord, output_format: str) -> bytes | str:
-        from tformer_cli.inspection.figures.heads_tensors import render_npz, render_safetensors
+        from tformer_cli.inspection.figures import render_npz, render_safetensors
 
         if record.maps is not None and not record.heads:
             raise UsageError(
@@ -204,7 +209,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return super().file(record, output_format)
 
     def figure(self, record: HeadsRecord) -> str:
-        from tformer_cli.inspection.figures.heads_svg import render_svg
+        from tformer_cli.inspection.figures import render_svg
 
         return render_svg(record)
 

@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspection.json_lines import packed, plain
 from tformer_cli.inspection.view import (
     WITH_OUTPUT,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
+    packed,
+    plain,
 )
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.stacks import Stack
 
 SCHEMA = "tformer.logits/1"
-TEXT, IMAGE = "the text", "the image"
-"""Stand for all that a classifier has read."""
-DIGITS = 4
-"""Decimal places on the page, of what is shown with three."""
+TEXT, IMAGE = "the text", "the image"  # Stand for all that a classifier has read
+DIGITS = 4  # Decimal places on the page, of what is shown with three
 MEASURES = {
     "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
     "rank": ("rank", "The token's place among all tokens by probability: 1 is the first"),
@@ -75,34 +74,24 @@ class Candidate:
 class LensReading:
     """Prediction of one decoder layer at one position."""
 
-    layer: int
-    """The layer, from 0."""
+    layer: int  # The layer, from 0
     top: Candidate
-    probability: float
-    """The probability it gives the token that stands there in the end."""
-    rank: int
-    """That token's place by probability, from 1."""
+    probability: float  # The probability it gives the token that stands there in the end
+    rank: int  # That token's place by probability, from 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PositionLogits:
     """The distribution over the next token at one decoder position."""
 
-    position: int
-    """The position, from 0."""
-    read: str
-    """The label of the token it has read last."""
-    chosen: Candidate
-    """The token of the translation that stands there."""
-    log_probability: float
-    """log p of that token, natural logarithm."""
-    rank: int
-    """Its place by probability, from 1."""
-    entropy: float
-    """Entropy of the distribution in nats."""
+    position: int  # The position, from 0
+    read: str  # The label of the token it has read last
+    chosen: Candidate  # The token of the translation that stands there
+    log_probability: float  # log p of that token, natural logarithm
+    rank: int  # Its place by probability, from 1
+    entropy: float  # Entropy of the distribution in nats
     top: tuple[Candidate, ...]
-    lens: tuple[LensReading, ...]
-    """Predictions of each layer; none if the lens was not asked for."""
+    lens: tuple[LensReading, ...]  # Predictions of each layer; none if the lens was not asked for
 
     @property
     def first_layer(self) -> int | None:
@@ -167,12 +156,7 @@ def layer_logits(
 
 
 def read_logits(
-    model: Inspected,
-    sentence: HeadsRecord,
-    labels: Sequence[str],
-    *,
-    n_top: int,
-    with_lens: bool,
+    model: Inspected, sentence: HeadsRecord, labels: Sequence[str], *, n_top: int, with_lens: bool
 ) -> LogitsRecord:
     """Reads the distributions of every position of a sentence.
 
@@ -269,10 +253,8 @@ def _position_data(position: PositionLogits) -> dict[str, Any]:
     return {name: plain(data[name]) for name in names}
 
 
-FEWEST_CANDIDATES = 2
-"""Candidates that tokens leave room for."""
-LEAST_OF_CANDIDATE = 10
-"""Cells of a candidate: a label of four, a gap, its probability."""
+FEWEST_CANDIDATES = 2  # Candidates that tokens leave room for
+LEAST_OF_CANDIDATE = 10  # Cells of a candidate: a label of four, a gap, its probability
 
 
 def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.inspection.capture.heads import KIND_NAMES
-from tformer_cli.inspection.json_lines import describe, packed, plain, rounded
-from tformer_cli.inspection.view import ReportOptions, SentenceView
+from tformer_cli.inspection.view import (
+    ReportOptions,
+    SentenceView,
+    describe,
+    packed,
+    plain,
+    rounded,
+)
 from tformer_cli.inspection.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
-from tformer_cli.show.terminal import (
-    NARROWEST_LABEL,
-    field,
-    prose,
-    width_of,
-)
+from tformer_cli.show.terminal import NARROWEST_LABEL, field, prose, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,26 +31,19 @@ if TYPE_CHECKING:
     from tformer_cli.inspection import view
     from tformer_cli.inspection.capture.heads import HeadId
     from tformer_cli.inspection.record import HeadsRecord
-    from tformer_cli.inspection.walkthrough.quiz import Quiz
-    from tformer_cli.inspection.walkthrough.step import Step, Subject, Table
+    from tformer_cli.inspection.walkthrough.step import Quiz, Step, Subject, Table
 
 TOLERANCE = 1e-4
 """Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""
-COMPONENTS = 8
-"""Components of a vector that the report keeps."""
-ROWS = 64
-"""Rows of a table that the report keeps."""
-MAP_TABLES = ("attention",)
-"""Tables that the report omits, as its first tab has them as maps."""
-DETAIL_CELLS = 8192
-"""Larger tables that are details are omitted of a page; the JSON has them."""
-DIGITS = 4
-"""Decimal places on the page, of what is shown with three."""
+COMPONENTS = 8  # Components of a vector that the report keeps
+ROWS = 64  # Rows of a table that the report keeps
+MAP_TABLES = ("attention",)  # Tables that the report omits, as its first tab has them as maps
+DETAIL_CELLS = 8192  # Larger tables that are details are omitted of a page; the JSON has them
+DIGITS = 4  # Decimal places on the page, of what is shown with three
 INDENT = 4
 LABEL_WIDTH, NUMBER_WIDTH = 18, 8
 """Most columns of a row's label; columns of a number, the gap before it included."""
-BAR_WIDTH, SHORTEST_BAR = 24, 4
-"""Columns of a bar at most, and those below which there is none."""
+BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below which there is none
 
 
 def _step_data(step: Step, quiz: Quiz | None) -> dict[str, Any]:
@@ -194,7 +188,7 @@ class StepView(SentenceView[StepRecord]):
     def read(
         self, subject: view.Subject, sentence: HeadsRecord, options: StepOptions
     ) -> StepRecord:
-        from tformer_cli.inspection.walkthrough.tokens import find_token
+        from tformer_cli.inspection.walkthrough.step import find_token
 
         named = one_head(subject, options.head) if options.head else None
         if sentence.maps is None:
@@ -206,7 +200,7 @@ class StepView(SentenceView[StepRecord]):
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
-        from tformer_cli.inspection.walkthrough.choice import example_row, first_heads, row_of
+        from tformer_cli.inspection.walkthrough.step import example_row, first_heads, row_of
 
         chosen = [(head, example_row(sentence, head)) for head in first_heads(sentence)]
         if options.steps:
@@ -286,13 +280,7 @@ class StepView(SentenceView[StepRecord]):
             style="bold green",
         )
 
-    def tab(
-        self,
-        record: Any,
-        options: Any,
-        *,
-        is_alone: bool,
-    ) -> list[dict[str, Any]]:
+    def tab(self, record: Any, options: Any, *, is_alone: bool) -> list[dict[str, Any]]:
         records = record if isinstance(record, list) else [record]
         return [self._tab_of(one, is_alone=is_alone) for one in records]
 
@@ -325,7 +313,7 @@ def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId
 
 def _visible_key(wanted: str, subject: Subject) -> int:
     """Finds the key that a person means; it must be one that the query may see."""
-    from tformer_cli.inspection.walkthrough.tokens import find_token
+    from tformer_cli.inspection.walkthrough.step import find_token
 
     key = find_token(wanted, subject.keys, "--key")
     if key >= subject.n_visible:

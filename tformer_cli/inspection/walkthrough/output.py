@@ -8,27 +8,22 @@ from torch.nn import functional
 
 from tformer_cli.inspection.capture.heads import Inspected
 from tformer_cli.inspection.capture.observed import Observed
-from tformer_cli.inspection.walkthrough.norms import norm_trace
 from tformer_cli.inspection.walkthrough.step import Check, Step, Subject, Table, check
-from tformer_cli.inspection.weighting.pooled import Pooled
+from tformer_cli.inspection.walkthrough.trace import norm_trace
+from tformer_cli.inspection.weighting.maps import Pooled
 from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel
 from tformer_cli.model.feed_forward import ACTIVATIONS
 
-CANDIDATES = 8
-"""Words shown with their logits and probabilities."""
+CANDIDATES = 8  # Words shown with their logits and probabilities
 
 
 class _Logits(NamedTuple):
     """A vector compared with the rows of all words or labels."""
 
-    logits: Tensor
-    """(V) l."""
-    exponentials: Tensor
-    """(V) e^(l − max)."""
-    probabilities: Tensor
-    """(V) their shares."""
-    formula: str
-    """How l is made of a vector that the formula names."""
+    logits: Tensor  # (V) l
+    exponentials: Tensor  # (V) e^(l − max)
+    probabilities: Tensor  # (V) their shares
+    formula: str  # How l is made of a vector that the formula names
 
     @classmethod
     def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":
@@ -181,12 +176,7 @@ def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) ->
         f"{found.ranked.index(chosen) + 1} by probability, p = "
         f"{found.probabilities[chosen].item():.4f}. {found.total}",
         tables=(
-            Table(
-                "h",
-                ", ".join(vectors),
-                tuple(vectors),
-                torch.stack(list(vectors.values())),
-            ),
+            Table("h", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values()))),
             found.words(labels, chosen),
         ),
         checks=(

@@ -16,19 +16,14 @@ WeightingName = Literal["alpha", "norm", "rollout", "alti"]
 class Weighting:
     """Kind of a map's numbers."""
 
-    name: WeightingName
-    """Its name: the value of ``--weights``."""
+    name: WeightingName  # Its name: the value of ``--weights``
     meaning: str
     source: str
-    conventions: str
-    """Instructions for reading a map; part of all output."""
-    sums: str
-    """Sum of rows, as a sentence for the page."""
-    residual: str
-    """Quantities that the residual of a record compares."""
+    conventions: str  # Instructions for reading a map; part of all output
+    sums: str  # Sum of rows, as a sentence for the page
+    residual: str  # Quantities that the residual of a record compares
     kind_names: dict[Kind, str]
-    is_of_layers: bool = False
-    """True if there is one map a layer instead of one a head."""
+    is_of_layers: bool = False  # True if there is one map a layer instead of one a head
     is_share: bool = True
     """True if no number is above 1; else maps are shaded relative to the largest of a sentence."""
 

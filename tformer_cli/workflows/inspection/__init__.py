@@ -1,7 +1,5 @@
 """The inspection workflows, one a command, and the steps that they share.
 
-`heads`, `views`, `report`, `diff`, `ablate` and `align` are whole jobs. `inspection_model` and
-`open_checkpoint` open a model, `corpus_pairs` and `corpus` read a corpus, `follow_heads` records
-heads during training, `aligner` and `score_alignment` align words, `dump_heads` and `write_pruned`
-write results.
+`reader` opens a model and reads a corpus; begin there. `heads`, `report`, `diff`, `ablate`, `align`
+and `dump_heads` are whole jobs, and `follow_heads` records heads during training.
 """

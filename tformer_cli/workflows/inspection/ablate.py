@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
+from tformer_cli.artifacts.config_file import ONE_MODEL, WEIGHTS, task_kind
+from tformer_cli.artifacts.model_directory import (
+    ModelDirectory,
+    load_model_directory,
+    save_model_directory,
+)
+from tformer_cli.artifacts.shortlist_file import copy_shortlist
 from tformer_cli.data.batching import Batch, plan_batches
 from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.data.loading.encoded import joined
@@ -16,7 +23,8 @@ from tformer_cli.decoding.text_windows import text_windows
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.evaluation.scores import check_counts
 from tformer_cli.evaluation.significance import PairedDifference, PairedScores, compare_losses
-from tformer_cli.inspection.ablation.losses import (
+from tformer_cli.files.atomic import check_free, directory_aside
+from tformer_cli.inspection.ablation import (
     Measure,
     batch_of,
     heads_off,
@@ -26,23 +34,32 @@ from tformer_cli.inspection.ablation.losses import (
     losses_and_hits,
     losses_of,
     losses_without_each,
+    prune_heads,
     to_device,
 )
-from tformer_cli.inspection.ablation.record import Ablation, CurvePoint, HeadEffect, WithoutHeads
 from tformer_cli.inspection.capture.forced import longest_read
 from tformer_cli.inspection.capture.heads import HeadId, Inspected, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.view import WITH_OUTPUT
-from tformer_cli.inspection.views.ablation import AblationSettings
+from tformer_cli.inspection.views.ablation import (
+    Ablation,
+    AblationSettings,
+    CurvePoint,
+    HeadEffect,
+    ModelCost,
+    Pruning,
+    WithoutHeads,
+)
 from tformer_cli.kinds.masked import hidden_alike
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.wording import count_of
+from tformer_cli.workflows.evaluate import reference_loss
 from tformer_cli.workflows.inspection.reader import (
     InspectionOptions,
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.workflows.opening.translator import Opened
+from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,21 +69,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.config_file import TaskKind
-    from tformer_cli.artifacts.model_directory import ModelDirectory
 
     Observer = Callable[[str, int, int], None]
     """Is told what is done, how many lines are, and how many there are."""
 
-ACCURACY = "accuracy"
-"""Score of a classifier or of hidden tokens, in percent."""
-POSITIONS_PER_BATCH = 2048
-"""Positions of a batch, before its rows are repeated."""
+ACCURACY = "accuracy"  # Score of a classifier or of hidden tokens, in percent
+POSITIONS_PER_BATCH = 2048  # Positions of a batch, before its rows are repeated
 
 
-TASKS = WITH_OUTPUT
-"""Tasks whose models can be measured."""
-LABELLED: tuple[TaskKind, ...] = ("classify", "image")
-"""Those of models that give one label."""
+TASKS = WITH_OUTPUT  # Tasks whose models can be measured
+LABELLED: tuple[TaskKind, ...] = ("classify", "image")  # Those of models that give one label
 OF_TEXT: tuple[TaskKind, ...] = ("language-model", "masked")
 """Those of models that predict the text that they read."""
 
@@ -108,16 +120,12 @@ def translate_without(opened: Opened, text: str, heads: Sequence[str] = ()) -> W
 class _Measured:
     """Sums over sentences, before they are compared."""
 
-    losses: NDArray[np.float64]
-    """(N) each sentence's loss with all heads."""
-    without: NDArray[np.float64]
-    """(R, N) without each head."""
-    n_tokens: NDArray[np.int64]
-    """(N) target tokens."""
+    losses: NDArray[np.float64]  # (N) each sentence's loss with all heads
+    without: NDArray[np.float64]  # (R, N) without each head
+    n_tokens: NDArray[np.int64]  # (N) target tokens
     hits: NDArray[np.float64] | None
     """(1 + R, N) right labels or hidden tokens, with all heads and without each; else None."""
-    importance: dict[HeadId, float]
-    """I_h of every head of the model."""
+    importance: dict[HeadId, float]  # I_h of every head of the model
 
 
 class Ablator:
@@ -406,3 +414,100 @@ def _tokens_of(batch: Batch) -> NDArray[np.int64]:
 
 def _few(heads: Sequence[HeadId]) -> str:
     return str(heads[0]) if len(heads) == 1 else count_of(len(heads), "head")
+
+
+WARM_UP_LINES = 16
+
+
+def write_pruned(
+    opened: Opened,
+    heads: Sequence[HeadId],
+    directory: Path,
+    sources: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    settings: AblationSettings | None = None,
+    observe: Callable[[str, int, int], None] | None = None,
+) -> Pruning:
+    """Writes a model without some heads and measures both on a text."""
+    check_free(directory, "--write-pruned")
+    if not opened.directory.model.config.projections:
+        raise UsageError(
+            "--write-pruned: the model's heads have no projections, so that there is nothing to "
+            "take out; omit it"
+        )
+    chosen = AblationSettings() if settings is None else settings
+    _save(opened.directory, heads, directory)
+    pruned = _opened_like(opened, directory)
+    models = [opened, pruned]
+    for model in models:
+        model.translator.translate(sources[:WARM_UP_LINES])
+    names = ("translating with all heads", "translating with the remaining heads")
+    timed = [
+        _translate(model, sources, name, observe) for model, name in zip(models, names, strict=True)
+    ]
+    paired = PairedScores(timed[0][0], references, n_resamples=chosen.n_resamples, seed=chosen.seed)
+    differences = paired.compare(timed[1][0])
+    after_scores = {difference.name: difference.value for difference in differences}
+    costs = [
+        ModelCost(
+            n_heads=len(list(head_layout(model.directory.model))),
+            n_parameters=sum(part.numel() for part in model.directory.model.parameters()),
+            n_bytes=(model.directory.path / WEIGHTS).stat().st_size,
+            lines_per_second=len(sources) / seconds,
+            loss=reference_loss(model, sources, references[0]),
+            scores=scores,
+        )
+        for model, (_, seconds), scores in zip(
+            models, timed, (paired.baseline, after_scores), strict=True
+        )
+    ]
+    return Pruning(
+        directory=str(directory),
+        removed=tuple(heads),
+        before=costs[0],
+        after=costs[1],
+        scores=tuple(differences),
+    )
+
+
+def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> None:
+    pruned = prune_heads(whole.model, heads)
+    with directory_aside(directory) as aside:
+        save_model_directory(
+            aside,
+            pruned.state_dict(),
+            config=pruned.config,
+            tokenizer=whole.tokenizer,
+            decoding=whole.decoding,
+            # Scores were the whole model's, and heads to align with have other numbers now.
+            info=replace(whole.info, scores={}, alignment=None),
+        )
+        copy_shortlist(whole.path, aside)
+
+
+def _opened_like(opened: Opened, directory: Path) -> Opened:
+    config = opened.translator.config
+    return open_translator(
+        load_model_directory(directory, opened.device),
+        precision=opened.precision,
+        beam_size=config.beam_size,
+        length_penalty=config.length_penalty,
+        n_best=config.n_best,
+        batch_tokens=config.batch_tokens,
+    )
+
+
+def _translate(
+    opened: Opened,
+    sources: Sequence[str],
+    what: str,
+    observe: Callable[[str, int, int], None] | None,
+) -> tuple[list[str], float]:
+    texts: list[str] = []
+    start = perf_counter()
+    for translation in opened.translator.stream(sources):
+        texts.append(translation.text)
+        if observe is not None:
+            observe(what, len(texts), len(sources))
+    return texts, perf_counter() - start

@@ -29,18 +29,25 @@ from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencie
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.inspection.capture.batches import IdPair, capture_batches
-from tformer_cli.inspection.capture.forced import capture_maps, longest_side
-from tformer_cli.inspection.capture.heads import head_layout
-from tformer_cli.inspection.comparison.diff import HeadChange, HeadDiff, Metrics, changes_of
-from tformer_cli.inspection.comparison.matching import HeadDistances, Matching, default_matching
-from tformer_cli.inspection.heads.rare_tokens import (
-    NO_RARE_SENTENCE,
-    TokenFrequencies,
-    rare_positions,
+from tformer_cli.inspection.capture.forced import (
+    IdPair,
+    capture_batches,
+    capture_maps,
+    longest_side,
 )
+from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.inspection.comparison import (
+    HeadChange,
+    HeadDiff,
+    HeadDistances,
+    Matching,
+    Metrics,
+    changes_of,
+    default_matching,
+)
+from tformer_cli.inspection.heads.metrics import HeadStatistics
+from tformer_cli.inspection.heads.roles import NO_RARE_SENTENCE, TokenFrequencies, rare_positions
 from tformer_cli.inspection.heads.selectors import HeadSelection
-from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.kinds import training_of
@@ -63,9 +70,7 @@ from tformer_cli.workflows.train import RECIPE, has_run
 
 
 def open_model_or_checkpoint(
-    path: Path,
-    device: torch.device | str = "cpu",
-    tasks: Container[TaskKind] = TRANSLATORS,
+    path: Path, device: torch.device | str = "cpu", tasks: Container[TaskKind] = TRANSLATORS
 ) -> ModelDirectory:
     """Reads a model directory, or `RUN/checkpoints/step-NNNNNN` of a run."""
     run = run_of_checkpoint(path)
@@ -122,10 +127,8 @@ def run_of_checkpoint(path: Path) -> Path | None:
     return path.resolve().parent.parent
 
 
-TASKS = HEADS.tasks
-"""Tasks whose models can be compared: those with maps of heads."""
-BUFFER_LINES = 256
-"""Lines that are translated and captured together."""
+TASKS = HEADS.tasks  # Tasks whose models can be compared: those with maps of heads
+BUFFER_LINES = 256  # Lines that are translated and captured together
 
 
 @dataclass
@@ -133,8 +136,7 @@ class DiffReport:
     """Counts of the input; they grow as it is read."""
 
     lines: int = 0
-    too_long: int = 0
-    """Lines skipped, as a side is longer than a model takes."""
+    too_long: int = 0  # Lines skipped, as a side is longer than a model takes
 
 
 def inspect_diff(

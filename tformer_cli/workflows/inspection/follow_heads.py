@@ -23,14 +23,12 @@ from tformer_cli.data.loading.encoded import TextStream
 from tformer_cli.data.tokenizer import Tokenizer, TokenizerSide
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.run_log import LARGEST_LOG
-from tformer_cli.inspection.capture.batches import IdPair, capture_batches
-from tformer_cli.inspection.capture.forced import longest_side
+from tformer_cli.inspection.capture.forced import IdPair, capture_batches, longest_side
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, Inspected, head_layout
-from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, rare_positions
-from tformer_cli.inspection.heads.roles import role_of
-from tformer_cli.inspection.heads.statistics import HeadStatistics
-from tformer_cli.inspection.heads.timeline import HEADS_LOG, SCHEMA
-from tformer_cli.inspection.json_lines import plain
+from tformer_cli.inspection.heads.metrics import HeadStatistics
+from tformer_cli.inspection.heads.roles import TokenFrequencies, rare_positions, role_of
+from tformer_cli.inspection.view import plain
+from tformer_cli.inspection.views.timeline import HEADS_LOG, SCHEMA
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.training.events import RolledBack, TrainingEvent
 from tformer_cli.training.run_logs import read_log
@@ -44,8 +42,7 @@ class HeadAtStep:
     step: int
     head: HeadId
     n_sentences: int
-    metrics: dict[str, float]
-    """Means over rows; undefined ones are omitted."""
+    metrics: dict[str, float]  # Means over rows; undefined ones are omitted
 
     def describe(self) -> dict[str, object]:
         return {
@@ -87,8 +84,7 @@ PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
 N_PAIRS = 32
 """Pairs that are looked at: some hundreds of rows for each head, in a fraction of a second."""
-BLOCK = 64
-"""Tokens of a block of a stream, at most."""
+BLOCK = 64  # Tokens of a block of a stream, at most
 
 
 def probe_pairs(

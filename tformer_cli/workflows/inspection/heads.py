@@ -12,8 +12,13 @@ from tformer_cli.data.lines import given_lines
 from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.inspection.alignment.chosen import HeadChoice, align_words, choose_heads
-from tformer_cli.inspection.alignment.words import SpelledWords, spelled_words
+from tformer_cli.inspection.alignment import (
+    HeadChoice,
+    SpelledWords,
+    align_words,
+    choose_heads,
+    spelled_words,
+)
 from tformer_cli.inspection.capture.forced import (
     AttentionMaps,
     capture_maps,
@@ -27,17 +32,16 @@ from tformer_cli.inspection.capture.heads import (
     head_layout,
     layer_layout,
 )
-from tformer_cli.inspection.capture.live import NotSearchedError, RecordingModel
-from tformer_cli.inspection.capture.search_tree import SearchTree, n_candidates
-from tformer_cli.inspection.heads.metrics import metrics_of
-from tformer_cli.inspection.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
-from tformer_cli.inspection.heads.selectors import HeadSelection, check_names_layers
-from tformer_cli.inspection.record import (
-    FilledGap,
-    HeadsRecord,
-    ModelSummary,
-    PageExtras,
+from tformer_cli.inspection.capture.live import (
+    NotSearchedError,
+    RecordingModel,
+    SearchTree,
+    n_candidates,
 )
+from tformer_cli.inspection.heads.metrics import metrics_of
+from tformer_cli.inspection.heads.roles import UNKNOWN, RareTokens, TokenFrequencies
+from tformer_cli.inspection.heads.selectors import HeadSelection, check_names_layers
+from tformer_cli.inspection.record import FilledGap, HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
@@ -54,8 +58,7 @@ from tformer_cli.workflows.inspection.reader import (
 )
 from tformer_cli.workflows.opening.translator import Opened
 
-CLASS = "[class]"
-"""Label of the class token of an image."""
+CLASS = "[class]"  # Label of the class token of an image
 LIVE_TARGETS = (
     "--mode live: shows the search, but a given target was not searched for; omit the target "
     "or --mode live"
@@ -347,10 +350,7 @@ class HeadInspector:
         if not self._selection.needs_metrics:
             return self._selection.select({})
         metrics = metrics_of(
-            maps,
-            list(self._layout),
-            scales_rows=self._weighting is not ALPHA,
-            rare=rare.positions,
+            maps, list(self._layout), scales_rows=self._weighting is not ALPHA, rare=rare.positions
         )
         return self._selection.select(metrics)
 

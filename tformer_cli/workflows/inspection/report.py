@@ -1,32 +1,34 @@
 """A few sentences in, all of their inspection out, for one page."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 from tformer_cli.artifacts.config_file import WEIGHTS, task_kind
-from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.page.report_page import Report, SentenceReport
+from tformer_cli.inspection.pages import Report, SentenceReport
 from tformer_cli.inspection.record import HeadsRecord
-from tformer_cli.inspection.view import ModelView, ReportOptions, SentenceView, Subject
+from tformer_cli.inspection.view import CAPTURED, ModelView, ReportOptions, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import one_head
-from tformer_cli.inspection.walkthrough.tokens import find_token
-from tformer_cli.workflows.inspection.heads import HeadInspector
-from tformer_cli.workflows.inspection.reader import InspectionOptions, open_for_inspection
-from tformer_cli.workflows.inspection.views import captured, subject_of
+from tformer_cli.inspection.walkthrough.step import find_token
+from tformer_cli.workflows.import_model import resolve_model
+from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of
+from tformer_cli.workflows.inspection.reader import (
+    InspectionOptions,
+    inspected_model,
+    open_for_inspection,
+)
 from tformer_cli.workflows.opening.translator import Opened
 
-TASKS = HEADS.tasks
-"""Tasks whose models have a report: those with maps of heads."""
-FEWEST_POSITIONS = 32
-"""Position vectors that are shown even if the sentences are shorter."""
+TASKS = HEADS.tasks  # Tasks whose models have a report: those with maps of heads
+FEWEST_POSITIONS = 32  # Position vectors that are shown even if the sentences are shorter
 
 
 def inspect_report(
@@ -123,3 +125,59 @@ def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
     if not colon or not token:
         raise UsageError(f'--step: "{text}" is not HEAD:TOKEN; write cross.0.1:word')
     return one_head(subject, name, "--step"), token
+
+
+def inspect_view(
+    name: str,
+    model: Path | str | ModelDirectory,
+    lines: Iterable[str] = (),
+    *,
+    targets: Iterable[str] | None = None,
+    settings: dict[str, Any] | None = None,
+    **options: Unpack[InspectionOptions],
+) -> Iterator[Any]:
+    """Reads one view of sentences' translations, or of the model itself."""
+    view = all_views()[name]
+    chosen = view.Options(**(settings or {}))
+    if isinstance(view, ModelView):
+        return iter([read_model(view, model, chosen)])
+    assert isinstance(view, SentenceView)  # noqa: S101
+    rank = getattr(chosen, "rank", 1)
+    opened = open_for_inspection(model, hypothesis=rank, tasks=view.tasks, **options)
+    return read_sentences(view, opened, lines, targets, chosen)
+
+
+def read_sentences(
+    view: SentenceView[Any],
+    opened: Opened,
+    lines: Iterable[str],
+    targets: Iterable[str] | None,
+    options: Any,  # noqa: ANN401 - the view's own
+) -> Iterator[Any]:
+    """Reads a view of sentences with an opened model; see `inspect_view`."""
+    subject = subject_of(opened.directory)
+    inspector = HeadInspector(opened, **captured(options))
+    for sentence in inspector.inspect(lines, targets):
+        yield view.read(subject, sentence, options)
+
+
+def captured(options: object) -> dict[str, Any]:
+    """Gives the options of a view that `HeadInspector` takes."""
+    return {name: value for name, value in vars(options).items() if name in CAPTURED}
+
+
+def read_model(
+    view: ModelView[Any],
+    model: Path | str | ModelDirectory,
+    options: Any,  # noqa: ANN401 - the view's own
+) -> Any:  # noqa: ANN401 - the view's own
+    """Reads a view of a model on the CPU, without its search; see `inspect_view`."""
+    if not isinstance(model, ModelDirectory):
+        model = load_model_directory(resolve_model(model, weights="float32"), tasks=view.tasks)
+    return view.read(subject_of(model), options)
+
+
+def subject_of(directory: ModelDirectory) -> Subject:
+    tokenizer = directory.tokenizer
+    labels = directory.info.labels or tuple(tokenizer.target.pieces(range(tokenizer.vocab_size)))
+    return Subject(lambda: inspected_model(directory), summary_of(directory), labels)

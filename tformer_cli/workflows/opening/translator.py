@@ -199,7 +199,7 @@ def _searched_model(
         settings: the heads and the other models.
     """
     if settings.heads:
-        from tformer_cli.inspection.ablation.losses import keep_only
+        from tformer_cli.inspection.ablation import keep_only
         from tformer_cli.inspection.capture.heads import head_layout
         from tformer_cli.inspection.heads.selectors import select_heads
 

@@ -1,39 +1,48 @@
 r"""The heads page: one HTML file that opens from the disk with the network cut.
 
-The page comes from `page_source`; here the data of the heads are made. Weights are fixed-point
+Weights are fixed-point
 numbers in base64, round(65535·A / `largest`) in 16 bits, where `largest` is 1 of shares: they are
 within 7.7e-6 of A. A sentence whose maps would take more than `LARGEST_MAPS` so has 8 bits,
 round(255·A / `largest`), within 2e-3. Of the decoder's
 masked maps only the visible triangle is kept. Queries and keys are float16, and what else scores
 are made of float32; of a sentence that has too many for `LARGEST_VECTORS`, those of the
 heads that are shown first of each kind.
+
+`page/page.html` is the frame, `page/style.css` the style, which follows that of all pages, and each
+``.js`` does one job; joined in the order of `SCRIPTS` they are one script. The data are JSON in a
+script element where every ``<`` is written ``\u003c``, so that no token can end the element.
+Whoever adds a view writes a ``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data
+into the sentence.
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from itertools import zip_longest
 from typing import Any
 
 import torch
 
-from tformer_cli.inspection.alignment.words import SpelledWords
+from tformer_cli.inspection.alignment import SpelledWords
 from tformer_cli.inspection.capture.forced import HeadVectors
 from tformer_cli.inspection.capture.heads import KINDS, HeadId
-from tformer_cli.inspection.capture.search_tree import SearchTree
+from tformer_cli.inspection.capture.live import SearchTree
 from tformer_cli.inspection.heads.roles import METRICS, ROLES
-from tformer_cli.inspection.page.page_source import fill_page
 from tformer_cli.inspection.record import HeadsRecord
+from tformer_cli.inspection.view import SentenceView, View
+from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.weighting.weighting import ALPHA, Weighting
+from tformer_cli.show.html import base_style
 from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
 
-LARGEST_MAPS = 1_280_000
-"""Bytes of base64 that the maps of a sentence may take with 16 bits."""
-LARGEST_VECTORS = 400_000
-"""Bytes of base64 that queries and keys of a sentence may take."""
+LARGEST_MAPS = 1_280_000  # Bytes of base64 that the maps of a sentence may take with 16 bits
+LARGEST_VECTORS = 400_000  # Bytes of base64 that queries and keys of a sentence may take
 LARGEST_WITH_VECTORS = 1_180_000
 """Bytes of base64 that maps, queries and keys of a sentence may take together."""
-MOST_NODES = 4000
-"""Nodes of a search that the page draws; a larger tree is omitted."""
+MOST_NODES = 4000  # Nodes of a search that the page draws; a larger tree is omitted
 
 
 def render_html(records: Sequence[HeadsRecord]) -> str:
@@ -222,3 +231,160 @@ def _packed(weights: torch.Tensor, bits: int) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "state.js",
+    "colors.js",
+    "filter.js",
+    "terms.js",
+    "overview.js",
+    "sentences.js",
+    "figure_parts.js",
+    "heat_map.js",
+    "lines.js",
+    "figures.js",
+    "hover.js",
+    "measures.js",
+    "reading.js",
+    "products.js",
+    "save.js",
+    "tabs.js",
+    "tab_search.js",
+    "tab_image.js",
+    "tab_steps.js",
+    "tab_logits.js",
+    "tab_flow.js",
+    "tab_positions.js",
+    "tab_ablation.js",
+    "tab_diff.js",
+    "tab_timeline.js",
+    "keyboard.js",
+    "main.js",
+)
+"""The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
+_COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
+_INDENTATION = re.compile(r"^\s+", re.MULTILINE)
+_BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
+DATA_SLOT = "{{data}}"  # Place of the data in the frame
+
+
+def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = ()) -> str:
+    """Puts data into the page.
+
+    The same data give the same bytes: the page holds no time and no name of the machine.
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    before, after = empty_page(title, scripts).split(DATA_SLOT)
+    # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
+    return (before + text + after).encode("utf-8", "replace").decode("utf-8")
+
+
+def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
+    """Puts the parts of the page together, other parts of the script behind those of the tabs."""
+    page = _part("page.html").replace("{{title}}", title)
+    style = _plain(base_style()) + _part("style.css")
+    page = page.replace("{{style}}", _BLANKS_OF_STYLE.sub("", style).rstrip())
+    *parts, last, main = map(_part, SCRIPTS)
+    return page.replace("{{script}}", "\n".join([*parts, *scripts, last, main]).rstrip())
+
+
+def _part(name: str) -> str:
+    return _plain(
+        files("tformer_cli.inspection").joinpath("page", name).read_text(encoding="utf-8")
+    )
+
+
+def _plain(text: str) -> str:
+    """Leaves comments and indentation out of a part: they would be a fifth of the code.
+
+    No text of the parts goes over the end of a line, and comments have lines of their own.
+    """
+    return _INDENTATION.sub("", _COMMENT.sub("", text))
+
+
+TITLE = "Inspection report"
+SAMPLE = "sample-report.json"  # Name of the report that ships with the package, among the guides
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceReport:
+    """All of the inspection of one sentence that is not blank."""
+
+    heads: HeadsRecord  # Its tokens, its maps and the heads that are shown
+    views: Mapping[str, Any]  # What each view has read of it, by the view's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A model and some sentences."""
+
+    model_hash: str  # SHA-256 of the model's weights file
+    views: Mapping[str, Any]  # What each view has read of the model, by the view's name
+    sentences: tuple[SentenceReport, ...]  # The sentences; at least one
+
+
+def render_report(report: Report) -> str:
+    """Renders a report as a page; the same report gives the same bytes."""
+    return _page(TITLE, report_data(report))
+
+
+def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
+    """Renders the page of one view, without the maps of the heads."""
+    found = list(records)
+    data = report_texts()
+    if isinstance(view, SentenceView):
+        shown = [one for one in found if one.sentence.maps is not None]
+        data |= heads_data([replace(one.sentence, heads=(), extras=None) for one in shown])
+        for of_sentence, one in zip(data["sentences"], shown, strict=True):
+            of_sentence["views"] = {view.name: view.tab(one, options, is_alone=True)}
+    else:
+        (record,) = found
+        model = getattr(record, "model", None)
+        data |= {"model": None if model is None else vars(model), "sentences": []}
+        data["views"] = {view.name: view.tab(record, options, is_alone=True)}
+    return _page(view.title, data)
+
+
+def sample_page() -> str:
+    """Puts the report that ships with the package into the page of now, without any model.
+
+    Its numbers are those of a quickstart model and were written by
+    ``python tests/inspection/write_sample_report.py runs/quickstart``.
+    """
+    stored = files("tformer_cli").joinpath("guide", SAMPLE).read_text(encoding="utf-8")
+    return _page(TITLE, json.loads(stored) | report_texts())
+
+
+def report_texts() -> dict[str, Any]:
+    """Makes what a report says of any model and sentence."""
+    terms = {
+        name: {"label": label, "meaning": meaning}
+        for view in all_views().values()
+        for name, (label, meaning) in view.terms.items()
+    }
+    return page_texts(ALPHA) | {"terms": terms}
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    """Makes the data of a report, as `page/data.js` and the tabs read them."""
+    shown = [sentence for sentence in report.sentences if sentence.heads.heads]
+    data = heads_data([sentence.heads for sentence in shown])
+    data |= {"modelHash": report.model_hash, "views": _tabs(report.views)} | report_texts()
+    for of_heads, sentence in zip(data["sentences"], shown, strict=True):
+        of_heads["views"] = _tabs(sentence.views)
+    return data
+
+
+def _tabs(records: Mapping[str, Any]) -> dict[str, Any]:
+    """The data of every tab that a report has."""
+    views = all_views()
+    return {name: views[name].tab(record, None, is_alone=False) for name, record in records.items()}
+
+
+def _page(title: str, data: Mapping[str, Any]) -> str:
+    return fill_page(title, data, [view.script for view in all_views().values() if view.script])
