@@ -49,12 +49,7 @@ Place = tuple[Kind, int]  # An attention of a model: its kind and its layer
 
 @contextmanager
 def gated(model: Inspected, gates: Mapping[Place, Tensor]) -> Iterator[None]:
-    """Sets the gates of some attentions; whatever happens, those from before come back.
-
-    Args:
-        model: the model.
-        gates: for each place factors broadcastable to (B, H, Q, E).
-    """
+    """Sets gates, broadcastable to (B, H, Q, E); whatever happens, those from before come back."""
     places = [
         (a, gates[kind, layer]) for kind, layer, a in attentions(model) if (kind, layer) in gates
     ]
@@ -97,11 +92,7 @@ def closed_gates(model: Inspected, heads: Iterable[HeadId]) -> dict[Place, Tenso
 
 
 def gates_of_each(n_heads: int, heads: Iterable[int], n_sentences: int) -> Tensor:
-    """Makes gates that switch one head off in every row.
-
-    Returns:
-        (R·B, H, 1, 1) factors: rows of the first head first.
-    """
+    """Makes gates (R·B, H, 1, 1) that switch one head off in every row, the first head first."""
     gates = 1.0 - torch.eye(n_heads)[list(heads)]
     # (R, H) -> (R·B, H) -> (R·B, H, 1, 1)
     return gates.repeat_interleave(n_sentences, dim=0)[:, :, None, None]
@@ -120,10 +111,7 @@ or (R, M) of several measures."""
 def batch_of(
     model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, ends: bool = True
 ) -> Batch:
-    """Pads pairs of ids without specials as a model reads them; see `capture.batches.IdPair`.
-
-    The target of a classifier is the id of its label.
-    """
+    """Pads pairs of ids as a model reads them; a classifier has the id of its label as target."""
     config = model.config
     return collate(
         [source for source, _ in pairs],
@@ -136,12 +124,7 @@ def batch_of(
 
 
 def batch_of_gaps(source_ids: Sequence[int], fills: Mapping[int, int]) -> Batch:
-    """Makes a batch of one text for a masked language model.
-
-    Args:
-        source_ids: (S) what the model reads.
-        fills: the tokens to be predicted, by their positions.
-    """
+    """Makes a batch of one text (S) with the tokens that fill its gaps, by their positions."""
     source = torch.tensor([list(source_ids)])
     target = torch.full_like(source, PAD_ID)
     for position, token in fills.items():
@@ -154,26 +137,13 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def sentence_losses(model: Inspected, batch: Batch) -> Tensor:
-    """Computes -Σ ln p of each sentence's target tokens, the end of sentence included.
-
-    Returns:
-        (B) float64 losses in nats. They have a gradient if it is enabled.
-    """
+    """Computes (B) -Σ ln p of target tokens, float64; they have a gradient if it is enabled."""
     hidden = model.target_hidden(batch.source, batch.source_mask, batch.target_input)
     return losses_of(model, hidden, batch.target_output)
 
 
 def losses_of(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
-    """Computes the losses of rows from the decoder's last hidden states.
-
-    Args:
-        model: the model.
-        hidden: (R, T, D) hidden states.
-        target_output: (R, T) tokens to be predicted, padding after them.
-
-    Returns:
-        (R) float64 sums over each row's tokens.
-    """
+    """Computes (R) float64 losses of tokens (R, T) from the last hidden states (R, T, D)."""
     return _sums_over_rows(model, hidden, target_output, _losses)[:, 0]
 
 
@@ -411,10 +381,7 @@ def _pruned_config(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) 
 
 
 def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> tuple[int, ...]:
-    """Which biases of positions the heads of self-attention have that are left, if there are any.
-
-    Their table is all layers' and stays whole.
-    """
+    """Finds the biases of positions that the remaining heads have; their table stays whole."""
     return tuple(
         (attention.bias_heads or range(model.config.n_heads))[head]
         for kind, layer, attention in attentions(model)
@@ -426,10 +393,7 @@ def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> 
 def _without(
     weights: dict[str, Tensor], name: str, heads: list[int], config: ModelConfig
 ) -> dict[str, Tensor]:
-    """The tensors of a layer with only the rows and columns of some heads.
-
-    Heads that shared keys and values get their own.
-    """
+    """Keeps the rows and columns of some heads; those that shared keys and values get their own."""
     width, joined = config.head_width, weights[f"{name}.out_projection.weight"].shape[1]
     n_sharing = config.n_heads // (config.n_key_heads or config.n_heads)
 

@@ -87,7 +87,6 @@ def words_of_text(
     longest: int | None = None,
     where: str = "the line",
 ) -> list[WordTokens]:
-    """Encodes a line, whole or in parts, and finds its words."""
     parts = [without_surrogates(part) for part in parts or (line,)]
     if words is None:
         in_bytes = without_surrogates(line).encode().split()
@@ -120,10 +119,7 @@ class SpelledWords:
 
 
 def spelled_words(tokenizer: TokenizerSide, ids: Sequence[int]) -> SpelledWords:
-    """Spells the words of tokens; a token of two words is part of the one it has most of.
-
-    A gap is a word of its own, whatever stands beside it.
-    """
+    """Spells the words of tokens, each part of the one it has most of; a gap is its own word."""
     texts: list[str] = []
     of_token: list[int | None] = []
     for is_gap, run in groupby(ids, key=lambda token: token == tokenizer.mask_id):
@@ -212,7 +208,6 @@ class LinkRule:
 
 
 def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
-    """Selects heads that can align."""
     heads = select_heads(selections, layout)
     for head in heads:
         if head.kind not in ALIGNING:
@@ -249,15 +244,10 @@ def head_mean(maps: AttentionMaps, heads: Sequence[HeadId]) -> Numbers:
 def word_weights(
     weights: Numbers, source: WordTokens, target: WordTokens, convention: Convention
 ) -> Numbers:
-    """Turns weights between tokens into weights between words.
+    """Turns cross-attention (…, T + 1, S + 1) of tokens into (…, words, words + 1) of words.
 
-    Args:
-        weights: (…, T + 1, S + 1) cross-attention of any number of heads: T target tokens and the
-            begin of sentence, S source tokens and the end of sentence; (…, T + 1, S) of a model
-            that does not read the latter.
-        source: the S source tokens.
-        target: the T target tokens.
-        convention: which row is a target token's.
+    The begin of sentence is a row more, the end of sentence a column more; without the latter in a
+    model that does not read it.
     """
     rows = weights[..., :-1, :] if convention == "naive" else weights[..., 1:, :]
     n_tokens = len(source.shares)
@@ -270,7 +260,6 @@ def word_weights(
 
 
 def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
-    """Decides which words are linked."""
     on_words = weights[..., :-1]
     if on_words.shape[-1] == 0:
         return on_words > 0
@@ -286,7 +275,6 @@ def linked(weights: Numbers, rule: LinkRule) -> NDArray[np.bool_]:
 
 
 def links_of(is_linked: NDArray[np.bool_]) -> set[Link]:
-    """The links of a (target words, source words) matrix, source first."""
     return {(int(source), int(target)) for target, source in np.argwhere(is_linked)}
 
 
@@ -316,7 +304,6 @@ def grow_diag(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Lin
 
 
 def grow_diag_final_and(forward: AbstractSet[Link], reverse: AbstractSet[Link]) -> set[Link]:
-    """Adds to grow-diag the links of two free words anywhere, those of `forward` first."""
     links = grow_diag(forward, reverse)
     free = _FreeWords(links)
     return links | {link for link in (*sorted(forward), *sorted(reverse)) if free.take(link)}
@@ -383,7 +370,6 @@ def choose_heads(
     given: Sequence[str] = (),
     convention: Convention | None = None,
 ) -> HeadChoice:
-    """Chooses the heads to align by."""
     reason: Literal["given", "stored", "default"] = "default"
     selection = ""
     if given:
@@ -397,15 +383,10 @@ def choose_heads(
 
 
 def found_convention(weights: Numbers, maps: AttentionMaps, tokenizer: Tokenizer) -> Convention:
-    """Finds which rows of a map are the target tokens', by tokens that stay as they are.
+    """Finds which rows (T, S) are the target tokens', by tokens that stay as they are.
 
     A name, a number or a mark that occurs once on either side translates itself. Some decoders look
     at it while they predict it, others when they have read it, a row later.
-
-    Args:
-        weights: (T, S) mean of some heads.
-        maps: the pair's, for its tokens.
-        tokenizer: the model's.
     """
     source, target = (
         [side.piece_bytes[token].strip() for token in ids]
@@ -449,7 +430,6 @@ class AlignedWords:
 def align_words(
     tokenizer: Tokenizer, maps: AttentionMaps, choice: HeadChoice | None
 ) -> AlignedWords | None:
-    """Aligns the words of a captured pair."""
     source = words_of_ids(tokenizer.source, maps.source_tokens)
     target = words_of_ids(tokenizer.target, maps.target_ids[:-1])
     if choice is None or not (source.n_words and target.n_words):

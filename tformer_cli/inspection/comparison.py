@@ -40,15 +40,7 @@ Numbers = NDArray[np.float64]
 
 
 def divergence_sums(first: Tensor, second: Tensor) -> Tensor:
-    """Sums over rows the divergence of every head of one model from every head of another.
-
-    Args:
-        first: (G, Q, K) attention weights.
-        second: (H, Q, K) attention weights of the same queries and keys.
-
-    Returns:
-        (G, H) float64.
-    """
+    """Sums the divergences of rows of heads (G, Q, K) from those of others (H, Q, K): (G, H)."""
     first, second = first.double(), second.double()
     own, others = entropies(first), entropies(second)
     rows = [
@@ -139,7 +131,6 @@ def match_heads(
 def _pairs(
     rows: list[HeadId], columns: list[HeadId], costs: Numbers, matching: Matching
 ) -> list[tuple[int, int]]:
-    """The numbers of the rows and columns that are paired."""
     names = [
         [
             OTHER_LAYER * (row.layer != column.layer) + OTHER_NUMBER * (row.head != column.head)
@@ -160,18 +151,11 @@ def _pairs(
 
 
 def minimal_assignment(costs: Numbers) -> list[tuple[int, int]]:
-    """Pairs rows with columns so that the sum of their costs is the least.
+    """Pairs rows with columns of costs (N, M), min(N, M) pairs, so that their sum is the least.
 
     The linear assignment problem, solved by shortest augmenting paths with potentials (the
     Hungarian method; Kuhn 1955, Jonker & Volgenant 1987), in O(n³) steps of which the innermost is
-    one over arrays.
-
-    Args:
-        costs: (N, M) finite costs.
-
-    Returns:
-        min(N, M) pairs of a row and a column, each in one pair at most, by row. The same costs
-        give the same pairs, also where several are as good.
+    one over arrays. The same costs give the same pairs, also where several are as good.
     """
     if not np.isfinite(costs).all():
         raise ValueError("every cost must be finite")
@@ -284,8 +268,6 @@ def changes_of(
     kinds: list[Kind],
     matching: Matching,
 ) -> list[HeadChange]:
-    """Pairs the heads of both models and names their roles by the means of their metrics."""
-
     def role(known: Metrics, head: HeadId | None) -> Role | None:
         return None if head is None else role_of(known[head])
 
@@ -301,13 +283,11 @@ def changes_of(
 
 
 def drawn(diff: HeadDiff) -> list[HeadChange]:
-    """The pairs whose maps are drawn: the most changed ones, the most changed first."""
     paired = [change for change in diff.changes if change.match.divergence is not None]
     return sorted(paired, key=lambda change: -(change.match.divergence or 0.0))[:MAPS_DRAWN]
 
 
 def summary_of(diff: HeadDiff) -> str:
-    """Sums a comparison up in a sentence or two."""
     divergences = [c.match.divergence for c in diff.changes if c.match.divergence is not None]
     moved = sum(change.match.has_moved for change in diff.changes)
     changed = sum(change.has_changed_role for change in diff.changes)

@@ -76,7 +76,6 @@ class _Grid:
 
 
 def render_svg(record: HeadsRecord) -> str:
-    """Renders the selected heads of a sentence, the kinds below each other."""
     root = new_svg(f"Attention heads: {record.source}", " ".join(_notes(record)))
     y = _heading(root, record)
     width = 640.0
@@ -102,7 +101,6 @@ def _heading(root: Element, record: HeadsRecord) -> float:
 
 
 def _notes(record: HeadsRecord) -> list[str]:
-    """Explanation of the numbers and the axes of a map, in sentences."""
     weighting = record.weighting
     sentences = [f"{weighting.name}: {weighting.meaning} ({weighting.source})."]
     if not weighting.is_share:
@@ -113,7 +111,6 @@ def _notes(record: HeadsRecord) -> list[str]:
 def _section(
     root: Element, record: HeadsRecord, kind: Kind, heads: list[HeadId], y: float
 ) -> tuple[float, float]:
-    """Draws the heads of a kind; returns the right and the lower edge."""
     grid = _grid_of(record, kind, heads)
     y += 20
     draw_text(root, record.weighting.kind_names[kind].capitalize(), MARGIN, y, 13.0, weight="600")
@@ -174,7 +171,6 @@ Arrays = dict[str, NDArray[np.float32]]
 
 
 def render_safetensors(record: HeadsRecord) -> bytes:
-    """Renders a sentence as a safetensors file; the metadata are in `__metadata__`."""
     file = io.BytesIO()
     write_arrays(file, weight_arrays(record), metadata_of(record))
     return file.getvalue()
@@ -190,7 +186,6 @@ def render_npz(record: HeadsRecord) -> bytes:
 
 
 def weight_arrays(record: HeadsRecord) -> Arrays:
-    """Stacks the selected heads of each layer under the layer's name."""
     is_of_layers = record.weighting.is_of_layers
     return {
         f"{kind}.{layer}": record.captured.layers(kind)[layer][0 if is_of_layers else heads].numpy()
@@ -222,7 +217,6 @@ ColorOf = Callable[[float], str]
 
 
 def render_diff_svg(diff: HeadDiff) -> str:
-    """Renders the maps of A, of B and B − A, of the pairs that have changed most."""
     root = new_svg("Heads of two models: A, B and B − A")
     y, width = MARGIN, 640.0
     for text in filter(None, (diff.shown[0].source, diff.shown[0].target)):
@@ -235,7 +229,6 @@ def render_diff_svg(diff: HeadDiff) -> str:
 
 
 def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[float, float]:
-    """Draws three maps beside each other; returns the right and the lower edge."""
     before, after = diff.shown
     kind, match = change.kind, change.match
     if match.first is None or match.second is None:
@@ -273,7 +266,6 @@ def _diff_panel(
     labels: tuple[Sequence[str], Sequence[str]],
     corner: tuple[float, float],
 ) -> tuple[float, float]:
-    """Draws a map with its labels; returns the right and the lower edge."""
     n_rows, n_keys = values.shape
     cell = min(20.0, max(6.0, 300 / max(n_rows, n_keys)))
     font = min(12.0, cell * 0.9)
@@ -352,7 +344,6 @@ def _bars(root: Element, timeline: HeadTimeline, course: HeadCourse, y: float) -
 
 
 def _axis(root: Element, timeline: HeadTimeline, y: float) -> float:
-    """Writes steps below the bars, where their cells begin; returns the lower edge."""
     cell = _PLOT / len(timeline.steps)
     every = max(1, -(-len(timeline.steps) // _TICKS))
     for place in range(0, len(timeline.steps), every):
@@ -364,5 +355,4 @@ def _axis(root: Element, timeline: HeadTimeline, y: float) -> float:
 
 
 def color_of_role(role: Role) -> str:
-    """Gives the color of a role as ``#rrggbb``."""
     return COLORS.get(role, OF_OTHERS)

@@ -55,7 +55,6 @@ def render_html(records: Sequence[HeadsRecord]) -> str:
 
 
 def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
-    """Makes the data of the heads, as `page/data.js` reads them."""
     weighting = records[0].weighting if records else ALPHA
     return {
         "model": vars(records[0].model) if records else None,
@@ -65,7 +64,6 @@ def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
 
 
 def page_texts(weighting: Weighting) -> dict[str, Any]:
-    """Makes what a page says of any model and sentence."""
     return {
         "weighting": {
             "name": weighting.name,
@@ -86,7 +84,6 @@ def page_texts(weighting: Weighting) -> dict[str, Any]:
 
 
 def bits_of(record: HeadsRecord) -> int:
-    """Chooses how many bits a weight of a sentence has on the page."""
     cells = sum(_visible(record, head).numel() for head in record.heads)
     return 16 if cells * 2 * 4 / 3 <= LARGEST_MAPS else 8
 
@@ -118,7 +115,6 @@ def _sentence(record: HeadsRecord) -> dict[str, Any]:
 
 
 def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
-    """Data that the page shows besides maps, of a record that has it."""
     extras = record.extras
     if extras is None:
         return {}
@@ -216,7 +212,6 @@ def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
 
 
 def _visible(record: HeadsRecord, head: HeadId) -> torch.Tensor:
-    """The shades that are stored: all, or those of the visible triangle."""
     shades = record.shades(head)
     if head.kind != "dec":
         return shades
@@ -285,7 +280,6 @@ def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = (
 
 
 def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
-    """Puts the parts of the page together, other parts of the script behind those of the tabs."""
     page = _part("page.html").replace("{{title}}", title)
     style = _plain(base_style()) + _part("style.css")
     page = page.replace("{{style}}", _BLANKS_OF_STYLE.sub("", style).rstrip())
@@ -329,12 +323,10 @@ class Report:
 
 
 def render_report(report: Report) -> str:
-    """Renders a report as a page; the same report gives the same bytes."""
     return _page(TITLE, report_data(report))
 
 
 def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
-    """Renders the page of one view, without the maps of the heads."""
     found = list(records)
     data = report_texts()
     if isinstance(view, SentenceView):
@@ -361,7 +353,6 @@ def sample_page() -> str:
 
 
 def report_texts() -> dict[str, Any]:
-    """Makes what a report says of any model and sentence."""
     terms = {
         name: {"label": label, "meaning": meaning}
         for view in all_views().values()
@@ -371,7 +362,6 @@ def report_texts() -> dict[str, Any]:
 
 
 def report_data(report: Report) -> dict[str, Any]:
-    """Makes the data of a report, as `page/data.js` and the tabs read them."""
     shown = [sentence for sentence in report.sentences if sentence.heads.heads]
     data = heads_data([sentence.heads for sentence in shown])
     data |= {"modelHash": report.model_hash, "views": _tabs(report.views)} | report_texts()
@@ -381,7 +371,6 @@ def report_data(report: Report) -> dict[str, Any]:
 
 
 def _tabs(records: Mapping[str, Any]) -> dict[str, Any]:
-    """The data of every tab that a report has."""
     views = all_views()
     return {name: views[name].tab(record, None, is_alone=False) for name, record in records.items()}
 

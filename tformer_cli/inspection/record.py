@@ -112,7 +112,6 @@ class HeadsRecord:
 
     @property
     def sentence(self) -> "HeadsRecord":
-        """Itself, as the record of the view of heads."""
         return self
 
     @property
@@ -132,12 +131,10 @@ class HeadsRecord:
 
     @property
     def has_both_sides(self) -> bool:
-        """True if there is a source and a target, as a translation model has."""
         return self.model.n_encoder_layers > 0 and self.model.n_decoder_layers > 0
 
     @property
     def is_labeled(self) -> bool:
-        """True if it is of a classifier."""
         return self.model.task in ("classify", "image")
 
     @property
@@ -152,17 +149,14 @@ class HeadsRecord:
 
     @property
     def is_image(self) -> bool:
-        """True if the source is the name of an image, whose patches are the tokens."""
         return self.model.reads_images
 
     @property
     def labeled(self) -> str:
-        """The label of a classifier with its probability."""
         return f"{self.target} ({self.probability:.4f})"
 
     @property
     def captured(self) -> AttentionMaps:
-        """The maps of a sentence that is not blank."""
         if self.maps is None:
             raise ValueError("a blank line has no attention maps")
         return self.maps

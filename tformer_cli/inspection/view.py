@@ -89,7 +89,6 @@ class Subject:
 
     @property
     def model(self) -> Inspected:
-        """The model, in evaluation mode."""
         return self.load()
 
 
@@ -163,29 +162,20 @@ class View(ABC, Generic[R]):
         raise NotImplementedError(self.name)
 
     def text(self, console: Console, record: R, options: Any) -> None:
-        """Prints a record on a terminal, fitted to its width."""
         from tformer_cli.show.terminal import room_of, show_blocks
 
         show_blocks(console, self.blocks(record, options, room_of(console)))
 
     def tab(self, record: R, options: Any, *, is_alone: bool) -> Any:
-        """Makes the data of its tab: by default those of `json`.
-
-        Args:
-            record: the record.
-            options: what was asked for.
-            is_alone: whether the page has no other tab, and so room for all.
-        """
+        """Makes the data of its tab; one that is alone on its page has room for all."""
         return self.json(record)
 
     def page(self, records: Iterable[R], options: Any) -> str:
-        """Renders the page of this view alone."""
         from tformer_cli.inspection.pages import render_view
 
         return render_view(self, records, options)
 
     def figure(self, record: R) -> str:
-        """Draws a record as SVG."""
         raise NotImplementedError(self.name)
 
     def file(self, record: R, output_format: str) -> bytes | str:
@@ -226,17 +216,12 @@ class SentenceView(View[S]):
 
 
 def with_half(value: float, low: float, high: float) -> Text:
-    """A number with half the width of its interval."""
     half = f"{(high - low) / 2:.2f}".removeprefix("0")
     return text(f"{value:.2f}", (f"±{half}", "dim"))
 
 
 def check_gaps(sentence: HeadsRecord) -> None:
-    """Makes sure that a text for a masked language model has a gap.
-
-    Raises:
-        DataError: if it has none.
-    """
+    """Makes sure that a text for a masked language model has a gap."""
     if sentence.lacks_gaps:
         raise DataError(
             f"line {sentence.index + 1}: has no gap that is to be filled; write [MASK] in the "
@@ -269,7 +254,6 @@ DIGITS = 6  # Significant digits of every number: more than float32 weights carr
 
 
 def describe(record: HeadsRecord) -> dict[str, Any]:
-    """Tells all about a sentence but its heads, as JSON data."""
     maps = record.maps
     label = {"label": record.target or None, "probability": plain(record.probability)}
     return {
@@ -341,7 +325,6 @@ def plain(value: Any) -> Any:
 
 
 def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
-    """The word alignment, as Pharaoh links."""
     aligned = record.aligned
     if aligned is None:
         return None

@@ -20,7 +20,7 @@ from tformer_cli.cli.inspection.inspect_view import (
 )
 from tformer_cli.cli.line_progress import LineProgress, line_progress
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -41,32 +41,26 @@ PRUNING = "Pruning"  # The panel of options that write a smaller model
 class ReferenceOptions:
     """Sentences and their references."""
 
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source",
-            "-i",
-            metavar="FILE",
-            help="Source sentences or names of images, one per line, or the text of a language "
-            "model; - is stdin.",
-            show_default="none, with --images",
-        ),
-        PathRole.reads_file,
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Reference translation, or right labels. Repeat for several; the loss is the "
-            "first's.",
-            show_default="none, of a language model",
-        ),
-        PathRole.reads_file,
-    ] = None
+    source: Path | None = option_field(
+        None,
+        "Source sentences or names of images, one per line, or the text of a language "
+        "model; - is stdin.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        shown="none, with --images",
+        role=PathRole.reads_file,
+    )
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, or right labels. Repeat for several; the loss is the first's.",
+        metavar="FILE",
+        shown="none, of a language model",
+        role=PathRole.reads_file,
+    )
 
     @property
     def files(self) -> list[Path]:
-        """The source, if there is one, and the references."""
         source = [] if self.source is None else [self.source]
         return [*source, *(self.reference or ())]
 
@@ -91,36 +85,29 @@ class ReferenceOptions:
 class PruningOptions:
     """A smaller model directory, and the heads it lacks."""
 
-    write_pruned: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write a pruned model directory; needs --keep or --prune.",
-            rich_help_panel=PRUNING,
-        ),
-        PathRole.writes_directory,
-    ] = None
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Keep the N most important of --heads, by --rank-by; prune the others.",
-            rich_help_panel=PRUNING,
-        ),
-    ] = None
-    prune: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEADS",
-            help="Prune these heads. Repeatable.",
-            rich_help_panel=PRUNING,
-            autocompletion=complete_heads,
-        ),
-    ] = None
+    write_pruned: Path | None = option_field(
+        None,
+        "Write a pruned model directory; needs --keep or --prune.",
+        metavar="DIR",
+        panel=PRUNING,
+        role=PathRole.writes_directory,
+    )
+    keep: int | None = option_field(
+        None,
+        "Keep the N most important of --heads, by --rank-by; prune the others.",
+        min=0,
+        metavar="N",
+        panel=PRUNING,
+    )
+    prune: list[str] | None = option_field(
+        None,
+        "Prune these heads. Repeatable.",
+        metavar="HEADS",
+        panel=PRUNING,
+        autocompletion=complete_heads,
+    )
 
     def check(self) -> None:
-        """Makes sure that a smaller model has a free place and heads to remove."""
         if self.write_pruned is None:
             if self.keep is not None or self.prune:
                 option = "--prune" if self.keep is None else "--keep"

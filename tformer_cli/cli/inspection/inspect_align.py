@@ -291,7 +291,6 @@ def _open_aligners(
 
 
 def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
-    """Describes which heads align, and what to do where nothing is known of them."""
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
     said = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):
@@ -308,7 +307,6 @@ def _scored(
     *,
     quiet: bool,
 ) -> AlignmentScores:
-    """Scores heads, or two directions, and shows progress until all is done."""
     from tformer_cli.workflows.inspection.align import score_directions, score_model
 
     so_far = (
@@ -346,7 +344,6 @@ def _write_links(
     *,
     quiet: bool,
 ) -> None:
-    """Writes a line of links for each line, and hands them on whenever a buffer is done."""
     with (
         results(output) as stream,
         line_progress(None, "aligning", quiet=quiet, output=output) as progress,

@@ -29,7 +29,7 @@ from tformer_cli.cli.inspection.inspect_view import (
 )
 from tformer_cli.cli.line_progress import line_progress
 from tformer_cli.cli.option_groups import given_options, takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
 from tformer_cli.cli.path_roles import PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -62,48 +62,34 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE
 class DumpOptions:
     """Directory of a dump, and how much goes into it."""
 
-    dump: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            rich_help_panel=PANEL,
-            help="Write the maps of all sentences to shards in DIR. The same command again "
-            "resumes.",
-        ),
-        PathRole.writes_directory,
-    ] = None
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            "--top-k",
-            metavar="K",
-            min=1,
-            max=65534,
-            rich_help_panel=PANEL,
-            help="Keep only the K largest weights of each row, and the sum of the others.",
-            show_default="all weights",
-        ),
-    ] = None
-    max_bytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            rich_help_panel=PANEL,
-            help="Refuse to write a larger dump; such as 500M or 20G.",
-        ),
-    ] = "2G"
-    shard_pairs: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            rich_help_panel=PANEL,
-            help="Largest number of sentences per shard; a shard has at most 64 MiB.",
-        ),
-    ] = 4096
+    dump: Path | None = option_field(
+        None,
+        "Write the maps of all sentences to shards in DIR. The same command again resumes.",
+        metavar="DIR",
+        panel=PANEL,
+        role=PathRole.writes_directory,
+    )
+    top_k: int | None = option_field(
+        None,
+        "Keep only the K largest weights of each row, and the sum of the others.",
+        metavar="K",
+        min=1,
+        max=65534,
+        panel=PANEL,
+        shown="all weights",
+    )
+    max_bytes: str = option_field(
+        "2G", "Refuse to write a larger dump; such as 500M or 20G.", metavar="SIZE", panel=PANEL
+    )
+    shard_pairs: int = option_field(
+        4096,
+        "Largest number of sentences per shard; a shard has at most 64 MiB.",
+        metavar="N",
+        min=1,
+        panel=PANEL,
+    )
 
     def check(self) -> None:
-        """Makes sure that no option of a dump is given without one."""
         if self.top_k is not None and self.dump is None:
             raise UsageError("--top-k: applies to dumps; add --dump DIR")
 
@@ -118,7 +104,6 @@ def parse_size(text: str, option: str) -> int:
 
 
 def size_said(n_bytes: int) -> str:
-    """Writes a number of bytes with its unit: "1.4 GiB"."""
     size = float(n_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -212,7 +197,6 @@ NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
 def _explain(is_asked: bool) -> None:
-    """Prints the rules of the roles, and ends the command."""
     if not is_asked:
         return
     show_role_rules(stdout_console())
@@ -230,41 +214,29 @@ def show_role_rules(console: "Console") -> None:
 class JobOptions:
     """Jobs besides that of showing sentence after sentence; see also `DumpOptions`."""
 
-    corpus: Annotated[
-        bool,
-        typer.Option(
-            "--corpus",
-            help="Summarize each head over all sentences, with 95 % confidence intervals.",
-        ),
-    ] = False
-    over_time: Annotated[
-        bool,
-        typer.Option(
-            "--over-time",
-            help="Show each head's role at each step of a run trained with "
-            "training.inspect_every. MODEL is the run directory; no sentence is read.",
-        ),
-    ] = False
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=2,
-            help="Measure the heads of a language model on N blocks of random tokens that come "
-            "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
-            "confidence intervals. No sentence is read; --seed draws the tokens.",
-            show_default="off",
-        ),
-    ] = None
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            is_eager=True,
-            callback=_explain,
-            help="List the rules that give heads their roles, with their papers, and exit.",
-        ),
-    ] = False
+    corpus: bool = option_field(
+        False, "Summarize each head over all sentences, with 95 % confidence intervals."
+    )
+    over_time: bool = option_field(
+        False,
+        "Show each head's role at each step of a run trained with "
+        "training.inspect_every. MODEL is the run directory; no sentence is read.",
+    )
+    repeats: int | None = option_field(
+        None,
+        "Measure the heads of a language model on N blocks of random tokens that come "
+        "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
+        "confidence intervals. No sentence is read; --seed draws the tokens.",
+        metavar="N",
+        min=2,
+        shown="off",
+    )
+    explain: bool = option_field(
+        False,
+        "List the rules that give heads their roles, with their papers, and exit.",
+        is_eager=True,
+        callback=_explain,
+    )
 
 
 @takes_opening_options
@@ -382,7 +354,6 @@ def _show_repeats(
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
-    """Measures the heads over a corpus and writes a table, or a line of JSON for each head."""
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
         raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")

@@ -17,7 +17,7 @@ from tformer_cli.cli.inspection.inspect_view import (
     view_format_option,
 )
 from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
 from tformer_cli.cli.path_roles import Holds, PathRole
 from tformer_cli.cli.text_io import (
     STANDARD_STREAM,
@@ -37,14 +37,11 @@ WORKSHEET = "Worksheet"  # The panel of options that make one
 class WorksheetOptions:
     """Worksheet with blanks, and the file of its answers."""
 
-    quiz: Annotated[
-        bool,
-        typer.Option(
-            "--quiz",
-            help="Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
-            rich_help_panel=WORKSHEET,
-        ),
-    ] = False
+    quiz: bool = option_field(
+        False,
+        "Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
+        panel=WORKSHEET,
+    )
     answers: Annotated[
         str | None,
         typer.Option(
@@ -58,7 +55,6 @@ class WorksheetOptions:
     ] = None
 
     def check(self, output: str) -> None:
-        """Makes sure that answers have a worksheet, and a file of their own."""
         if self.answers is not None and not self.quiz:
             raise UsageError("--answers: applies to a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:
@@ -122,7 +118,6 @@ def inspect_step(
 def _only_line(
     text: str | None, source: str | None, counts: LineCounts, *, quiet: bool, takes_names: bool
 ) -> str:
-    """The one sentence to look at, or the name of an image."""
     texts = None if text is None else [text]
     lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
     first = next(lines, None)

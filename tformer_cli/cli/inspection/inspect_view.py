@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
 
 import typer
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.workflows.inspection.reader import ReadReport
     from tformer_cli.workflows.opening.translator import Opened
 
 
@@ -121,7 +122,6 @@ class GivenSentences:
         quiet: bool = False,
         takes_names: bool = False,
     ) -> tuple[Iterator[str], Iterator[str] | None]:
-        """Returns the sentences to look at, and their targets if any are given."""
         self.check(texts)
         source, target, target_file = self.source, self.target, self.target_file
         if not texts:
@@ -224,7 +224,6 @@ class SentenceRequest:
     quiet: bool
 
     def read(self, counts: "LineCounts") -> tuple[Iterator[str], Iterator[str] | None]:
-        """Returns the sentences, and their targets if any are given; see `GivenSentences`."""
         names = read_config(self.model).model.reads_images
         return self.sentences.read(self.text, counts, quiet=self.quiet, takes_names=names)
 
@@ -232,15 +231,9 @@ class SentenceRequest:
         return open_model(self.model, self.opening, quiet=self.quiet, rank=rank, tasks=tasks)
 
 
-class ReadReport(Protocol):
-    """Counts of a corpus that is read."""
-
-    too_long: int  # Lines skipped, as a side is longer than a model takes
-
-
 def read_with_progress(
     lines_done: Iterable[int],
-    report: ReadReport,
+    report: "ReadReport",
     what: str,
     *,
     quiet: bool,
@@ -261,7 +254,6 @@ class CommandWithWeights(CheckedCommand):
     """A command that reads ``--weights`` without a value as ``--weights alpha``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
-        """Writes the value in where it was omitted; see `CheckedCommand`."""
         return super().parse_args(ctx, with_value(args))
 
 
@@ -293,7 +285,6 @@ SEARCH_OPTIONS = (
 
 
 def view_command(view: View[Any]) -> Callable[..., None]:
-    """Makes the command of a view with a help text."""
     format_kind = Annotated[str | None, view_format_option(view)]
 
     @takes_opening_options
@@ -360,7 +351,6 @@ def show_sentences(
     options: Any,  # noqa: ANN401 - the view's own
     chosen: str,
 ) -> None:
-    """Reads sentences and writes their records as they come, in the chosen format."""
     check_model(request.model, view.tasks)
     request.sentences.check_searched(options)
     counts = LineCounts()

@@ -212,7 +212,6 @@ def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
 def check_lengths(
     limit: int, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> None:
-    """Refuses sentences that are longer than a model takes."""
     for side, rows in (("source", sources), ("target", targets)):
         longest = max(rows, key=len)
         if len(longest) > limit:
@@ -225,7 +224,6 @@ def check_lengths(
 
 @torch.inference_mode()
 def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
-    """Captures the queries and keys of a sentence pair in one forced pass."""
     with tapped_attentions(model, recompute=lambda tap: tap) as tapped:
         forced_pass(model, maps.source_ids, maps.target_input_ids)
     found = HeadVectors(queries={}, keys={})
@@ -251,15 +249,7 @@ def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
 def forced_pass(
     model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> Tensor:
-    """Runs one sentence pair through a model, teacher-forced and without padding.
-
-    A hook or a tap that is set meanwhile records what the model computes.
-
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-    """
+    """Runs the ids that a model reads, (S) and (T), through it: teacher-forced, without padding."""
     device = next(model.parameters()).device
     source = torch.tensor([source_ids], dtype=torch.long, device=device)
     mask = torch.ones_like(source, dtype=torch.bool)
@@ -268,7 +258,6 @@ def forced_pass(
 
 
 def _of_pair(tensor: Tensor) -> Tensor:
-    """Takes the only sentence pair of a batch, float32 on the CPU."""
     return tensor[0].float().cpu()
 
 
@@ -373,7 +362,6 @@ class CapturedBatch:
 def capture_pairs(
     model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> Iterator[tuple[int, AttentionMaps]]:
-    """Captures the maps of any number of pairs, a batch at a time; see `capture_batches`."""
     for indices, batch in capture_batches(model, pairs, kinds):
         maps = batch.maps()
         del batch  # not to be held beside the next one
@@ -419,7 +407,6 @@ def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
 def capture_batch(
     model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
 ) -> CapturedBatch:
-    """Captures the maps of pairs in one teacher-forced pass over all of them."""
     read = [ids_read(model, *pair) for pair in pairs]
     sources, targets = [source for source, _ in read], [target for _, target in read]
     limit = longest_read(model.config)

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from tformer_cli.inspection.capture.heads import Kind
     from tformer_cli.model.attention import AttentionTap
     from tformer_cli.model.cache import DecoderCache
-    from tformer_cli.model.operations import Product
-    from tformer_cli.model.stacks import DecoderLayer, Stack
     from tformer_cli.model.transformer import Transformer
 
 
@@ -94,7 +92,6 @@ class SearchStep:
 
 
 def n_candidates(config: DecodingConfig) -> int:
-    """Number of next tokens of each row that a tree needs."""
     return config.beam_size + N_DROPPED
 
 
@@ -157,7 +154,6 @@ def grow_tree(
     n_source_tokens: int,
     max_positions: int,
 ) -> SearchTree | None:
-    """Follows a search from the begin of sentence to where it stopped."""
     if not is_beam_search(config):
         return None
     limit = longest_translation(n_source_tokens, config, max_positions)
@@ -252,12 +248,7 @@ class _Search:
     steps: list[_Step] = field(default_factory=list)
 
     def rows_of(self, source: tuple[int, ...], target_input: tuple[int, ...]) -> list[int] | None:
-        """(T) the row of each step on the way to a hypothesis; None if this search never took it.
-
-        Args:
-            source: (S) source tokens, the end of sentence last.
-            target_input: (T) the begin of sentence and the hypothesis.
-        """
+        """(T) rows of the steps on the way to a hypothesis; None if this search never took it."""
         if len(target_input) > len(self.steps):
             return None
         last = self.steps[len(target_input) - 1]
@@ -315,30 +306,14 @@ class RecordingModel:
         self._searches: list[_Search] = []
         self._sources: list[tuple[int, ...]] = []
         self._encoder: dict[Place, TappedAttention] = {}
+        # what else a search reads of a model
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+        self.source_eos, self.decoder = model.source_eos, model.decoder
+        self.output_product = model.output_product
 
     def __call__(self, *arguments: Tensor) -> Tensor:
         """Computes logits in one pass, which is not a search; see `Transformer.forward`."""
         return self._model(*arguments)
-
-    @property
-    def vocab_size(self) -> int:
-        return self._model.vocab_size
-
-    @property
-    def max_positions(self) -> int:
-        return self._model.max_positions
-
-    @property
-    def source_eos(self) -> bool:
-        return self._model.source_eos
-
-    @property
-    def decoder(self) -> Stack[DecoderLayer]:
-        return self._model.decoder
-
-    @property
-    def output_product(self) -> Product | None:
-        return self._model.output_product
 
     def forget(self) -> None:
         self._searches.clear()
@@ -381,14 +356,12 @@ class RecordingModel:
         return logits
 
     def maps_of(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> AttentionMaps:
-        """Gathers the maps of a hypothesis that a search went through to its end of sentence."""
         source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         return _gathered(*self._search_of(source, target_input), source, target_input)
 
     def tree_of(
         self, source_ids: Sequence[int], target_ids: Sequence[int], config: DecodingConfig
     ) -> SearchTree | None:
-        """Draws up the tree of the search that found a hypothesis."""
         source, target_input = self._read(source_ids), (BOS_ID, *target_ids)
         search, rows = self._search_of(source, target_input)
         return grow_tree(
@@ -415,11 +388,7 @@ class RecordingModel:
 
 
 def _candidates(logits: Tensor, n: int) -> tuple[list[list[float]], list[list[int]], list[float]]:
-    """The n most probable next tokens of (R, V) logits, and their end of sentence.
-
-    Returns:
-        (R, n) log-probabilities and tokens, best first; (R) log-probabilities of the end.
-    """
+    """Finds the n most probable next tokens (R, n) of (R, V) logits, and ln p of the end (R)."""
     if n == 0:
         return [], [], []
     log_probabilities = logits.float().log_softmax(dim=-1)
@@ -448,7 +417,6 @@ def _own_past(tap: AttentionTap) -> TappedAttention:
 def _gathered(
     search: _Search, rows: Sequence[int], source: tuple[int, ...], target_input: tuple[int, ...]
 ) -> AttentionMaps:
-    """Joins the rows of a hypothesis to maps, without padding."""
     n_source, n_target = len(source), len(target_input)
     steps = list(zip(search.steps, rows, strict=False))  # the search may have continued
     sentence = steps[0][0].sentences[rows[0]]

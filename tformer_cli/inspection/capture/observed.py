@@ -58,7 +58,6 @@ class Place(NamedTuple):
 
 
 def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
-    """Finds the modules around an attention."""
     if kind == "enc":
         encoder = model.encoder.layers[layer]
         norms = encoder.self_attention_norm, encoder.feed_forward_norm
@@ -83,14 +82,7 @@ def observe(
     target_input_ids: Sequence[int],
     layers: Sequence[tuple[Kind, int]],
 ) -> list[Observed]:
-    """Runs one sentence pair through a model and records what it computes around attentions.
-
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-        layers: kind and layer of each attention.
-    """
+    """Runs a pair as `forced_pass` does and records what is computed around some attentions."""
     with ExitStack() as hooks:
         recorders = [_Recorder(hooks, model, *layer) for layer in layers]
         encoder = record_module(hooks, model.encoder) if isinstance(model, EncoderOnly) else None

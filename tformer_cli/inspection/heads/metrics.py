@@ -90,14 +90,9 @@ def head_metrics(
     *,
     has_eos: bool = True,
 ) -> list[dict[str, float]]:
-    """Computes every metric of every head of a layer.
+    """Computes every metric of every head of a layer, of weights (H, Q, K).
 
-    Args:
-        weights: (H, Q, K) attention weights.
-        kind: which attention they are of.
-        rare: positions of the rarest source tokens, if that is known.
-        n_visible: (Q) how many keys each row sees; None: all, of the decoder those up to itself.
-        has_eos: whether the last source position is the end of sentence.
+    `n_visible` (Q) counts the keys each row sees; None: all, of the decoder those up to itself.
     """
     n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
     is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
@@ -142,18 +137,10 @@ def batch_metric_sums(
     *,
     has_eos: Tensor,
 ) -> dict[str, BatchSums]:
-    """Sums every metric over the rows of each sentence.
+    """Sums every metric over the rows of each sentence, of padded weights (B, H, Q, K).
 
-    A diagonality is of a whole sentence; it counts for each of its rows.
-
-    Args:
-        weights: (B, H, Q, K) attention weights of a layer, padded; keys of padding have weight 0.
-        n_rows: (B) rows of each sentence.
-        n_keys: (B) keys of each sentence.
-        kind: which attention they are of.
-        rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
-        n_visible: see `head_metrics`.
-        has_eos: (B) boolean, whether the last source position is the end of sentence.
+    Keys of padding have weight 0. `rare` (B, K) marks the rarest tokens, `has_eos` (B) sentences
+    whose last source position is their end. A diagonality counts for each row of its sentence.
     """
     layer = _Layer(weights, n_rows, n_keys, kind, has_eos)
     sums = {
@@ -246,7 +233,6 @@ class _Layer:
         return BatchSums(total, self.n_rows)
 
     def diagonality(self) -> BatchSums:
-        """Correlation of rows and keys, the cells weighted."""
         n_rows = self.n_rows[:, None].double()
         rows = (self.rows - (n_rows - 1) / 2).where(self.is_row, 0.0)  # (B, Q)
         keys = self.keys - (self.n_keys[:, None].double() - 1) / 2  # (B, K)
@@ -269,7 +255,6 @@ class _Layer:
         return BatchSums(forward.sum(dim=-1).double(), self._with(1))
 
     def sinks(self) -> dict[str, BatchSums]:
-        """Weights on the source's end or the target's begin of sentence."""
         if self.kind == "dec":
             return {"sink_bos": BatchSums(self.weights[..., 0].sum(dim=-1), self.n_rows)}
         total = torch.einsum("bhqk,bk->bh", self.weights, self.is_eos.double())
@@ -347,7 +332,6 @@ class HeadStatistics:
         batch: CapturedBatch,
         rare: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Adds the sentences of a padded batch."""
         measured = [kind.measure(batch, rare) for kind in self._kinds]
         for (name, layer), tapped in batch.tapped.items():
             is_row = torch.arange(tapped.errors.shape[-1]) < batch.lengths(name)[0][:, None]
@@ -361,11 +345,9 @@ class HeadStatistics:
             self._count(index)
 
     def means(self) -> dict[HeadId, dict[str, float]]:
-        """The means of each head; none before the first sentence."""
         return {summary.head: summary.metrics for summary in self.summaries()}
 
     def summaries(self) -> list[HeadSummary]:
-        """Sums up every head, by kind, layer and head; none before the first sentence."""
         if not self.n_sentences:
             return []
         self._resample()
@@ -383,7 +365,6 @@ class HeadStatistics:
         ]
 
     def _resample(self) -> None:
-        """Adds the sentences that wait to the sums of every resample."""
         if not self._pending:
             return
         draws = [

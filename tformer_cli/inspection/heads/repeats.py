@@ -109,15 +109,7 @@ def repeated_blocks(model: Transformer, n_blocks: int, length: int, seed: int) -
 
 
 def repeat_scores(weights: Tensor, length: int) -> Tensor:
-    """Computes the scores of a layer's heads on each block.
-
-    Args:
-        weights: (B, H, T, T) attention weights over blocks that come twice.
-        length: L, tokens of a block; its second copy are the last L rows.
-
-    Returns:
-        (B, H, 4) the means of `SCORES`, float64.
-    """
+    """Computes (B, H, 4) `SCORES` of weights (B, H, T, T); the second copy is the last L rows."""
     rows = weights[:, :, -length:].double()
     n_keys = rows.shape[-1]
     queries = torch.arange(n_keys - length, n_keys)

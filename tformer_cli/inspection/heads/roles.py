@@ -54,12 +54,7 @@ class TokenFrequencies:
     def __init__(
         self, counts: Sequence[int] | NDArray[np.int64], mask_id: int | None = None
     ) -> None:
-        """Ranks the tokens.
-
-        Args:
-            counts: (V) how often each token occurs.
-            mask_id: the token that stands for a gap, which is never rare.
-        """
+        """Ranks tokens by counts (V); `mask_id`, which stands for a gap, is never rare."""
         import numpy as np
 
         self._counts = np.asarray(counts, dtype=np.int64)
@@ -69,11 +64,7 @@ class TokenFrequencies:
         self._is_frequent[most_frequent] = True
 
     def rare_tokens(self, source_ids: Sequence[int]) -> RareTokens:
-        """Finds the rarest tokens of a sentence; of tokens as rare the first.
-
-        Args:
-            source_ids: (S) its tokens, the end of sentence last.
-        """
+        """Finds the rarest tokens of a sentence (S); of tokens as rare the first."""
         from tformer_cli.data.tokenizer import without_eos
 
         tokens = without_eos(source_ids)
@@ -89,17 +80,11 @@ class TokenFrequencies:
 def rare_positions(
     frequencies: TokenFrequencies | None, source_ids: Sequence[int]
 ) -> tuple[int, ...]:
-    """Finds where the rarest tokens of a sentence are; none if it is not known what is frequent.
-
-    Args:
-        frequencies: how frequent tokens are, if that is known.
-        source_ids: (S) the tokens, the end of sentence last.
-    """
+    """Finds where the rarest of tokens (S) are; nowhere if it is not known what is frequent."""
     return () if frequencies is None else frequencies.rare_tokens(source_ids).positions
 
 
 def count_tokens(sentences: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int64]:
-    """Counts the tokens of sentences: (V)."""
     import numpy as np
 
     tokens = np.fromiter(chain.from_iterable(sentences), dtype=np.int64)
@@ -285,12 +270,10 @@ def sign_of(role: Role, room: Room) -> Span:
 
 
 def signed(role: Role, room: Room) -> Text:
-    """A role behind its sign."""
     return text(sign_of(role, room), f" {role}")
 
 
 def role_grid(roles: Mapping[HeadId, Role], room: Room, rare_reason: str = "") -> Iterator[Block]:
-    """A grid of signs for each kind, layers down and heads across, and a legend."""
     yield head_grids({head: text(sign_of(role, room)) for head, role in roles.items()})
     used = set(roles.values())
     named = [f"{signs[room.is_ascii]} {role}" for role, signs in SIGNS.items() if role in used]
@@ -301,7 +284,6 @@ def role_grid(roles: Mapping[HeadId, Role], room: Room, rare_reason: str = "") -
 
 
 def head_grids(cells: Mapping[HeadId, Text]) -> SideBySide:
-    """A grid for each kind of head, layers down and heads across."""
     from tformer_cli.inspection.capture.heads import KIND_NAMES, KINDS, HeadId
 
     grids = []
@@ -320,7 +302,6 @@ def head_grids(cells: Mapping[HeadId, Text]) -> SideBySide:
 
 
 def role_rules(room: Room) -> Iterator[Block]:
-    """Every role with its rule and the source of its thresholds."""
     rows = []
     for rule in ROLES:
         spans: list[Span] = [f"{rule.meaning}\n", (rule.formula, "bold")]

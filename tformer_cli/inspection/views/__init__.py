@@ -10,7 +10,6 @@ from tformer_cli.inspection.view import View
 
 @cache
 def all_views() -> dict[str, View[Any]]:
-    """Finds every view below this folder, by its name."""
     modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
     views = [module.VIEW for module in modules if hasattr(module, "VIEW")]
     return {view.name: view for view in views}

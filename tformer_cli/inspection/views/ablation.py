@@ -102,7 +102,6 @@ class SentenceAblation:
 def ablate_sentence(
     model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]
 ) -> SentenceAblation:
-    """Measures the loss of a sentence's target, or of its label, without each of some heads."""
     from tformer_cli.data.tokenizer import PAD_ID
     from tformer_cli.inspection.ablation import (
         batch_of,
@@ -237,7 +236,6 @@ def _legend(ablation: Ablation) -> str:
 
 
 def _pruning(pruning: Pruning) -> Iterator[Block]:
-    """What a pruned model saves and costs."""
     yield BLANK
     removed = count_of(len(pruning.removed), "head")
     yield text((f"{pruning.directory}: without {removed}", "bold"))
@@ -274,7 +272,6 @@ def _effect_cell(effect: HeadEffect, largest: float, room: Room) -> Text:
 
 
 def _list(ablation: Ablation) -> Table:
-    """The heads with the largest Δ loss, and all that were scored, with their importance."""
     n_listed = max(LISTED, ablation.settings.scores)
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
@@ -365,7 +362,6 @@ class TextAblationView(View["Ablation"]):
         return ablation_lines(record)
 
     def blocks(self, record: Ablation, options: AblationSettings, room: Room) -> Iterator[Block]:
-        """The effect of every head, those that matter most, the curve, and what pruning brought."""
         yield _heading(record)
         yield BLANK
         largest = max((effect.loss.difference for effect in record.effects), default=0.0)
@@ -395,7 +391,6 @@ class ChangesView(View["WithoutHeads"]):
             yield _line("without", {"id": name, "translation": line, "changes": changes})
 
     def blocks(self, record: WithoutHeads, options: object, room: Room) -> Iterator[Block]:
-        """The translation, and those that differ from it, what differs in bold."""
         rows = [("all heads", record.whole)]
         others = [(f"!{name}", line) for name, line in record.without.items()]
         rows += [one for one in others if one[1] != record.whole]

@@ -45,7 +45,6 @@ class AlignmentScores:
 
 
 def score_data(scores: AlignmentScores) -> list[dict[str, Any]]:
-    """Makes the data of every score and of the bounds; rates are in percent."""
     return [
         *(_record(score.name, score.convention, score.counts) for score in scores.scores),
         _record(FLOOR, None, scores.floor),

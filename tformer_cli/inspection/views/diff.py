@@ -25,7 +25,6 @@ BAR, SHORTEST_BAR = 12, 4
 
 
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
-    """Makes the data of a pair of heads, schema `tformer.headdiff/1`."""
     match = change.match
     data: dict[str, Any] = {
         "schema": SCHEMA,
@@ -52,7 +51,6 @@ def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -
 
 
 def signed_map(diff: HeadDiff, change: HeadChange) -> Iterator[Block]:
-    """B − A of a pair in hundredths, with its signs."""
     record, kind = diff.shown[0], change.kind
     difference = diff.difference(change)
     largest = difference.abs().max().item()
@@ -118,7 +116,6 @@ def _number(divergence: float | None) -> str:
 
 
 def _roles(change: HeadChange, room: Room) -> Text:
-    """The role of a pair, or that of A and that of B where they differ."""
     roles = [change.first_role, change.second_role] if change.has_changed_role else []
     arrow = " -> " if room.is_ascii else " → "
     spans: list[Span] = []
@@ -177,7 +174,6 @@ class DiffView(View["HeadDiff"]):
         return (change_data(record, one, with_map=options.maps) for one in record.changes)
 
     def blocks(self, record: HeadDiff, options: DiffOptions, room: Room) -> Iterator[Block]:
-        """The pairs, and the map of the one that changed most."""
         from tformer_cli.inspection.comparison import summary_of
 
         yield _model("A", record.first)

@@ -70,7 +70,6 @@ class Flow:
 
     @property
     def source_share(self) -> float:
-        """Mean share of the source over all positions."""
         return self.source.sum(dim=-1).mean().item()
 
 
@@ -99,7 +98,6 @@ class FlowRecord:
 
     @property
     def has_both_sides(self) -> bool:
-        """True if there is a source and a prefix, and so a share of the whole source."""
         return self.sentence.has_both_sides
 
     @property
@@ -119,7 +117,6 @@ class FlowRecord:
         )
 
     def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
-        """Finds the tokens with the largest shares of a position."""
         flow, sentence = self.flows[method], self.sentence
         sides = (
             ("source", sentence.source_pieces, flow.source),
@@ -134,7 +131,6 @@ class FlowRecord:
 
 
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
-    """Reads what the tokens of a translation are made of."""
     from tformer_cli.inspection.weighting.maps import weighted_maps
 
     if sentence.maps is None:
@@ -229,7 +225,6 @@ SIDES = {"source": "cyan", "prefix": "yellow"}
 
 
 def _words(record: FlowRecord, method: Method) -> Table:
-    """A line for each token of a labeled text: its share in the pooled state, with a bar."""
     shares = record.flows[method].source[0].tolist()
     largest = max(shares)
     rows: list[Row] = [
@@ -254,7 +249,6 @@ def _patches(record: FlowRecord, method: Method) -> Iterator[Block]:
 
 
 def _readings(record: FlowRecord) -> Table:
-    """A line for each head of an encoder alone: the token that it reads most."""
     pieces = record.sentence.source_pieces
     rows = [
         [str(one.head), pieces[one.first], f"{one.shares[one.first]:.3f}"]
@@ -264,7 +258,6 @@ def _readings(record: FlowRecord) -> Table:
 
 
 def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
-    """A line for each position: the source's share, with a bar, and the largest shares."""
     shares = record.flows[method].source_shares
     pieces = [readable(piece, room) for piece in record.written]
     width = min(LABEL, max(map(width_of, pieces)), room.width // 5)
@@ -288,7 +281,6 @@ def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
 
 
 def _largest(record: FlowRecord, method: Method, position: int, left: int, room: Room) -> Text:
-    """The largest shares that have room, the first one in any case."""
     items = [
         Item(label, f" {share:.2f}", SIDES[side], "", side == "prefix" and record.has_both_sides)
         for side, label, share in record.largest(method, position, N_LARGEST)
@@ -375,7 +367,6 @@ class FlowView(SentenceView[FlowRecord]):
         }
 
     def blocks(self, record: FlowRecord, options: FlowOptions, room: Room) -> Iterator[Block]:
-        """The share of the source at each position, and where it comes from."""
         sentence, method = record.sentence, options.method
         yield Texts(sentence.texts)
         if not record.flows:

@@ -59,7 +59,6 @@ def _heading(record: HeadsRecord) -> Iterator[Block]:
 
 
 def _alignment(aligned: AlignedWords, room: Room) -> Text:
-    """Lists which source word each target word goes with."""
     spans: list[Span] = [("words aligned by  ", "dim"), (aligned.choice.said, "bold")]
     arrow = "->" if room.is_ascii else "→"
     pairs = aligned.by_target
@@ -91,7 +90,6 @@ def head_map(record: HeadsRecord, head: HeadId, taller: str = "") -> Iterator[Bl
 def record_blocks(
     record: HeadsRecord, maps: Sequence[HeadId], room: Room, *, fits_screen: bool = False
 ) -> Iterator[Block]:
-    """A sentence, the roles of its heads, its word alignment, and the maps of some heads."""
     yield from _heading(record)
     if not record.heads:
         if record.maps is not None:
@@ -113,7 +111,6 @@ def record_blocks(
 
 
 def check_residual(residual: float, limit: float | None, where: str) -> None:
-    """Makes sure that maps reproduce the model's output as exactly as was asked for."""
     if limit is not None and not residual <= limit:
         raise TformerError(
             f"{where}: residual {residual:.2g} exceeds --verify {limit:.2g}; the maps do not "

@@ -48,12 +48,10 @@ class Looked:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
         return self.name if self.kind == "head" else NAMES[self.kind]
 
     @property
     def peak(self) -> tuple[int, int]:
-        """Row and column of the patch with the largest share, from 0."""
         place = int(self.shares.argmax())
         return divmod(place, self.shares.shape[1])
 
@@ -85,7 +83,6 @@ class ImageRecord:
 
 
 def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
-    """Reads where the heads of a model look at an image."""
     import numpy as np
 
     from tformer_cli.inspection.weighting.maps import Pooled, weighted_maps
@@ -131,13 +128,7 @@ def _looked(
 
 
 def attention_distance(weights: Tensor, config: ModelConfig) -> float:
-    """Computes the mean distance in pixels between patches and what they attend to.
-
-    Args:
-        weights: (S, S) of a head; the class token's row and column, if any, are left out, and what
-            is left of each row counts as 1.
-        config: of the model.
-    """
+    """Averages the pixels between patches and what they attend to, by weights (S, S) of a head."""
     import torch
 
     patches = weights[int(config.class_token) :, int(config.class_token) :].double()
@@ -222,7 +213,6 @@ class ImageView(SentenceView[ImageRecord]):
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
     def blocks(self, record: ImageRecord, options: ImageOptions, room: Room) -> Iterator[Block]:
-        """A line for each head: how far it looks, and where most."""
         yield Texts(record.sentence.texts)
         if record.pixels is None:
             return
@@ -301,7 +291,6 @@ _DIMMED = 0.65  # Share of its brightness that an image keeps below a map
 
 
 def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Makes three channels of an image (H, W, C)."""
     if pixels.shape[2] < 3:
         return pixels[..., :1].repeat(3, axis=2)
     return pixels[..., :3]

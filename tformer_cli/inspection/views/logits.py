@@ -119,17 +119,9 @@ def layer_logits(
     target_input_ids: Sequence[int],
     places: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes the model's logits and those of the lens in one forced pass.
+    """Computes logits (T, V), and those of the lens (L, T, V), in one forced pass; on the CPU.
 
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-        places: T positions that are looked at; None: all.
-
-    Returns:
-        (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU; of a
-        classifier there is one position, of the whole text. Of encoders the layers are theirs.
+    A classifier has one position, of the whole text; `places` are those that are looked at.
     """
     import torch
 
@@ -158,15 +150,7 @@ def layer_logits(
 def read_logits(
     model: Inspected, sentence: HeadsRecord, labels: Sequence[str], *, n_top: int, with_lens: bool
 ) -> LogitsRecord:
-    """Reads the distributions of every position of a sentence.
-
-    Args:
-        model: the model, in evaluation mode.
-        sentence: a sentence that was inspected; a blank one has no positions.
-        labels: (V) the label of every token of the vocabulary, or the labels of a classifier.
-        n_top: most probable tokens to keep.
-        with_lens: whether every layer is read too.
-    """
+    """Reads the distributions of every position of a sentence; a blank one has none."""
     import torch
 
     if sentence.maps is None:
@@ -293,13 +277,11 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
 
 
 def _predicted(sentence: HeadsRecord) -> str:
-    """The heading of what is predicted."""
     heads = {"masked": "fills in", "classify": "label", "image": "label"}
     return heads.get(sentence.model.task, "writes")
 
 
 def _verb(sentence: HeadsRecord) -> str:
-    """A word for what is done with tokens."""
     return "filled in" if sentence.gaps else "written"
 
 
@@ -386,7 +368,6 @@ class LogitsView(SentenceView[LogitsRecord]):
         }
 
     def blocks(self, record: LogitsRecord, options: LogitsOptions, room: Room) -> Iterator[Block]:
-        """Every position's candidates and, where it was asked for, the lens."""
         sentence = record.sentence
         yield Texts(sentence.texts)
         if not record.positions:

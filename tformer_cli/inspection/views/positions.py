@@ -73,7 +73,6 @@ class PositionTable:
 
     @cached_property
     def by_offset(self) -> tuple[OffsetSimilarity, ...]:
-        """The similarity at every offset from 0 to P − 1."""
         found = []
         for offset in range(len(self.table)):
             values = self.similarity.diagonal(offset)
@@ -142,7 +141,6 @@ class PositionsRecord:
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
-    """Reads the first position vectors of a model."""
     from tformer_cli.model.positions import TablePositions
 
     tables = [
@@ -167,7 +165,6 @@ def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) ->
 
 
 def facts_of(table: PositionTable) -> list[tuple[str, str]]:
-    """Lists the measures of a table, each with its name."""
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
     if table.is_formula:
@@ -213,7 +210,6 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
 
 
 def render_positions_svg(record: PositionsRecord) -> str:
-    """Renders heat maps: positions by dimensions, and the similarity of every two positions."""
     root = new_svg(f"Positions of {record.model.name}")
     y = MARGIN
     for table in record.tables:
@@ -224,7 +220,6 @@ def render_positions_svg(record: PositionsRecord) -> str:
 
 
 def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
-    """Draws the maps of one table; returns where they end."""
     draw_text(root, _name(kind, table.whose), MARGIN, y + 14, 14.0, weight="600")
     y += 24
     for name, fact in facts_of(table):
@@ -262,7 +257,6 @@ def _name(kind: str, whose: str) -> str:
 
 
 def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> Iterator[Block]:
-    """The measures of a table, a map of it, and the similarity by offset."""
     n_positions, width = table.table.shape
     yield text((f"{record.model.name}  {record.kind} positions, {table.whose}", "bold"))
     yield text(f"{n_positions} positions × {width} dimensions")
@@ -353,7 +347,6 @@ class PositionsView(ModelView[PositionsRecord]):
     def blocks(
         self, record: PositionsRecord, options: PositionsOptions, room: Room
     ) -> Iterator[Block]:
-        """What was measured, a heat map, and the similarity by offset."""
         name = record.model.name
         if not record.tables and not record.biases:
             yield text((f"{name}  has no position vectors", "bold"))
@@ -409,19 +402,16 @@ class PositionBiases:
 
     @property
     def name(self) -> str:
-        """The stack, and the layer if it is of one."""
         return self.stack if self.layer is None else f"{self.stack}, layer {self.layer}"
 
     @property
     def says(self) -> str:
-        """Says what the numbers are."""
         if self.layer is None:
             return "added to the score of key j for query i, in all layers"
         return "mean score of key j for query i among random tokens, less its mean over offsets"
 
     @property
     def data(self) -> dict[str, Any]:
-        """Makes JSON data."""
         return {
             "stack": self.stack,
             **({} if self.layer is None else {"layer": self.layer}),
@@ -438,7 +428,6 @@ def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:
 
 
 def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
-    """Reads the biases of positions of both stacks, of offsets below `n_positions`."""
     import torch
 
     found = []
@@ -455,7 +444,6 @@ def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...
 
 
 def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Block]:
-    """The biases at chosen offsets, a column a head, as many as fit."""
     n_heads = len(biases.biases)
     n_shown = min(n_heads, max(1, (room.width - OFFSET_COLUMN) // COLUMN))
     heads = " " * OFFSET_COLUMN + "".join(f"{head:{COLUMN}}" for head in range(n_shown))
@@ -493,7 +481,6 @@ KINDS: dict[str, Kind] = {"encoder": "enc", "decoder": "dec"}
 
 
 def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
-    """Measures the mean scores of all layers whose positions turn queries and keys."""
     import torch
 
     from tformer_cli.inspection.capture.forced import forced_pass, ids_read, tapped_attentions

@@ -95,7 +95,6 @@ def _paragraph(words: str, style: str) -> Text:
 
 
 def _table_lines(table: Table, quiz: Quiz | None, room: Room) -> Iterator[Text]:
-    """A table; of many components or keys the first ones, of named columns all."""
     n_columns = table.values.shape[1]
     is_named = table.share_column is not None
     labels = [prose(row, room) for row in table.rows]
@@ -261,7 +260,6 @@ class StepView(SentenceView[StepRecord]):
         return describe(record.sentence) | self.json(record)
 
     def blocks(self, record: StepRecord, options: StepOptions, room: Room) -> Iterator[Block]:
-        """The steps, and what the checks found; on a worksheet the blanks are numbered gaps."""
         sentence, head = record.sentence, record.head
         yield text(
             (sentence.model.name, "bold"),
@@ -298,7 +296,6 @@ class StepView(SentenceView[StepRecord]):
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
-    """Finds the one head that a selection names."""
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
 
@@ -312,7 +309,6 @@ def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId
 
 
 def _visible_key(wanted: str, subject: Subject) -> int:
-    """Finds the key that a person means; it must be one that the query may see."""
     from tformer_cli.inspection.walkthrough.step import find_token
 
     key = find_token(wanted, subject.keys, "--key")
@@ -325,7 +321,6 @@ def _visible_key(wanted: str, subject: Subject) -> int:
 
 
 def check_steps(record: StepRecord, tolerance: float) -> None:
-    """Makes sure that every step shows what the model computes."""
     for step in record.steps:
         for check in step.checks:
             if not check.difference <= tolerance:

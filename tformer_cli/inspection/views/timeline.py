@@ -52,7 +52,6 @@ def _line(timeline: HeadTimeline, course: HeadCourse, places: Sequence[int], roo
 
 
 def _appearances(timeline: HeadTimeline, room: Room) -> Iterator[Text]:
-    """First step and head of each role, and the number of heads that have it now."""
     first = timeline.first_appearances()
     for role in SIGNS:
         if role in first:
@@ -225,7 +224,6 @@ def read_timeline(run: Path) -> HeadTimeline:
 
 
 def heads_over_time(run: Path | str, heads: Sequence[str] = ()) -> HeadTimeline:
-    """Reads what a run has written of its heads; the model itself is not looked at."""
     timeline = read_timeline(Path(run))
     metrics = {course.head: course.metrics for course in timeline.courses}
     chosen = set(HeadSelection(heads, timeline.layout).select(metrics))

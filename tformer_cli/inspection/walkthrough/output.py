@@ -27,7 +27,6 @@ class _Logits(NamedTuple):
 
     @classmethod
     def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":
-        """Compares a vector (D)."""
         logits = model.output_matrix.detach().cpu().double() @ vector
         if model.output_bias is not None:
             logits = logits + model.output_bias.detach().cpu().double()
@@ -37,17 +36,14 @@ class _Logits(NamedTuple):
 
     @property
     def ranked(self) -> list[int]:
-        """The numbers of all rows, the largest logit first."""
         found: list[int] = self.logits.sort(descending=True, stable=True).indices.tolist()
         return found
 
     @property
     def total(self) -> str:
-        """Tells the sum of the exponentials."""
         return f"Σ e is {self.exponentials.sum().item():.4f}."
 
     def table(self, caption: str, labels: tuple[str, ...], shown: list[int], chosen: int) -> Table:
-        """Lists some words or labels; the chosen one is marked."""
         return Table(
             "words",
             caption,
@@ -59,14 +55,12 @@ class _Logits(NamedTuple):
         )
 
     def words(self, labels: tuple[str, ...], chosen: int) -> Table:
-        """Lists the most probable words, and the chosen one."""
         shown = self.ranked[:CANDIDATES]
         if chosen not in shown:
             shown.append(chosen)
         return self.table("most probable words", labels, shown, chosen)
 
     def checks(self, models: Tensor, what: str) -> tuple[Check, ...]:
-        """Compares with the model's own logits (V)."""
         return (
             check(f"logits of all {what}", self.logits, models),
             check("probabilities", self.probabilities, torch.softmax(models, dim=-1)),
@@ -74,7 +68,6 @@ class _Logits(NamedTuple):
 
 
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
-    """Explains step 10: what comes out of the model in the end."""
     if isinstance(model, MaskedLanguageModel):
         return _filled(model, observed, subject)
     if isinstance(model, Classifier):
@@ -94,7 +87,6 @@ def _vector(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
         formulas.append("v = p / |p|")
         length = f" It is divided by its length, {pooled.norm().item():.4f}."
     return Step(
-        number=10,
         name="vector",
         title="From all last hidden states to a vector",
         formulas=tuple(formulas),
@@ -118,7 +110,6 @@ def _label(model: Classifier, observed: Observed, subject: Subject) -> Step:
     found, labels = _Logits.of(model, compared, name), subject.output_labels
     chosen = labels.index(subject.sentence.target)
     return Step(
-        number=10,
         name="label",
         title="From all last hidden states to a label",
         formulas=(*formulas, found.formula, "probability = softmax(l)"),
@@ -162,7 +153,6 @@ def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) ->
     chosen = chosen_of.get(position, found.ranked[0])
     vectors = {"h": hidden, f"before {norm.name}": activated, "t": norm.after}
     return Step(
-        number=10,
         name="word",
         title="From the last hidden state to a word",
         formulas=(
@@ -187,13 +177,11 @@ def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) ->
 
 
 def _product(layer: nn.Linear, vector: Tensor) -> Tensor:
-    """Computes W·v + b of a vector (D), in float64."""
     product = layer.weight.detach().cpu().double() @ vector
     return product if layer.bias is None else product + layer.bias.detach().cpu().double()
 
 
 def _formula(layer: nn.Linear, name: str) -> str:
-    """Writes W·v + b of a vector by its name."""
     return f"W·{name}" if layer.bias is None else f"W·{name} + b"
 
 
@@ -213,7 +201,6 @@ def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
         f"{found.probabilities[chosen].item():.4f}. {found.total}"
     )
     return Step(
-        number=10,
         name="word",
         title="From the last hidden state to a word",
         formulas=(found.formula, "p = softmax(l)"),

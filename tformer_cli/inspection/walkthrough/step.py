@@ -53,7 +53,6 @@ class Subject:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The tokens that keys and values are made of."""
         return self.sentence.column_labels(self.head.kind)
 
     @property
@@ -100,7 +99,7 @@ class Check:
 class Step:
     """One step of the computation."""
 
-    number: int  # Its number; 0 is the input
+    number: int = 0  # Its place among the steps; 0 is the input
     name: str
     title: str
     formulas: tuple[str, ...]  # How, as formulas: ``_`` begins a subscript that ends with the word
@@ -135,7 +134,6 @@ class StepRecord:
 
     @property
     def where(self) -> str:
-        """Describes which position is looked at."""
         if self.head.kind == "enc":
             unit = "patch" if self.sentence.is_image else "source token"
             return f"{unit} {self.row}, {self.token}"
@@ -144,22 +142,18 @@ class StepRecord:
 
     @property
     def key_piece(self) -> str:
-        """The label of the key that is worked out."""
         return self.sentence.column_labels(self.head.kind)[self.key]
 
     @property
     def example(self) -> str:
-        """Describes which key is worked out, and its weight."""
         weight = self.sentence.captured.weights(self.head)[self.row, self.key].item()
         return f"key {self.key}, {self.key_piece}, with weight {weight:.3f}"
 
     @property
     def difference(self) -> float:
-        """The largest difference of all steps' checks."""
         return max(step.difference or 0.0 for step in self.steps)
 
     def table(self, name: str) -> Table:
-        """Finds a table by its name."""
         for step in self.steps:
             for table in step.tables:
                 if table.name == name:
@@ -255,7 +249,6 @@ EXAMPLE_LETTERS = 3
 
 
 def row_of(token: str, labels: Sequence[str]) -> int | None:
-    """Position of a token; None if a sentence does not have it."""
     try:
         return find_token(token, labels)
     except UsageError:
@@ -263,7 +256,6 @@ def row_of(token: str, labels: Sequence[str]) -> int | None:
 
 
 def first_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
-    """Returns the first head of each kind that is shown, the cross-attention's in front."""
     return tuple(head for kind in reversed(KINDS) for head in record.ordered(kind)[:1])
 
 
@@ -325,7 +317,6 @@ class Quiz:
 
 
 def make_quiz(record: StepRecord, seed: int) -> Quiz:
-    """Chooses blanks; the same seed chooses the same ones."""
     chance = random.Random(seed)
     blanks: list[Blank] = []
     for step in record.steps:
@@ -341,7 +332,6 @@ def make_quiz(record: StepRecord, seed: int) -> Quiz:
 
 
 def answer_key(record: StepRecord) -> str:
-    """Writes a worksheet's answers, a line each: number, answer, step and which number it is."""
     blanks = () if record.quiz is None else record.quiz.blanks
     heading = f"# {record.head}, {record.where}\n"
     lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in blanks)

@@ -50,25 +50,21 @@ class NormTrace:
 
     @property
     def name(self) -> str:
-        """The norm as formulas write it."""
         return "LN" if self.is_centered else "RMS"
 
     def formula(self, of: str) -> str:
-        """Writes the formula of the norm of x or r."""
         if self.is_centered:
             return f"LN({of}) = γ·({of} − μ) / √(σ² + ε) + β"
         return f"RMS({of}) = γ·{of} / √(mean({of}²) + ε)"
 
     @property
     def numbers(self) -> str:
-        """The numbers that all components have in common."""
         if self.is_centered:
             return f"Here μ = {self.mean:.4f} and √(σ² + ε) = {self.deviation:.4f}."
         return f"Here √(mean(r²) + ε) = {self.deviation:.4f}."
 
     @property
     def rows(self) -> tuple[tuple[str, Tensor], ...]:
-        """The steps of the norm, each with its label."""
         standardized = (self.before - self.mean) / self.deviation
         if self.is_centered:
             return (
@@ -81,14 +77,12 @@ class NormTrace:
 
 
 def normed(rows: Tensor, norm: Norm) -> Tensor:
-    """Norms rows (Q, D)."""
     mean, deviation = _mean_and_deviation(rows, norm)
     scale, shift = _scale_and_shift(norm)
     return (rows - mean) / deviation * scale + shift
 
 
 def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
-    """Takes down every number of a norm of one position (D)."""
     mean, deviation = _mean_and_deviation(before, norm)
     scale, shift = _scale_and_shift(norm)
     return NormTrace(
@@ -147,9 +141,7 @@ class HeadTrace:
 
     embedding: EmbeddingTrace | None  # Parts of x in the first layer of a stack
     norm_before: NormTrace | None  # The layer norm before the projections (pre-norm models)
-    has_projections: bool  # True if there are projections
-    n_sharing: int  # Heads that share keys and values with this one, itself included
-    has_bias: bool  # True if the projections have biases
+    attention: MultiHeadAttention  # The model's own
     stream: Tensor  # (Q, D) the residual stream
     entering: Tensor  # (Q, D) what queries are projected from
     memory: Tensor  # (K, D) what keys and values are projected from
@@ -157,12 +149,6 @@ class HeadTrace:
     key: Tensor  # (K, E) the k_j
     compared: tuple[Tensor, Tensor] | None
     """(E) q and (K, E) the k_j as they are compared, where positions or similarity change them."""
-    turns: bool  # True if positions turn them
-    of_queries: tuple[str, ...]  # Formulas of what the layer adds to queries
-    of_positions: tuple[str, ...]  # Formulas of what positions do to queries, keys or scores
-    is_scaled_product: bool  # True if queries and keys are compared as in the paper
-    of_similarity: tuple[str, ...]
-    factor: float  # Factor of q·k_j; 0 where `own_bias` is the score
     own_bias: Tensor | None  # (K) c_j, what the similarity adds to the scaled scores
     bias: Tensor | None  # (K) b_j, what positions add to the scaled scores
     value: Tensor  # (K, E) the v_j
@@ -182,17 +168,18 @@ class HeadTrace:
     norm_after: NormTrace | None  # The layer norm after the sum (post-norm models)
 
     @property
-    def softmax_formula(self) -> str:
-        """The formula of the weights."""
-        if self.is_scaled_product:
-            return "a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)"
-        return "a_j = e^(t_j) / Σ_i e^(t_i), t_j the result of step 3"
+    def has_bias(self) -> bool:
+        return self.attention.in_projection.bias is not None
+
+    @property
+    def factor(self) -> float:
+        """Factor of q·k_j; 0 where `own_bias` is the score."""
+        return self.attention.similarity.scale
 
 
 def trace_head(
     model: Inspected, observed: Observed, head: HeadId, row: int, read_ids: Sequence[int]
 ) -> HeadTrace:
-    """Computes one head for one query from the model's weights."""
     place = place_of(model, head.kind, head.layer)
     embedding, stream = None, observed.stream
     if head.layer == 0 and head.kind != "cross":
@@ -212,12 +199,9 @@ def trace_head(
     width = projected.queries.shape[-1]
     of_head = out_weight[:, head.head * width : (head.head + 1) * width]
     compared, bias, own_bias = projected.compared, projected.bias, projected.own_bias
-    similarity, relative = place.attention.similarity, place.attention.relative
     return HeadTrace(
         embedding=embedding,
-        has_projections=place.attention.has_projections,
-        n_sharing=place.attention.n_heads // place.attention.n_key_heads,
-        has_bias=place.attention.in_projection.bias is not None,
+        attention=place.attention,
         norm_before=norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
         stream=stream,
         entering=entering,
@@ -225,12 +209,6 @@ def trace_head(
         compared=None
         if compared is None
         else (compared[0][head.head, row], compared[1][head.head]),
-        turns=place.attention.positions.turns,
-        of_queries=() if relative is None else (relative.formula,),
-        of_positions=place.attention.positions.formulas,
-        is_scaled_product=place.attention.is_scaled_product,
-        of_similarity=similarity.formulas,
-        factor=similarity.scale,
         own_bias=None if own_bias is None else own_bias[head.head, row],
         bias=None if bias is None else bias[head.head, row],
         visible=observed.visible[row],
@@ -316,24 +294,15 @@ def _project(
 
 
 def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dict[str, Tensor]:
-    """Computes steps 1 to 6 of one head for one query."""
     query, key, value = projected.queries[head, row], projected.keys[head], projected.values[head]
     scores = projected.products()[head, row]
     scaled = projected.scaled()[head, row].masked_fill(~visible, -math.inf)
     exponentials = torch.exp(scaled - scaled.max())
     weights = exponentials / exponentials.sum()
     weighted = weights[:, None] * value
-    return {
-        "query": query,
-        "key": key,
-        "value": value,
-        "scores": scores,
-        "scaled": scaled,
-        "exponentials": exponentials,
-        "weights": weights,
-        "weighted": weighted,
-        "context": weighted.sum(dim=0),
-    }
+    numbers = {"query": query, "key": key, "value": value, "scores": scores, "scaled": scaled}
+    numbers |= {"exponentials": exponentials, "weights": weights, "weighted": weighted}
+    return numbers | {"context": weighted.sum(dim=0)}
 
 
 def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
@@ -391,7 +360,6 @@ def _patch(
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """A tensor in float64 on the CPU."""
     return tensor.detach().cpu().double()
 
 

@@ -1,6 +1,7 @@
 """The steps of one head for one token, in the order in which study notes teach them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,6 @@ TERMS = 4  # Terms of the sum that are written out
 
 
 def walk_through(model: Inspected, subject: Subject) -> StepRecord:
-    """Computes the steps of one head for one token and checks them against the model."""
     maps = subject.sentence.captured
     kind, layer, _ = subject.head
     (observed,) = observe(model, maps.source_ids, maps.target_input_ids, [(kind, layer)])
@@ -33,7 +33,9 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
     steps = (
         _input(trace, observed, subject),
         *_head_steps(trace, observed, subject),
-        *layer_steps(trace, observed, subject),
+        _matrix_form(trace, observed, subject),
+        _concatenation(trace, observed, subject),
+        _residual(trace, observed, subject.row),
         output_step(model, observed, subject),
     )
     return StepRecord(
@@ -42,12 +44,11 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
         row=row,
         key=subject.worked_key,
         norm=model.config.norm,
-        steps=steps,
+        steps=tuple(replace(step, number=number) for number, step in enumerate(steps)),
     )
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
-    """Step 0: where x comes from."""
     head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
     rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
     if trace.embedding is not None:
@@ -75,7 +76,6 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         Table("keys_input", "what keys and values are made of", keys, trace.memory, is_detail=True),
     ]
     return Step(
-        number=0,
         name="input",
         title="The input",
         formulas=tuple(formulas),
@@ -86,7 +86,6 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
 
 
 def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
-    """The parts of x in the first layer, their labels, and the formula."""
     formula, rows, labels = embedding.formula, [], []
     if embedding.position is not None:
         formula += " + PE(position)"
@@ -99,7 +98,6 @@ def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
 
 
 def _begins(embedding: EmbeddingTrace) -> str:
-    """Tells what the first layer begins with."""
     what = {
         "token": "the token's embedding",
         "patch": "W times the pixels p of the patch",
@@ -110,7 +108,6 @@ def _begins(embedding: EmbeddingTrace) -> str:
 
 
 def _pixels(embedding: EmbeddingTrace, subject: Subject) -> list[Table]:
-    """The pixels of a patch, if it is one."""
     if embedding.pixels is None:
         return []
     caption = "p, its pixels as (value − mean) / deviation, one channel after the other"
@@ -118,14 +115,12 @@ def _pixels(embedding: EmbeddingTrace, subject: Subject) -> list[Table]:
 
 
 def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:
-    """Steps 1 to 6: from q, k and v to the sum of the values."""
     (kind, _, number), row = subject.head, subject.row
     query, keys, worked = subject.query, subject.keys, subject.worked_key
     q, k, v = observed.query[number, row], observed.key[number], observed.value[number]
     width, source = len(q), "m" if kind == "cross" else "x"
     own = (check("q", trace.query, q), check("k", trace.key, k))
     yield Step(
-        number=1,
         name="projections",
         title="Query, keys, values",
         formulas=tuple(
@@ -150,7 +145,6 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
     yield scaled_step(trace, observed, subject)
     yield _softmax_step(trace, subject)
     yield Step(
-        number=5,
         name="weighted",
         title="Weight the values",
         formulas=("a_j·v_j",),
@@ -160,7 +154,6 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         tables=(Table("weighted", "weight times value", keys, trace.weighted, marked_row=worked),),
     )
     yield Step(
-        number=6,
         name="sum",
         title="Sum",
         formulas=("z = Σ_j a_j·v_j",),
@@ -172,33 +165,34 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
 
 
 def _projection(trace: HeadTrace, matrix: str) -> str:
-    """What x or m is multiplied by and what is added."""
-    if not trace.has_projections:
+    if not trace.attention.has_projections:
         return ""
     return f"·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
 
 
 def _shared(trace: HeadTrace, subject: Subject) -> str:
-    """What there is to say of keys that are not this head's alone, or not projected."""
-    if not trace.has_projections:
+    if not trace.attention.has_projections:
         return " This model has no projections: each head has its own numbers of x."
-    if trace.n_sharing == 1:
+    n_sharing = trace.attention.n_heads // trace.attention.n_key_heads
+    if n_sharing == 1:
         return ""
     kind, layer, head = subject.head
-    first = head - head % trace.n_sharing
-    last = first + trace.n_sharing - 1
+    first = head - head % n_sharing
+    last = first + n_sharing - 1
     return f" Heads {kind}.{layer}.{first} to {kind}.{layer}.{last} share keys and values."
 
 
 def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
+    formula = "a_j = e^(t_j) / Σ_i e^(t_i), t_j the result of step 3"
+    if trace.attention.is_scaled_product:
+        formula = "a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)"
     map_row = subject.sentence.captured.weights(subject.head)[subject.row].double()
     largest, total = trace.scaled.max().item(), trace.exponentials.sum().item()
     worked = subject.worked_key
     return Step(
-        number=4,
         name="softmax",
         title="Softmax",
-        formulas=(trace.softmax_formula,),
+        formulas=(formula,),
         says=f"The weights are positive and sum to 1; a masked −∞ becomes exactly 0. The largest "
         f"scaled score, {largest:.3f}, is taken off first, which changes no weight; Σ e is then "
         f"{total:.3f}.",
@@ -208,7 +202,11 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
                 "weights",
                 "attention weights",
                 subject,
-                ("÷ √d_k" if trace.is_scaled_product else "step 3", "e^(…−max)", "weight"),
+                (
+                    "÷ √d_k" if trace.attention.is_scaled_product else "step 3",
+                    "e^(…−max)",
+                    "weight",
+                ),
                 trace.scaled,
                 trace.exponentials,
                 trace.weights,
@@ -230,7 +228,6 @@ def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
 
 
 def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
-    """Explains step 2, how alike query and keys are."""
     worked = subject.worked_key
     formulas: tuple[str, ...] = ("s_j = q·k_j = Σ_i q_i·k_ji",)
     says = "The larger the score, the better key and query fit."
@@ -241,7 +238,9 @@ def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, models),)
     if trace.compared is not None:
         query, key = trace.compared
-        formulas = (*trace.of_queries, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
+        relative = trace.attention.relative
+        of_queries = () if relative is None else (relative.formula,)
+        formulas = (*of_queries, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
         tables = (
             Table("q_turned", "q'", (subject.query,), query[None]),
             Table("k_turned", "k'", subject.keys, key, marked_row=worked),
@@ -249,14 +248,13 @@ def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         )
         models_query, models_key = _models_own(observed, subject)
         checks = (check("q'", query, models_query), check("k'", key, models_key), *checks)
-    if not trace.is_scaled_product:
-        formulas = trace.of_similarity or formulas
+    if not trace.attention.is_scaled_product:
+        formulas = trace.attention.similarity.formulas or formulas
         says = f"This model compares otherwise than by a scaled product. {says}"
-    if trace.turns:
-        formulas = (*trace.of_positions, *formulas)
+    if trace.attention.positions.turns:
+        formulas = (*trace.attention.positions.formulas, *formulas)
         says = f"Positions turn query and keys before they are compared (q', k'). {says}"
     return Step(
-        number=2,
         name="scores",
         title="Scores: q · k" if trace.factor else "Scores",
         formulas=formulas,
@@ -268,7 +266,6 @@ def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
 
 
 def scaled_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
-    """Explains step 3, what is made of the scores before the softmax."""
     worked, finite, scaling = subject.worked_key, trace.visible, _scaling_of(trace)
     added = {"c": trace.own_bias if trace.factor else None, "b": trace.bias}
     terms = {name: values for name, values in added.items() if values is not None}
@@ -282,10 +279,9 @@ def scaled_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     elif trace.bias is not None:
         models = models + trace.bias
     return Step(
-        number=3,
         name="scaled",
         title=scaling.title,
-        formulas=(formula, *(trace.of_positions if "b" in terms else ())),
+        formulas=(formula, *(trace.attention.positions.formulas if "b" in terms else ())),
         says=f"{scaling.says} What the query may not see is masked with −∞.",
         worked=f"{calculation} = {trace.scaled[worked]:.3f}",
         tables=(
@@ -309,7 +305,6 @@ def table_by_key(
     *values: Tensor,
     share_column: int | None = None,
 ) -> Table:
-    """Makes a table with a row for each key; the one that is worked out is marked."""
     return Table(
         name,
         caption,
@@ -383,22 +378,18 @@ def _worked_score(trace: HeadTrace, place: int, key: str) -> str:
     return f"q·k({key}) = {terms}{more} = {trace.scores[place]:.3f}"
 
 
-def layer_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:
-    """Yields steps 7 to 9 (see `walkthrough.walk_through`)."""
-    yield _matrix_form(trace, observed, subject)
-    yield _concatenation(trace, observed, subject)
-    yield _residual(trace, observed, subject.row)
-
-
 def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     sentence, head, row = subject.sentence, subject.head, subject.row
     queries, keys = sentence.row_labels(head.kind), sentence.column_labels(head.kind)
     weights = trace.all_weights[head.head]
     return Step(
-        number=7,
         name="matrix",
         title="The same for all tokens at once",
-        formulas=("Z = softmax(Q·Kᵀ / √d_k)·V" if trace.is_scaled_product else "Z = softmax(T)·V",),
+        formulas=(
+            "Z = softmax(Q·Kᵀ / √d_k)·V"
+            if trace.attention.is_scaled_product
+            else "Z = softmax(T)·V",
+        ),
         says="Each row is one query; the marked row is the one of steps 1 to 6."
         + (" The upper triangle is masked." if head.kind == "dec" else ""),
         tables=(
@@ -434,12 +425,12 @@ def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step
 def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
     head, row = subject.head, subject.row
     n_heads = len(trace.all_context)
-    product, times = ("·W_O", ", times W_O") if trace.has_projections else ("", "")
+    product, times = ("·W_O", ", times W_O") if trace.attention.has_projections else ("", "")
     bias = " + b_O" if trace.has_bias else ""
     return Step(
-        number=8,
         name="concatenation",
-        title="Put the heads side by side" + (" and mix them" if trace.has_projections else ""),
+        title="Put the heads side by side"
+        + (" and mix them" if trace.attention.has_projections else ""),
         formulas=(f"MultiHead = Concat(z_0, …, z_h){product}{bias}",),
         says=f"The z of the layer's {count_of(n_heads, 'head')} in one row of "
         f"{trace.joined.shape[1]} numbers{times}. The share of {head} is what it alone puts "
@@ -454,7 +445,7 @@ def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> St
             ),
             Table(
                 "attended",
-                "after W_O" if trace.has_projections else "side by side",
+                "after W_O" if trace.attention.has_projections else "side by side",
                 ("output", f"share of {head}"),
                 torch.stack((trace.attended[row], trace.share)),
             ),
@@ -486,7 +477,6 @@ def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
         )
         checks.append(check(f"{norm.name}(r)", norm.after, observed.normed[row]))
     return Step(
-        number=9,
         name="residual",
         title="Residual sum and layer norm",
         formulas=formulas,

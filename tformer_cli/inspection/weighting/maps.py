@@ -120,26 +120,18 @@ class AttentionSublayer:
     """(Q, D) the sub-layer's output as the model computed it: the sum, after its norm if any."""
 
     def weights(self) -> Tensor:
-        """Computes (H, Q, K) the attention weights A."""
         return attention_weights(
             self.query[None], self.key[None], self.mask, bias=self.bias, scale=self.scale
         )[0]
 
     def transformed(self) -> Tensor:
-        """Computes (H, K, D) the vectors f_h(m_j)."""
         return torch.matmul(self.value, self.out_weight)
 
 
 def observe_sublayers(
     model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> list[AttentionSublayer]:
-    """Runs one sentence pair through a model and takes down every attention and its sum.
-
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-    """
+    """Runs a pair as `forced_pass` does and takes down every attention and its sum."""
     layers = [(kind, layer) for kind, layer, _ in attentions(model)]
     observed = observe(model, source_ids, target_input_ids, layers)
     return [_sublayer(model, *layer, one) for layer, one in zip(layers, observed, strict=True)]
@@ -159,7 +151,6 @@ def value_norms(sublayer: AttentionSublayer) -> Tensor:
 
 
 def norm_residual(sublayer: AttentionSublayer) -> float:
-    """Measures how far Σ_j Σ_h A_ij f_h(m_j) + b_O is from the attention's output in the model."""
     # (H, Q, K) · (H, K, D) -> (H, Q, D) -> (Q, D)
     summed = (sublayer.weights() @ sublayer.transformed()).sum(dim=0) + sublayer.out_bias
     return (summed - sublayer.attended).abs().max().item()
@@ -225,7 +216,6 @@ class Contributions:
 
 
 def contributions(sublayer: AttentionSublayer) -> Contributions:
-    """Computes the contributions of one attention and its residual sum."""
     weights, transformed = sublayer.weights(), sublayer.transformed()
     n_queries, n_keys = weights.shape[1:]
     at_a_time = max(1, MOST_NUMBERS // ((n_keys + 1) * sublayer.stream.shape[-1]))
@@ -288,7 +278,6 @@ class Pooled(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What the states are of."""
         return "patches" if self.config.reads_images else "tokens"
 
     def of(self, states: Tensor) -> Tensor:
@@ -306,14 +295,12 @@ class Pooled(NamedTuple):
 
     @property
     def row_name(self) -> str:
-        """Says which row that is, of images."""
         names = {"first": "class token", "first-and-mean": "class token and mean of the patches"}
         if self.config.pooling == "first" and not self.config.class_token:
             return "first patch"
         return names.get(self.config.pooling, "mean of the patches")
 
     def formula(self, n_states: int) -> str:
-        """Writes how p is made of so many states."""
         n_tokens = n_states - self._first
         mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
         if self.config.pooling == "first-and-mean":
@@ -321,7 +308,6 @@ class Pooled(NamedTuple):
         return "p = h_0" if self.config.pooling == "first" else f"p = {mean}"
 
     def says(self, n_states: int) -> str:
-        """Says the same in words."""
         mean = f"the mean over the {n_states - self._first} {self.unit}"
         token = "first patch" if self.config.reads_images else "first token"
         first = f"that of the {'class token' if self._first else token}"
@@ -352,7 +338,6 @@ class RolledOut:
 
 
 def roll_out(mixing: LayerMixing) -> RolledOut:
-    """Multiplies layers together, the first one first."""
     encoder = roll_out_stack(mixing.enc)
     if not mixing.dec:  # a classifier
         return RolledOut(enc=tuple(encoder), prefix=(), source=())
@@ -384,7 +369,6 @@ def roll_out_stack(layers: Sequence[Tensor]) -> list[Tensor]:
 
 
 def attention_mixing(maps: AttentionMaps) -> LayerMixing:
-    """Mixes as attention rollout does: half the mean of the heads, half the position itself."""
     return LayerMixing(
         enc=tuple(map(_with_itself, maps.enc)),
         dec=tuple(map(_with_itself, maps.dec)),
@@ -408,7 +392,6 @@ def _beside_itself(weights: Tensor) -> Tensor:
 
 
 def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingName) -> AttentionMaps:
-    """Gives the maps of a sentence pair in the terms of a weighting."""
     if weighting == "alpha":
         return maps
     if weighting in {"rollout", "alti"} and not can_roll_out(model):
@@ -424,7 +407,6 @@ def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingNam
 
 
 def can_roll_out(model: Inspected) -> bool:
-    """Returns whether all that mixes positions is attention."""
     return isinstance(model, EncoderOnly) or all(
         layer.recurrence is None for layer in model.decoder.layers
     )

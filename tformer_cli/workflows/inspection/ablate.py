@@ -92,7 +92,6 @@ def inspect_ablate(
     observe: Observer | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Ablation:
-    """Measures what the heads of a model are worth on a text."""
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
     opened = (
@@ -103,7 +102,6 @@ def inspect_ablate(
 
 
 def translate_without(opened: Opened, text: str, heads: Sequence[str] = ()) -> WithoutHeads:
-    """Translates a sentence without each head, and without all heads of each layer."""
     selected = select_heads(heads, head_layout(opened.directory.model))
     layers: dict[str, list[HeadId]] = {}
     for head in selected:
@@ -185,7 +183,6 @@ class Ablator:
         )
 
     def _measure(self) -> _Measured:
-        """Runs the model forwards without each head, and once backwards."""
         n_pairs = len(self._pairs)
         n_tokens = np.zeros(n_pairs, dtype=np.int64)
         found = np.zeros((1 + len(self._heads), n_pairs, 2))
@@ -285,7 +282,6 @@ class Ablator:
         )
 
     def _scores_without(self, heads: Sequence[HeadId]) -> tuple[PairedDifference, ...]:
-        """Translates with heads off and compares with the translations by all heads."""
         if self._paired is None:
             self._paired = PairedScores(
                 self._translate([]),
@@ -390,12 +386,10 @@ def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: Ablati
 
 
 def _losses(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
-    """Computes (R, 1) losses; see `losses_of`."""
     return losses_of(model, hidden, target_output)[:, None]
 
 
 def heads_to_remove(ablation: Ablation, layout_heads: Sequence[HeadId], keep: int) -> list[HeadId]:
-    """Finds the heads that go if the `keep` most important of those looked at stay."""
     if keep > len(ablation.effects):
         raise UsageError(
             f"--keep: {keep} heads are more than the {len(ablation.effects)} measured; keep fewer"
@@ -429,7 +423,6 @@ def write_pruned(
     settings: AblationSettings | None = None,
     observe: Callable[[str, int, int], None] | None = None,
 ) -> Pruning:
-    """Writes a model without some heads and measures both on a text."""
     check_free(directory, "--write-pruned")
     if not opened.directory.model.config.projections:
         raise UsageError(

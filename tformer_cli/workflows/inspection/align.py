@@ -79,7 +79,6 @@ class WordAlignment:
 
     @property
     def soft(self) -> list[list[float]]:
-        """The weights, rounded to `DECIMALS`."""
         rounded: list[list[float]] = np.round(self.weights, DECIMALS).tolist()
         return rounded
 
@@ -268,7 +267,6 @@ def check_links(
     option: str,
     units: str = "words",
 ) -> None:
-    """Makes sure that given links are between words that are there."""
     n_source, n_target = (side.n_words for side in sides)
     for source, target in sorted(links.possible):
         if source >= n_source or target >= n_target:
@@ -308,7 +306,6 @@ def align_translations(
     report: AlignmentReport | None = None,
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
-    """Translates lines and aligns each with its best translation; see `align_pairs`."""
     report = report or AlignmentReport()
     for buffer in translator.buffers(lines, buffer_lines):
         aligned = aligner.align_translations(buffer)
@@ -325,7 +322,6 @@ def align_translations(
 def word_tokens(
     aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
 ) -> tuple[WordTokens, WordTokens]:
-    """Encodes both sides of a pair and finds their words."""
     where = f"line {pair.index + 1}"
     sides = [aligner.tokenizer.source, aligner.tokenizer.target]
     ours, theirs = reversed(sides) if is_reverse else sides
@@ -380,7 +376,6 @@ def candidates_of(layout: HeadLayout) -> dict[str, Sequence[HeadId]]:
 def score_model(
     aligner: Aligner, pairs: Iterable[PairTexts], gold: Iterable[GoldLinks], report: AlignmentReport
 ) -> Iterator[AlignmentScores]:
-    """Scores the heads of a model on sentence pairs with gold alignments."""
     is_given = aligner.choice.reason == "given"
     tally = _Tally(
         {aligner.choice.heads: aligner.choice.members}
@@ -408,7 +403,6 @@ def score_directions(
     gold: Iterable[GoldLinks],
     report: AlignmentReport,
 ) -> Iterator[AlignmentScores]:
-    """Scores two directions, each by its own heads, and every way of joining them."""
     counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
     bounds = _Bounds()
     for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):

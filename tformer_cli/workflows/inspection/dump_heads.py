@@ -4,28 +4,9 @@ The schema is `tformer.headdump/1`. A shard holds N sentence pairs. Of a pair, S
 tokens and the end of sentence, T the decoder's positions; a map has r rows and c columns, (S, S) in
 enc, (T, T) in dec, (T, S) in cross.
 
-=========================  ===========  ===================================================
-array                      type         content
-=========================  ===========  ===================================================
-`index`                    i64 [N]      number of each pair's line in the corpus, from 0
-`src_len`, `tgt_len`       i32 [N]      S and T
-`src_ids`                  i32 [ΣS]     source tokens, pair after pair, ``</s>`` last; 0 of images
-`tgt_ids`                  i32 [ΣT]     what the decoder's rows predict, ``</s>`` last
-`residual`                 f32 [N]      by how much the pair's weights miss what the model
-                                        used, the largest of all heads
-`KIND.off`                 i64 [N+1]    where each pair begins in the arrays of a kind's
-                                        layers, the same for all of them: in numbers of a
-                                        dense shard, in rows of a sparse one
-`KIND.L.w`                 f16 [H,Σrc]  dense: each pair's maps, row after row
-`KIND.L.idx`               u16 [H,R,K]  sparse: the columns of the K largest weights of each
-                                        of the R = Σr rows, largest first, the first of
-                                        equal ones first; 65535 where a row has fewer
-`KIND.L.w`                 f16 [H,R,K]  their weights
-`KIND.L.rest`              f16 [H,R]    the sum of the row's other weights
-=========================  ===========  ===================================================
-
-H counts the chosen heads of the layer, which the manifest names. Half precision keeps 11 bits: a
-weight is off by at most 2⁻¹² of the power of two above it.
+`ARRAYS` says what it holds. The columns of the K largest weights of a row stand largest first, of
+equal ones the first first. H counts the chosen heads of the layer, which the manifest names. Half
+precision keeps 11 bits: a weight is off by at most 2⁻¹² of the power of two above it.
 """
 
 from __future__ import annotations
@@ -52,6 +33,7 @@ from tformer_cli.version import __version__
 from tformer_cli.workflows.inspection.align import in_buffers, read_pairs
 from tformer_cli.workflows.inspection.reader import (
     BUFFER_LINES,
+    ReadReport,
     check_targets,
     corpus_pairs,
     encoder_of_texts,
@@ -122,13 +104,11 @@ class DumpEstimate:
 
 
 @dataclass
-class DumpReport:
-    """Content of a dump so far."""
+class DumpReport(ReadReport):
+    """Content of a dump so far; its lines are those of earlier runs, too."""
 
-    lines: int = 0  # Lines read, by earlier runs too
     resumed_at: int = 0  # Lines that earlier runs have done
     pairs: int = 0
-    too_long: int = 0  # Lines skipped by this run, as a side is longer than the model takes
     shards: int = 0
     n_bytes: int = 0
     residual: float = 0.0  # The largest residual of any head of any pair
@@ -158,7 +138,6 @@ class HeadDumper:
         self.report = DumpReport()
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
-        """Reads a corpus once to tell how large its dump will be."""
         check_targets(self._model.config, corpus.targets)
         n_lines = n_pairs = n_bytes = 0
         for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
@@ -190,7 +169,6 @@ class HeadDumper:
         return (none, found) if self._model.config.is_decoder_only else (found, none)
 
     def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
-        """Writes the dump of a corpus, or the rest of it."""
         with shard_directory(directory, self._about(), self._origin(corpus)) as shards:
             self._report_of(shards)
             if shards.is_complete:
@@ -275,7 +253,6 @@ class HeadDumper:
         )
 
     def _about(self) -> dict[str, object]:
-        """The head of the manifest: how to read the shards."""
         is_joint = self._opened.directory.tokenizer.is_joint
         return {
             "schema": SCHEMA,
@@ -317,7 +294,6 @@ class _PendingShard:
         self.lines: list[int] = []
 
     def is_full_for(self, n_bytes: int, most_pairs: int) -> bool:
-        """Returns whether another pair of this many bytes begins a new shard."""
         if not self.pairs:
             return False
         return len(self.pairs) >= most_pairs or self.n_bytes + n_bytes > SHARD_BYTES
@@ -381,7 +357,6 @@ class DumpLayout:
         return [kind for kind in KINDS if kind in chosen]
 
     def n_bytes(self, n_source: int, n_target: int) -> int:
-        """Bytes that a pair takes in a shard."""
         per_head = {
             kind: 2 * rows * columns if self.top_k is None else rows * (4 * self.top_k + 2)
             for kind, (rows, columns) in _shapes(n_source, n_target).items()
@@ -396,13 +371,6 @@ class ShardArrays:
     def __init__(
         self, layout: DumpLayout, indices: Sequence[int], lengths: Sequence[tuple[int, int]]
     ) -> None:
-        """Makes room.
-
-        Args:
-            layout: which numbers are kept.
-            indices: (N) number of each pair's line.
-            lengths: (N) each pair's S and T.
-        """
         self._layout = layout
         sizes = np.array(lengths, dtype=np.int32).reshape(-1, 2)
         self._token_offsets = np.pad(sizes.cumsum(axis=0, dtype=np.int64), ((1, 0), (0, 0)))
@@ -458,15 +426,7 @@ class ShardArrays:
 
 
 def largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Splits rows into their k largest weights and the rest.
-
-    Args:
-        weights: (H, r, c) rows.
-        k: how many; of shorter rows all.
-
-    Returns:
-        (H, r, k') columns, largest weight first, (H, r, k') weights, (H, r) sums of the others.
-    """
+    """Splits rows (H, r, c) into their k largest weights and the sum of the others."""
     ordered, columns = weights.sort(dim=-1, descending=True, stable=True)
     return columns[..., :k], ordered[..., :k], ordered[..., k:].sum(dim=-1)
 

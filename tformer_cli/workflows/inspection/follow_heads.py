@@ -114,7 +114,6 @@ def probe_pairs(
 def _blocks(
     pairs: Sequence[SentencePair], side: TokenizerSide, length: int
 ) -> list[tuple[int, SentencePair, IdPair]]:
-    """Cuts the first blocks of a given length out of a stream of texts."""
     stream, blocks = TextStream(side, length), list[list[int]]()
     for pair in pairs:
         blocks += stream.add([pair.target])

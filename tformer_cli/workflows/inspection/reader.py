@@ -82,19 +82,16 @@ takes 50 MiB more from the second buffer on."""
 
 
 def check_targets(config: ModelConfig, targets: object) -> None:
-    """Makes sure that no targets are given to a model that has none."""
     if targets is not None and (config.is_decoder_only or config.is_encoder_only):
         raise UsageError(f"--target: {ONE_MODEL[task_kind(config)]} reads one text; omit it")
 
 
 def is_written(pair: IdPair, config: ModelConfig) -> bool:
-    """Returns whether no side of a pair that a model reads is blank."""
     source, target = pair
     return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
 
 
 def gap_filler(opened: Opened) -> GapFiller | None:
-    """Makes what fills the gaps of texts, of a masked language model."""
     if task_kind(opened.directory.config) != "masked":
         return None
     encoder = OpenedEncoder(directory=opened.directory, place=opened.place, precision="float32")
@@ -144,16 +141,24 @@ def corpus_pairs(
 
 
 @dataclass
-class CorpusReport:
+class ReadReport:
     """Counts of a corpus; they grow as it is read."""
 
     lines: int = 0
     too_long: int = 0  # Lines skipped, as a side is longer than the model takes
     rare: int = 0  # Sentences with a rare token, by which rare-word heads are judged
 
+    def fitting(
+        self, buffer: Sequence[IdPair], config: ModelConfig, limit: int
+    ) -> tuple[list[int], list[IdPair]]:
+        """Picks the pairs that a model takes, with their places; what is too long is counted."""
+        written = [(n, pair) for n, pair in enumerate(buffer) if is_written(pair, config)]
+        found = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
+        self.too_long += len(written) - len(found)
+        return [place for place, _ in found], [pair for _, pair in found]
+
 
 def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
-    """Counts the source tokens of a corpus, in memory that does not grow."""
     tokenizer, remaining = opened.directory.tokenizer.source, iter(lines)
     counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
     while buffer := list(islice(remaining, BUFFER_LINES)):
@@ -181,39 +186,24 @@ class CorpusInspector:
         self._selection = HeadSelection(heads, layout)
         self._kinds = self._selection.kinds
         self._statistics = HeadStatistics(layout, self._kinds, seed=seed)
-        self.report = CorpusReport()
+        self.report = ReadReport()
 
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
-        """Measures sentences with their translations or with given targets, or texts.
-
-        A pair with a blank side is skipped; one that is longer than the model takes is left
-        out and counted.
-        """
+        """Measures texts, or sentences with their translations or with given targets."""
+        config, report = self._model.config, self.report
         for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
-            limit = longest_side(self._model.config)
-            config = self._model.config
-            written = [(n, pair) for n, pair in enumerate(buffer) if is_written(pair, config)]
-            fitting = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
-            places = [place for place, _ in fitting]
-            self._measure(places, [pair for _, pair in fitting])
-            self.report.lines += len(buffer)
-            self.report.too_long += len(written) - len(fitting)
-            yield self.report.lines
-
-    def _measure(self, places: Sequence[int], pairs: Sequence[IdPair]) -> None:
-        """Adds the pairs of a buffer, which stand at some places in it.
-
-        oneDNN keeps what it has made for each of the last thousand shapes of a product, and so
-        grows with the lengths a corpus holds; the standard products keep nothing.
-        """
-        with StandardProducts():
-            for numbers, batch in capture_batches(self._model, pairs, self._kinds):
-                indices = [self.report.lines + places[number] for number in numbers]
-                self._statistics.add_batch(indices, batch, self._rare(batch))
-                del batch  # not to be held beside the next one
+            places, pairs = report.fitting(buffer, config, longest_side(config))
+            # oneDNN keeps what it has made for each of the last thousand shapes of a product, and
+            # so grows with the lengths a corpus holds; the standard products keep nothing.
+            with StandardProducts():
+                for numbers, batch in capture_batches(self._model, pairs, self._kinds):
+                    indices = [report.lines + places[number] for number in numbers]
+                    self._statistics.add_batch(indices, batch, self._rare(batch))
+                    del batch  # not to be held beside the next one
+            report.lines += len(buffer)
+            yield report.lines
 
     def _rare(self, batch: CapturedBatch) -> list[tuple[int, ...]] | None:
-        """The rarest tokens of each sentence, if it is known how frequent tokens are."""
         if self._frequencies is None:
             return None
         found = [self._frequencies.rare_tokens(ids).positions for ids in batch.sources]

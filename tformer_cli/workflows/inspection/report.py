@@ -110,7 +110,6 @@ class _Reporter:
         )
 
     def _n_positions(self, sentences: Sequence[SentenceReport]) -> int:
-        """As many positions as the longest sentence has, within what can be shown."""
         longest = max(
             max(len(sentence.heads.source_pieces), len(sentence.heads.target_pieces))
             for sentence in sentences
@@ -136,7 +135,6 @@ def inspect_view(
     settings: dict[str, Any] | None = None,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[Any]:
-    """Reads one view of sentences' translations, or of the model itself."""
     view = all_views()[name]
     chosen = view.Options(**(settings or {}))
     if isinstance(view, ModelView):
@@ -154,7 +152,6 @@ def read_sentences(
     targets: Iterable[str] | None,
     options: Any,  # noqa: ANN401 - the view's own
 ) -> Iterator[Any]:
-    """Reads a view of sentences with an opened model; see `inspect_view`."""
     subject = subject_of(opened.directory)
     inspector = HeadInspector(opened, **captured(options))
     for sentence in inspector.inspect(lines, targets):
