@@ -89,6 +89,8 @@ class SearchStep:
     """(R, C) the most probable next tokens of each row, best first; C may be 0."""
     next_log_probabilities: list[list[float]]  # (R, C) their log-probabilities
     end_log_probabilities: list[float]  # (R) of the end of sentence
+    sentences: list[int]  # (R) the encoded sentence that each row belongs to
+    tapped: dict[Place, TappedAttention]  # Weights (R, H, K) and errors (R, H) of each attention
 
 
 def n_candidates(config: DecodingConfig) -> int:
@@ -231,21 +233,13 @@ ENCODER: tuple[Kind, ...] = ("enc",)
 DECODER: tuple[Kind, ...] = ("dec", "cross")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Step(SearchStep):
-    """One step of a search, with the attention of its R rows."""
-
-    sentences: list[int]  # (R) the encoded sentence that each row belongs to
-    tapped: dict[Place, TappedAttention]  # Weights (R, H, K) and errors (R, H) of each attention
-
-
 @dataclass
 class _Search:
     """Recording of one search."""
 
     sources: list[tuple[int, ...]]  # (B) source tokens, the end of sentence last
     encoder: dict[Place, TappedAttention]
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[SearchStep] = field(default_factory=list)
 
     def rows_of(self, source: tuple[int, ...], target_input: tuple[int, ...]) -> list[int] | None:
         """(T) rows of the steps on the way to a hypothesis; None if this search never took it."""
@@ -342,7 +336,7 @@ class RecordingModel:
             logits = self._model.decode_step(tokens, cache.cache)
         values, candidates, ends = _candidates(logits, self._n_candidates)
         cache.search.steps.append(
-            _Step(
+            SearchStep(
                 tokens=tokens.tolist(),
                 parents=cache.parents,
                 next_tokens=candidates,

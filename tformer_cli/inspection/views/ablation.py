@@ -81,6 +81,10 @@ class AblationSettings:
     n_resamples: int = 1000
     seed: int = 1
 
+    @property
+    def resampling(self) -> dict[str, int]:
+        return {"n_resamples": self.n_resamples, "seed": self.seed}
+
     def __post_init__(self) -> None:
         if self.curve_scores and not self.curve:
             raise UsageError("--curve-scores: there is no curve; omit --no-curve")

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.config import CorpusConfig
     from tformer_cli.data.tokenizer import TokenizerSide
-    from tformer_cli.decoding.translator import TranslatedText, Translation, Translator
+    from tformer_cli.decoding.translator import Translation, Translator
     from tformer_cli.inspection.capture.forced import AttentionMaps
     from tformer_cli.recipe import Recipe
 
@@ -105,9 +105,20 @@ class Aligner:
         pairs: list[tuple[WordTokens, WordTokens]] = []
         n_parts = []
         for translation in translations:
-            source = self._source_parts(translation)
+            source: list[WordTokens] = []
+            if translation.n_parts:
+                source = words_of_text(
+                    self.tokenizer.source,
+                    translation.source,
+                    parts=translation.parts,
+                    longest=self.longest,
+                )
             for hypothesis in translation.hypotheses:
-                parts = self._hypothesis_parts(hypothesis) if source else []
+                ends = accumulate(hypothesis.part_lengths, initial=0)
+                parts = [
+                    words_of_ids(self.tokenizer.target, hypothesis.token_ids[start:end])
+                    for start, end in (pairwise(ends) if source else ())
+                ]
                 pairs += zip(source, parts, strict=True)
                 n_parts.append(len(parts))
         weights = iter(self.word_weights(pairs))
@@ -136,20 +147,6 @@ class Aligner:
         """Encodes a line and finds its words; what is too long for the model is skipped."""
         found = words_of_text(side, line, words=words, longest=self.longest, where=where)
         return found[0]
-
-    def _source_parts(self, translation: Translation) -> list[WordTokens]:
-        if not translation.n_parts:
-            return []
-        return words_of_text(
-            self.tokenizer.source, translation.source, parts=translation.parts, longest=self.longest
-        )
-
-    def _hypothesis_parts(self, hypothesis: TranslatedText) -> list[WordTokens]:
-        ends = accumulate(hypothesis.part_lengths, initial=0)
-        return [
-            words_of_ids(self.tokenizer.target, hypothesis.token_ids[start:end])
-            for start, end in pairwise(ends)
-        ]
 
     def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
         """Puts the parts of a line below each other: their columns are all the line's words."""
@@ -200,6 +197,13 @@ class Bidirectional:
     reverse: Aligner  # Aligner of a model that translates the other way
     method: Symmetrization = "grow-diag"
     """Way in which the links of both directions become one alignment."""
+
+    def joined(
+        self, forward: list[set[Link]], pairs: Sequence[PairTexts], report: AlignmentReport
+    ) -> list[set[Link]]:
+        """Joins the links of pairs with those of the reverse direction."""
+        back = directed_links(self.reverse, pairs, report, is_reverse=True)
+        return [symmetrize(self.method, *both) for both in zip(forward, back, strict=True)]
 
 
 @dataclass
@@ -292,8 +296,7 @@ def align_pairs(
     for buffer in in_buffers(pairs, buffer_lines):
         found = directed_links(aligner, buffer, report, is_reverse=False)
         if bidirectional is not None:
-            back = directed_links(bidirectional.reverse, buffer, report, is_reverse=True)
-            found = _joined(bidirectional.method, found, back)
+            found = bidirectional.joined(found, buffer, report)
         report.lines += len(buffer)
         yield from found
 
@@ -312,8 +315,7 @@ def align_translations(
         found: list[set[Link]] = [set(alignments[0].links) for alignments in aligned]
         if bidirectional is not None:
             pairs = [PairTexts(t.index, t.source, t.text) for t in buffer]
-            back = directed_links(bidirectional.reverse, pairs, report, is_reverse=True)
-            found = _joined(bidirectional.method, found, back)
+            found = bidirectional.joined(found, pairs, report)
         report.lines += len(buffer)
         report.truncated += sum(translation.is_truncated for translation in buffer)
         yield from found
@@ -345,12 +347,6 @@ def directed_links(
         links = set(alignment.links)
         found[pair.index] = {(s, t) for t, s in links} if is_reverse else links
     return [found.get(pair.index, set()) for pair in pairs]
-
-
-def _joined(
-    method: Symmetrization, forward: Sequence[set[Link]], reverse: Sequence[set[Link]]
-) -> list[set[Link]]:
-    return [symmetrize(method, there, back) for there, back in zip(forward, reverse, strict=True)]
 
 
 def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
