@@ -28,6 +28,7 @@ from tformer_cli.files.hashes import hash_file
 from tformer_cli.inspection.capture.forced import AttentionMaps, capture_pairs, longest_side
 from tformer_cli.inspection.capture.heads import KINDS, HeadId, Kind, head_layout
 from tformer_cli.inspection.heads.selectors import select_heads
+from tformer_cli.inspection.views.heads import check_residual
 from tformer_cli.inspection.weighting.weighting import ALPHA
 from tformer_cli.version import __version__
 from tformer_cli.workflows.inspection.align import in_buffers, read_pairs
@@ -211,7 +212,8 @@ class HeadDumper:
                 f"{shard.first_line + 1} on; resume with the same command and a larger limit"
             )
         for number, maps in capture_pairs(self._model, shard.pairs, self.layout.kinds):
-            self._check(maps.residual, shard.lines[number])
+            where = f"line {shard.lines[number] + 1}"
+            check_residual(maps.residual, self._settings.tolerance, where)
             filled.add(number, maps)
         residual = float(filled.arrays["residual"].max(initial=0.0))
         facts = {"first_line": shard.first_line, "pairs": len(shard.pairs), "residual": residual}
@@ -227,14 +229,6 @@ class HeadDumper:
         report.shards, report.n_bytes = len(shards.shards), shards.n_bytes
         report.pairs = sum(int(shard["pairs"]) for shard in shards.shards)
         report.residual = max((float(s["residual"]) for s in shards.shards), default=0.0)
-
-    def _check(self, residual: float, line: int) -> None:
-        tolerance = self._settings.tolerance
-        if tolerance is not None and not residual <= tolerance:
-            raise TformerError(
-                f"line {line + 1}: residual {residual:.2g} exceeds --verify {tolerance:.2g}; "
-                "the maps do not reproduce the model's output so exactly"
-            )
 
     def _fits(self, n_source: int, n_target: int) -> bool:
         config = self._model.config

@@ -1,13 +1,13 @@
 """A few sentences in, all of their inspection out, for one page."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from tformer_cli.artifacts.config_file import WEIGHTS, task_kind
+from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
-from tformer_cli.errors import DataError, TformerError, UsageError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.inspection.capture.heads import HeadId
 from tformer_cli.inspection.pages import Report, SentenceReport
@@ -15,6 +15,7 @@ from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.view import CAPTURED, ModelView, ReportOptions, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
 from tformer_cli.inspection.views.heads import VIEW as HEADS
+from tformer_cli.inspection.views.heads import check_residual
 from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import one_head
 from tformer_cli.inspection.walkthrough.step import find_token
@@ -49,74 +50,50 @@ def inspect_report(
     inspector = HeadInspector(opened, **captured(options))
     subject = subject_of(opened.directory)
     options = replace(options, steps=tuple(_parse_step(subject, one) for one in options.step))
-    return _Reporter(opened, subject, options).report(inspector.inspect(lines, targets), observe)
-
-
-@dataclass(frozen=True)
-class _Reporter:
-    """Inspects sentences with an opened model; see `inspect_report`."""
-
-    _opened: Opened
-    _subject: Subject
-    _options: ReportOptions
-
-    def report(self, records: Iterable[HeadsRecord], observe: Callable[[int], None]) -> Report:
-        sentences = []
-        for record in records:
-            if record.heads:
-                sentences.append(self._inspect(record))
-            elif record.maps is not None:
-                raise UsageError(
-                    f"--heads: no head of line {record.index + 1} meets the conditions; "
-                    "select others or omit it"
-                )
-            observe(record.index + 1)
-        if not sentences:
-            raise DataError("the input: has no sentence to show; give one that is not blank")
-        for head, token in self._options.steps:
-            walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
-            if not any(walk.head == head for walk in walks):
-                find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
-        options = replace(self._options, n_positions=self._n_positions(sentences))
-        return Report(
-            model_hash=hash_file(self._opened.directory.path / WEIGHTS),
-            views={
-                name: found
-                for name, view in all_views().items()
-                if isinstance(view, ModelView)
-                and (found := view.report(self._subject, options)) is not None
-            },
-            sentences=tuple(sentences),
-        )
-
-    def _inspect(self, record: HeadsRecord) -> SentenceReport:
-        residual = record.captured.residual
-        if not residual <= self._options.tolerance:
-            raise TformerError(
-                f"line {record.index + 1}: residual {residual:.2g} exceeds --verify "
-                f"{self._options.tolerance:.2g}; the maps do not reproduce the model's output so "
-                "exactly"
+    sentences = []
+    for record in inspector.inspect(lines, targets):
+        if record.heads:
+            sentences.append(_inspect(subject, record, options))
+        elif record.maps is not None:
+            raise UsageError(
+                f"--heads: no head of line {record.index + 1} meets the conditions; "
+                "select others or omit it"
             )
-        task = task_kind(self._opened.directory.config)
-        return SentenceReport(
-            heads=record,
-            views={
-                name: found
-                for name, view in all_views().items()
-                if isinstance(view, SentenceView)
-                and task in view.tasks
-                and (found := view.report(self._subject, record, self._options)) is not None
-            },
-        )
+        observe(record.index + 1)
+    if not sentences:
+        raise DataError("the input: has no sentence to show; give one that is not blank")
+    for head, token in options.steps:
+        walks = [walk for sentence in sentences for walk in sentence.views.get("step", ())]
+        if not any(walk.head == head for walk in walks):
+            find_token(token, sentences[0].heads.row_labels(head.kind), "--step")
+    shown = [one.heads for one in sentences]
+    # as many positions as the longest sentence has, within what can be shown
+    longest = max(max(len(one.source_pieces), len(one.target_pieces)) for one in shown)
+    n_positions = min(max(longest, FEWEST_POSITIONS), N_POSITIONS, subject.model.config.n_positions)
+    options = replace(options, n_positions=n_positions)
+    return Report(
+        model_hash=hash_file(opened.directory.path / WEIGHTS),
+        views={
+            name: found
+            for name, view in all_views().items()
+            if isinstance(view, ModelView) and (found := view.report(subject, options)) is not None
+        },
+        sentences=tuple(sentences),
+    )
 
-    def _n_positions(self, sentences: Sequence[SentenceReport]) -> int:
-        longest = max(
-            max(len(sentence.heads.source_pieces), len(sentence.heads.target_pieces))
-            for sentence in sentences
-        )
-        return min(
-            max(longest, FEWEST_POSITIONS), N_POSITIONS, self._subject.model.config.n_positions
-        )
+
+def _inspect(subject: Subject, record: HeadsRecord, options: ReportOptions) -> SentenceReport:
+    check_residual(record.captured.residual, options.tolerance, f"line {record.index + 1}")
+    return SentenceReport(
+        heads=record,
+        views={
+            name: found
+            for name, view in all_views().items()
+            if isinstance(view, SentenceView)
+            and subject.summary.task in view.tasks
+            and (found := view.report(subject, record, options)) is not None
+        },
+    )
 
 
 def _parse_step(subject: Subject, text: str) -> tuple[HeadId, str]:
