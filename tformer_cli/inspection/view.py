@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.data.pharaoh import format_links
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.heads import CaptureMode, HeadId, Inspected
@@ -46,15 +47,9 @@ Selections = Annotated[
         shown_default="all heads",
     ),
 ]
-EVERY_TASK: tuple[TaskKind, ...] = (
-    "translate",
-    "language-model",
-    "classify",
-    "image",
-    "masked",
-    "embed",
-)
-WITH_OUTPUT: tuple[TaskKind, ...] = EVERY_TASK[:-1]  # Tasks whose models predict something
+EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
+WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
+"""Tasks whose models predict something."""
 CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
 """Fields of a view's options that also decide what is captured of a sentence."""
 

@@ -8,7 +8,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspection.inspect_view import (
     OpeningArguments,
@@ -18,11 +17,17 @@ from tformer_cli.cli.inspection.inspect_view import (
     view_format,
     view_format_option,
 )
-from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    complete_heads,
+    option_field,
+    takes_groups,
+)
+from tformer_cli.cli.progress import LineProgress, line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
@@ -177,7 +182,7 @@ def inspect_ablate(
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
     from tformer_cli.workflows.inspection.ablate import (
-        TASKS,
+        MEASURED,
         heads_to_remove,
         translate_without,
         write_pruned,
@@ -200,7 +205,7 @@ def inspect_ablate(
         return
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)
-    opened = open_model(model, opening, quiet=quiet, tasks=TASKS)
+    opened = open_model(model, opening, quiet=quiet, tasks=MEASURED)
     if pictures.images is not None and not opened.directory.config.reads_images:
         raise UsageError("--images: MODEL reads texts; omit it")
     if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":

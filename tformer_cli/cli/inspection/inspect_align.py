@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
-from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
-from tformer_cli.cli.help_screen import LARGE_JOBS
+from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.inspection.inspect_view import (
     OpeningArguments,
     SourceOption,
@@ -20,17 +18,26 @@ from tformer_cli.cli.inspection.inspect_view import (
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    complete_heads,
+    option_field,
+    takes_groups,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
+    note,
     results,
+    utf8_line,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

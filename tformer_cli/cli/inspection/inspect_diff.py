@@ -5,7 +5,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import warn
 from tformer_cli.cli.inspection.inspect_view import (
     GivenSentences,
     OpeningArguments,
@@ -16,11 +15,8 @@ from tformer_cli.cli.inspection.inspect_view import (
     view_format,
     view_format_option,
 )
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import OutputOption, QuietOption
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import prepare_torch
-from tformer_cli.cli.text_io import STANDARD_STREAM, note_choices, warn_of_bytes
+from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, prepare_torch, takes_groups
+from tformer_cli.cli.streams import STANDARD_STREAM, note_choices, warn, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.diff import VIEW, DiffOptions

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import note, stdout_console, warn
 from tformer_cli.cli.inspection.inspect_view import (
     GivenSentences,
     OpeningArguments,
@@ -27,15 +26,24 @@ from tformer_cli.cli.inspection.inspect_view import (
     view_format,
     view_format_option,
 )
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import given_options, takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    given_options,
+    option_field,
+    takes_groups,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     count_of_lines,
     file_lines,
+    note,
+    stdout_console,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

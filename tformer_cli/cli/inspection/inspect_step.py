@@ -16,10 +16,16 @@ from tformer_cli.cli.inspection.inspect_view import (
     view_format,
     view_format_option,
 )
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, option_field
-from tformer_cli.cli.path_roles import Holds, PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    Holds,
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    option_field,
+    takes_groups,
+)
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     input_lines,

@@ -13,38 +13,42 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
 import typer
 
 from tformer_cli.artifacts.config_file import check_model, read_config
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.console import note, utf8_line, warn
-from tformer_cli.cli.decoding_options import (
-    BeamSizeOption,
-    LengthPenaltyOption,
-    SourceLanguageOption,
-    TargetLanguageOption,
-)
+from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
-from tformer_cli.cli.help_screen import MACHINE
-from tformer_cli.cli.line_progress import counted, line_progress
-from tformer_cli.cli.option_groups import Command, takes_groups, with_options, without_options
+from tformer_cli.cli.help import MACHINE
 from tformer_cli.cli.options import (
     AdapterOption,
+    BeamSizeOption,
+    Command,
     DeviceOption,
+    LengthPenaltyOption,
     ModelArgument,
     OutputOption,
+    PathRole,
     QuietOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
     ThreadsOption,
+    prepare_torch,
+    takes_groups,
+    torch_preparation,
+    with_options,
+    without_options,
 )
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import prepare_torch, torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.progress import counted, line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
+    note,
     note_choices,
     results,
     text_console,
+    utf8_line,
+    warn,
     warn_of_bytes,
     warn_of_file_names,
 )
