@@ -1,0 +1,409 @@
+"""`tformer inspect-heads`: where every attention head looks.
+
+One sentence after the other is the view `inspection.views.heads`; here are the command and its
+other jobs: a corpus, its dump, and the roles over the steps of a run.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+import typer
+
+from tformer_cli.cli.inspect.inspect_view import (
+    GivenSentences,
+    OpeningArguments,
+    SentenceRequest,
+    TextsArgument,
+    emit_view,
+    read_with_progress,
+    show_sentences,
+    takes_opening_options,
+    view_format,
+    view_format_option,
+)
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    given_options,
+    option_field,
+    takes_groups,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    argument_lines,
+    count_of_lines,
+    file_lines,
+    note,
+    stdout_console,
+    warn,
+    warn_of_bytes,
+)
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.inspect.view import NoOptions
+from tformer_cli.inspect.views import corpus, heads, timeline
+from tformer_cli.inspect.views.heads import HeadsOptions, check_residual
+from tformer_cli.text.lines import LineCounts
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tformer_cli.heads.roles import TokenFrequencies
+    from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, DumpReport
+    from tformer_cli.kinds.opening.translator import Opened
+
+
+PANEL = "Dumps of a corpus"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions:
+    """Directory of a dump, and how much goes into it."""
+
+    dump: Path | None = option_field(
+        None,
+        "Write the maps of all sentences to shards in DIR. The same command again resumes.",
+        metavar="DIR",
+        panel=PANEL,
+        role=PathRole.writes_directory,
+    )
+    top_k: int | None = option_field(
+        None,
+        "Keep only the K largest weights of each row, and the sum of the others.",
+        metavar="K",
+        min=1,
+        max=65534,
+        panel=PANEL,
+        shown="all weights",
+    )
+    max_bytes: str = option_field(
+        "2G", "Refuse to write a larger dump; such as 500M or 20G.", metavar="SIZE", panel=PANEL
+    )
+    shard_pairs: int = option_field(
+        4096,
+        "Largest number of sentences per shard; a shard has at most 64 MiB.",
+        metavar="N",
+        min=1,
+        panel=PANEL,
+    )
+
+    def check(self) -> None:
+        if self.top_k is not None and self.dump is None:
+            raise UsageError("--top-k: applies to dumps; add --dump DIR")
+
+
+def parse_size(text: str, option: str) -> int:
+    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
+    if n_bytes < 1:
+        raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')
+    return n_bytes
+
+
+def size_said(n_bytes: int) -> str:
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def dump_heads(
+    request: SentenceRequest, chosen: "HeadsOptions", directory: Path, options: DumpOptions
+) -> None:
+    """Describes how large a dump will be, and writes it if that is not too large."""
+    from tformer_cli.inspect.jobs.dump_heads import DumpSettings, HeadDumper
+    from tformer_cli.inspect.views.heads import VIEW
+
+    settings = DumpSettings(
+        heads=chosen.heads,
+        top_k=options.top_k,
+        max_bytes=parse_size(options.max_bytes, "--max-bytes"),
+        shard_pairs=options.shard_pairs,
+        tolerance=chosen.verify,
+    )
+    corpus = _dumped_corpus(request.text, request.sentences)
+    quiet, opened = request.quiet, request.open(tasks=VIEW.tasks)
+    dumper = HeadDumper(opened, settings)
+    estimate = dumper.estimate(corpus)
+    about = "" if estimate.is_exact else "about "
+    size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
+    heads = count_of(len(dumper.layout.heads), "head")
+    note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
+    if estimate.n_bytes > settings.max_bytes:
+        raise UsageError(
+            f"--max-bytes: the dump would take {size}, but the limit is "
+            f"{size_said(settings.max_bytes)}; raise it, keep fewer numbers with --top-k K, or "
+            "fewer heads with --heads"
+        )
+    lines = dumper.write(corpus, directory)
+    read_with_progress(lines, dumper.report, "dumping heads", total=estimate.lines, quiet=quiet)
+    note(_said(dumper.report, directory), quiet=quiet)
+
+
+def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
+    """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
+    from tformer_cli.files.hashes import hash_file
+    from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
+
+    source, target, target_file = sentences.source, sentences.target, sentences.target_file
+    if texts and source is not None:
+        raise UsageError("--source: texts are given as arguments already; omit one of the two")
+    if target is not None and target_file is not None:
+        raise UsageError("--target: --target-file gives the targets already; omit one of the two")
+    if STANDARD_STREAM in (*(texts or ()), source, target_file) or not (texts or source):
+        raise UsageError(
+            "--dump: reads its sentences twice, so stdin cannot be used; name a --source"
+        )
+    for option, file in (("--source", source), ("--target-file", target_file)):
+        if file is not None and Path(file).exists() and not Path(file).is_file():
+            raise UsageError(
+                f"{option}: {file} is not an ordinary file, but --dump reads it twice; name "
+                "an ordinary file"
+            )
+
+    def lines_of(given: Sequence[str], file: str | None) -> Iterator[str]:
+        counts = LineCounts()
+        return argument_lines(given, counts) if file is None else file_lines(file, counts)
+
+    given_target = None if target is None else [target]
+    has_targets = given_target is not None or target_file is not None
+    facts = [
+        list(texts or ()) if source is None else hash_file(Path(source)),
+        given_target if target_file is None else hash_file(Path(target_file)),
+    ]
+    return DumpedCorpus(
+        lines=lambda: lines_of(texts or (), source),
+        targets=(lambda: lines_of(given_target or (), target_file)) if has_targets else None,
+        origin=hashlib.sha256(json.dumps(facts).encode()).hexdigest(),
+    )
+
+
+def _said(report: "DumpReport", directory: Path) -> str:
+    shards = count_of(report.shards, "shard")
+    holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {size_said(report.n_bytes)}"
+    said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
+    if report.resumed_at:
+        said += f"; {count_of_lines(report.resumed_at)} were done before"
+    return said
+
+
+OF_ONE_PASS = ("norm", "alti")  # Weights that take a forced pass over one sentence to compute
+NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
+
+
+def _explain(is_asked: bool) -> None:
+    if not is_asked:
+        return
+    show_role_rules(stdout_console())
+    raise typer.Exit
+
+
+def show_role_rules(console: "Console") -> None:
+    from tformer_cli.heads.roles import role_rules
+    from tformer_cli.show.terminal import room_of, show_blocks
+
+    show_blocks(console, role_rules(room_of(console)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """Jobs besides that of showing sentence after sentence; see also `DumpOptions`."""
+
+    corpus: bool = option_field(
+        False, "Summarize each head over all sentences, with 95 % confidence intervals."
+    )
+    over_time: bool = option_field(
+        False,
+        "Show each head's role at each step of a run trained with "
+        "training.inspect_every. MODEL is the run directory; no sentence is read.",
+    )
+    repeats: int | None = option_field(
+        None,
+        "Measure the heads of a language model on N blocks of random tokens that come "
+        "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
+        "confidence intervals. No sentence is read; --seed draws the tokens.",
+        metavar="N",
+        min=2,
+        shown="off",
+    )
+    explain: bool = option_field(
+        False,
+        "List the rules that give heads their roles, with their papers, and exit.",
+        is_eager=True,
+        callback=_explain,
+    )
+
+
+@takes_opening_options
+@takes_groups
+def inspect_heads(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    sentences: GivenSentences,
+    options: HeadsOptions,
+    output_format: Annotated[str | None, view_format_option(heads.VIEW)] = None,
+    output: OutputOption = STANDARD_STREAM,
+    jobs: JobOptions,
+    dumping: DumpOptions,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Show where every attention head looks in a sentence.
+
+    Row i of a map is the query, column j the key; in cross and dec, row i is the position that
+    predicts target token i+1. Rows sum to 1. The translation is the one `tformer translate` gives.
+    Of a language model TEXT is what it reads, and all heads are dec; of a classifier or another
+    encoder, enc. A masked language model fills each [MASK] in TEXT.
+
+    Examples:
+        tformer inspect-heads runs/quickstart "The animal was tired."
+        tformer inspect-heads runs/quickstart "It is old." --heads cross.last --format svg > it.svg
+        tformer inspect-heads runs/quickstart --corpus -i corpus/test.en
+        tformer inspect-heads runs/shakespeare --repeats 64
+    """
+    given = given_options(sentences, options, jobs, dumping)
+    given |= {name for name, value in (("TEXT", text), ("format", output_format)) if value}
+    if output != STANDARD_STREAM:
+        given.add("output")
+    dumping.check()
+    request = SentenceRequest(
+        model=model, text=text, sentences=sentences, output=output, opening=opening, quiet=quiet
+    )
+    if jobs.over_time:
+        _show_over_time(model, options.heads, given, output_format, output)
+    elif jobs.repeats is not None:
+        _refuse(given, OF_MODELS, "reads a text, but --repeats draws its own; omit it")
+        _show_repeats(request, options.heads, jobs.repeats, output_format)
+    elif dumping.dump is not None:
+        _refuse(given, OF_SENTENCES[:2], "applies to single sentences; omit it with --dump")
+        shown = ("corpus", "format", "output", "weights")
+        _refuse(given, shown, "has no effect with --dump; omit one of the two")
+        dump_heads(request, options, dumping.dump, dumping)
+    elif jobs.corpus:
+        _refuse(given, OF_SENTENCES, "applies to single sentences; omit it with --corpus")
+        _sum_up(request, options, output_format)
+    else:
+        chosen = view_format(heads.VIEW, output_format, output)
+        if options.weights in OF_ONE_PASS and options.mode == "live":
+            raise UsageError(
+                f"--weights {options.weights}: is measured in one pass over the finished "
+                "hypothesis; omit --mode live"
+            )
+        show_sentences(heads.VIEW, request, options, chosen)
+
+
+OF_SENTENCES = ("mode", "rank", "weights")
+OF_MODELS = (
+    *("TEXT", "source", "target", "target_file", "rank", "mode", "weights"),
+    *("corpus", "dump", "verify"),
+)
+"""Options that apply where sentences are read."""
+
+
+def _refuse(given: set[str], options: Iterable[str], why: str) -> None:
+    """Makes sure that none of some options is given; the first one that is given is named."""
+    for name in options:
+        if name in given:
+            option = "--mode live" if name == "mode" else f"--{name.replace('_', '-')}"
+            raise UsageError(f"{name if name == 'TEXT' else option}: {why}")
+
+
+def _show_over_time(
+    run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
+) -> None:
+    chosen = view_format(heads.VIEW, output_format, output)
+    _refuse(given, OF_MODELS, "--over-time reads what the run has written; leave it out")
+    if chosen not in timeline.VIEW.formats:
+        formats = ", ".join(timeline.VIEW.formats)
+        raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
+
+    from tformer_cli.inspect.views.timeline import heads_over_time
+
+    found = heads_over_time(run, selections)
+    if not found.courses:
+        warn("no head meets the conditions of --heads")
+    emit_view(timeline.VIEW, [found], chosen, output, NoOptions())
+
+
+def _show_repeats(
+    request: SentenceRequest, selections: Sequence[str], n_blocks: int, output_format: str | None
+) -> None:
+    chosen = view_format(heads.VIEW, output_format, request.output)
+    if chosen not in corpus.REPEATS_VIEW.formats:
+        raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
+
+    from tformer_cli.heads.names import head_layout
+    from tformer_cli.heads.selectors import select_heads
+    from tformer_cli.inspect.heads.repeats import Repeats, measure_repeats
+
+    directory = request.open(tasks=corpus.REPEATS_VIEW.tasks).directory
+    selected = select_heads(selections, head_layout(directory.model))
+    name, seed = directory.path.resolve().name, request.opening["seed"]
+    with line_progress(n_blocks, "reading blocks", quiet=request.quiet) as progress:
+        for found in measure_repeats(directory.model, name, selected, n_blocks, seed):
+            if not isinstance(found, Repeats):
+                progress.update(found)
+    assert isinstance(found, Repeats)  # noqa: S101 - the last
+    emit_view(corpus.REPEATS_VIEW, [found], chosen, request.output, NoOptions())
+
+
+def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
+    chosen = view_format(heads.VIEW, output_format, request.output)
+    if chosen not in corpus.VIEW.formats:
+        raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")
+    counts = LineCounts()
+    lines, targets = request.read(counts)
+
+    from tformer_cli.heads.roles import NO_RARE_SENTENCE
+    from tformer_cli.inspect.jobs.heads import frequencies_of
+    from tformer_cli.inspect.jobs.reader import CorpusInspector
+
+    opened = request.open(tasks=heads.VIEW.tasks)
+    config = opened.directory.config
+    has_source = not (config.is_decoder_only or config.reads_images)
+    frequencies = None
+    if has_source:  # rare words are of sources
+        frequencies = frequencies_of(opened.directory) or _counted(opened, request)
+    inspector = CorpusInspector(
+        opened, options.heads, frequencies=frequencies, seed=request.opening["seed"]
+    )
+    lines_done = inspector.read(lines, targets)
+    read_with_progress(lines_done, inspector.report, "inspecting heads", quiet=request.quiet)
+    if not inspector.n_sentences:
+        raise DataError("--source: no sentence fits the model; give shorter sentences")
+    summaries = inspector.summaries()
+    if not summaries:
+        warn("--heads: no head meets the conditions")
+    residual = max((one.residual for one in summaries), default=0.0)
+    check_residual(residual, options.verify, "of the corpus")
+    reason = NO_RARE_SENTENCE if frequencies else NO_FREQUENCIES
+    reason = "" if inspector.report.rare or not has_source else reason
+    record = corpus.CorpusRecord(summaries=summaries, rare_reason=reason)
+    emit_view(corpus.VIEW, [record], chosen, request.output, NoOptions())
+    warn_of_bytes(counts)
+
+
+def _counted(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
+    """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
+    from tformer_cli.inspect.jobs.reader import count_frequencies
+
+    text, source = request.text, request.sentences.source
+    if text and text != [STANDARD_STREAM]:
+        return count_frequencies(opened, argument_lines(text, LineCounts()))
+    if source is None or not Path(source).is_file():
+        return None
+    return count_frequencies(opened, file_lines(source, LineCounts()))
