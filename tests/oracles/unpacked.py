@@ -1,4 +1,4 @@
-"""Data of the page as it reads them, the oracle of `inspection.view.packed`."""
+"""Data of the page as it reads them, the oracle of `inspect.view.packed`."""
 
 import base64
 

@@ -1,6 +1,6 @@
 """`tformer inspect-heads`: where every attention head looks.
 
-One sentence after the other is the view `inspection.views.heads`; here are the command and its
+One sentence after the other is the view `inspect.views.heads`; here are the command and its
 other jobs: a corpus, its dump, and the roles over the steps of a run.
 """
 

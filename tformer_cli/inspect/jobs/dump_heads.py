@@ -79,7 +79,7 @@ class DumpSettings:
     """Settings of what a dump keeps, and its limits."""
 
     heads: Sequence[str] = ()
-    """Selected heads, by the grammar of `inspection.heads.selectors`; none means all."""
+    """Selected heads, by the grammar of `heads.selectors`; none means all."""
     top_k: int | None = None  # Largest weights of each row that are kept; None: all
     max_bytes: int = MAX_BYTES
     shard_pairs: int = SHARD_PAIRS

@@ -1,4 +1,4 @@
-"""The views: one file each, found by its ``VIEW``; see `inspection.view`."""
+"""The views: one file each, found by its ``VIEW``; see `inspect.view`."""
 
 from functools import cache
 from importlib import import_module

@@ -1,6 +1,6 @@
 """The roles of a run's heads over its steps, read from the log of the run.
 
-A line of `heads.jsonl` is a head at a step (`workflows.inspection.follow_heads.HeadAtStep`).
+A line of `heads.jsonl` is a head at a step (`inspect.jobs.follow_heads.HeadAtStep`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ VIEW = TimelineView()
 
 HEADS_LOG = "heads.jsonl"
 SCHEMA = "tformer.headsteps/1"
-"""A line of the log: a head at a step; see `workflows.inspection.follow_heads`."""
+"""A line of the log: a head at a step; see `inspect.jobs.follow_heads`."""
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 
