@@ -200,7 +200,7 @@ class Ablator:
     ) -> list[HeadEffect]:
         """Compares what was found without each head with row 0; see `_measure`."""
         differences = compare_losses(
-            found[0, :, 0], found[1:, :, 0], n_tokens, **self._settings.resampling
+            found[0, :, 0], found[1:, :, 0], n_tokens, name="loss", **self._settings.resampling
         )
         within_layer = layer_normalized(importance)
         accuracies: list[tuple[PairedDifference, ...]] = [()] * len(self._heads)

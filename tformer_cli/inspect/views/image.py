@@ -292,7 +292,8 @@ _DIMMED = 0.65  # Share of its brightness that an image keeps below a map
 
 def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if pixels.shape[2] < 3:
-        return pixels[..., :1].repeat(3, axis=2)
+        gray: NDArray[np.uint8] = pixels[..., :1].repeat(3, axis=2)
+        return gray
     return pixels[..., :3]
 
 
