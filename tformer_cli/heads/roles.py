@@ -32,8 +32,7 @@ FREQUENT = 500  # Tokens that are not rare anywhere (Voita et al. 2019).
 RAREST = 2  # Tokens of a sentence that count as its rarest (Voita et al. 2019).
 NO_RARE_SENTENCE = f"no token outside the {FREQUENT} most frequent"
 """Reason why sentences of frequent tokens alone do not show rare-word heads."""
-FEWEST_TOKENS = 6
-"""Shorter sentences tell nothing, as two of their tokens are too many of them; ours."""
+FEWEST_TOKENS = 6  # In shorter sentences two tokens are too many of them; ours
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,6 @@ class RareTokens:
 
 
 UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; with --corpus, tokens are counted")
-"""Of a model whose directory does not say how frequent tokens are."""
 
 
 class TokenFrequencies:
@@ -153,17 +151,12 @@ METRICS: dict[str, Measure] = {
 
 Role = Literal["previous", "self", "next", "sink", "aligner", "broad", "rare", "other"]
 POSITION_MASS = 0.5  # A position has more than this mean weight (Clark et al. 2019, section 3.1).
-POSITION_ARGMAX = 0.9
-"""Or it is the largest in at least this share of rows (Voita et al. 2019, section 5.1)."""
-SINK_MASS = 0.6
-"""A special token has at least this mean weight (Clark et al. 2019, of special tokens)."""
+POSITION_ARGMAX = 0.9  # Or the largest in this share of rows (Voita et al. 2019, section 5.1)
+SINK_MASS = 0.6  # Mean weight of a special token (Clark et al. 2019)
 ALIGNER_CONFIDENCE = 0.5  # An aligner's rows have more than this weight on one source token; ours
-ALIGNER_DIAGONALITY = 0.5
-"""And follow the source at least so far; ours, as confidence p along the diagonal gives about p."""
-BROAD_ENTROPY = 0.78
-"""Share of the largest entropy: the 3.8 nats of Clark et al. 2019 for 128 tokens, 3.8 / ln 128."""
-RARE_ARGMAX = 0.5
-"""More than this share of rows points to one of the two rarest tokens (Voita et al. 2019)."""
+ALIGNER_DIAGONALITY = 0.5  # Ours: confidence p along the diagonal gives about p
+BROAD_ENTROPY = 0.78  # Of the largest: the 3.8 nats of Clark et al. 2019, 3.8 / ln 128
+RARE_ARGMAX = 0.5  # Of rows point to one of the two rarest tokens (Voita et al. 2019)
 POSITIONS: dict[str, Role] = {"prev": "previous", "self": "self", "next": "next"}
 
 

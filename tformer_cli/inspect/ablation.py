@@ -76,8 +76,7 @@ def gates_of_each(n_heads: int, heads: Iterable[int], n_sentences: int) -> Tenso
     return gates.repeat_interleave(n_sentences, dim=0)[:, :, None, None]
 
 
-LARGEST_POSITIONS = 1 << 13
-"""Most positions, rows times the longer side, of one pass over repeated rows: bounds memory."""
+LARGEST_POSITIONS = 1 << 13  # Rows times the longer side, of one pass over repeated rows
 LARGEST_LOGITS = 1 << 22  # Most logits held at a time
 
 
@@ -194,13 +193,10 @@ class _Shared:
     """Hidden states below each layer, which all ablations of a batch share."""
 
     batch: Batch
-    below_encoder: tuple[Tensor, ...]
-    """Input of each encoder layer, (B, S, D), if the model has any."""
+    below_encoder: tuple[Tensor, ...]  # Input (B, S, D) of each encoder layer
     memory: Tensor  # (B, S, D); of a language model (B, S, 0)
-    below_decoder: tuple[Tensor, ...]
-    """Input of each decoder layer, (B, T, D), if the model has any."""
-    last: Tensor
-    """(B, T, D) hidden states with all heads; of a classifier (B, 1, D) the pooled ones."""
+    below_decoder: tuple[Tensor, ...]  # Input (B, T, D) of each decoder layer
+    last: Tensor  # (B, T, D) with all heads; of a classifier (B, 1, D), the pooled ones
 
     @classmethod
     def of(cls, model: Inspected, batch: Batch) -> "_Shared":

@@ -68,9 +68,7 @@ class WordTokens:
     """A sentence, or a part of a line, in tokens, and the words they belong to."""
 
     ids: tuple[int, ...]  # Its tokens, without special tokens
-    shares: Numbers
-    """(tokens, words) how much of each token lies in each word; a token of letters sums to 1, one
-    of nothing but white space to 0."""
+    shares: Numbers  # (tokens, words) part of each token in each word; of blanks alone 0
     is_cut: bool = False  # True if it has more tokens than were kept
 
     @property
@@ -201,10 +199,8 @@ ALIGNING: tuple[Kind, ...] = ("cross",)  # Attentions that see both sentences
 class LinkRule:
     """Rule by which weights between words become links."""
 
-    threshold: float | None = None
-    """Link every pair of words from this weight on; None: a target word's heaviest source word."""
-    keeps_eos: bool = False
-    """True if a target word whose heaviest weight is on the end of sentence stays without link."""
+    threshold: float | None = None  # Link words from this weight on; None: the heaviest only
+    keeps_eos: bool = False  # A word that attends most to the end of sentence has no link
 
 
 def cross_heads(selections: Sequence[str], layout: HeadLayout) -> list[HeadId]:
@@ -413,12 +409,8 @@ class AlignedWords:
     convention: Convention  # Convention: the row that was read as a target token's
     source: tuple[str, ...]
     target: tuple[str, ...]
-    links: frozenset[Link]
-    """Pairs of a source and a target word, from 0; words that look most at the end of sentence have
-    none."""
-    order: tuple[HeadId, ...]
-    """All cross-attention heads: those of the choice first, and of these the one with the largest
-    weights on the links."""
+    links: frozenset[Link]  # From 0; words that look most at the end of sentence have none
+    order: tuple[HeadId, ...]  # Cross-attention heads: the chosen ones first, then by weight
 
     @property
     def by_target(self) -> list[tuple[str, str]]:

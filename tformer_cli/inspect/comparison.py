@@ -73,10 +73,8 @@ class HeadDistances:
         return self._sums[kind] / max(1, self._n_rows[kind])
 
 
-Matching = Literal["layer", "kind"]
-"""True if heads are paired within their layer, or across the layers of their kind."""
-OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9
-"""Cost of another number or layer, in nats: of heads that look alike, those of one name pair."""
+Matching = Literal["layer", "kind"]  # Pair heads within their layer, or across layers of a kind
+OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9  # In nats: of heads that look alike, namesakes pair
 
 _FREE = -1  # Number of no row
 
@@ -88,8 +86,7 @@ class HeadMatch:
     first: HeadId | None
     second: HeadId | None
     divergence: float | None  # Mean Jensen–Shannon divergence of their rows, in nats
-    divergence_in_place: float | None
-    """That of the first head from the second model's head of the same name, if there is one."""
+    divergence_in_place: float | None  # From the other model's head of the same name
 
     @property
     def has_moved(self) -> bool:
@@ -242,8 +239,7 @@ class HeadDiff:
     n_sentences: int
     changes: tuple[HeadChange, ...]  # The heads of A, then those that only B has; by kind
     rare_reason: str = ""  # Reason why no head could have the role "rare"; empty if one could
-    shown: tuple[HeadsRecord, HeadsRecord]
-    """A sentence as A and as B read it, with the same target, whose maps can be subtracted."""
+    shown: tuple[HeadsRecord, HeadsRecord]  # A sentence as A and as B read it, same target
 
     @property
     def most_changed(self) -> HeadChange | None:

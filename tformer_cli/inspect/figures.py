@@ -58,8 +58,7 @@ class _Grid:
     n_columns: int
     n_rows: int
     n_keys: int
-    shares_labels: bool = False
-    """True if only the panels at the left and at the top have labels, outside of them."""
+    shares_labels: bool = False  # Only the leftmost and topmost panels have labels
 
     @property
     def inside(self) -> tuple[float, float]:

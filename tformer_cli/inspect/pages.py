@@ -40,8 +40,7 @@ from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
 
 LARGEST_MAPS = 1_280_000  # Bytes of base64 that the maps of a sentence may take with 16 bits
 LARGEST_VECTORS = 400_000  # Bytes of base64 that queries and keys of a sentence may take
-LARGEST_WITH_VECTORS = 1_180_000
-"""Bytes of base64 that maps, queries and keys of a sentence may take together."""
+LARGEST_WITH_VECTORS = 1_180_000  # Bytes of maps, queries and keys of a sentence together
 MOST_NODES = 4000  # Nodes of a search that the page draws; a larger tree is omitted
 
 

@@ -24,8 +24,7 @@ class ModelSummary:
     n_decoder_layers: int
     n_heads: int
     step: int
-    n_key_heads: int = 0
-    """Heads of keys and values, which neighbors share; 0: every head has its own."""
+    n_key_heads: int = 0  # Heads of keys and values; 0: every head has its own
     task: TaskKind = "translate"
     reads_images: bool = False  # True if its sources are images, whose patches are the tokens
 
@@ -46,8 +45,7 @@ class PageExtras:
     source_words: SpelledWords
     target_words: SpelledWords
     vectors: HeadVectors  # Queries and keys of every head, and what makes scores of them
-    search: SearchTree | None
-    """The search tree; None if no tap was set, or it is not plain beam search."""
+    search: SearchTree | None  # None: no tap was set, or it is not plain beam search
     search_pieces: dict[int, str]
 
 
@@ -68,35 +66,24 @@ class HeadsRecord:
     index: int  # Number of the sentence, from 0
     model: ModelSummary
     source: str  # The source sentence, or a text that a classifier reads
-    target: str
-    """Its translation, or the target that was given; of a classifier the most probable label, and
-    of a masked language model the text with its gaps filled."""
+    target: str  # Translation or given target; the label, or the text with its gaps filled
     is_forced: bool  # True if the target was given rather than found by the model
     score: float | None = None  # The translation's score; None for a given target
-    probability: float | None = None
-    """A classifier's probability of the label; None of other models and of a blank text."""
+    probability: float | None = None  # A classifier's probability of the label
     gaps: tuple[FilledGap, ...] = ()  # Gaps that a masked language model fills
-    source_pieces: tuple[str, ...] = ()
-    """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
-    target_pieces: tuple[str, ...] = ()
-    """(T) labels of the tokens that the decoder's rows predict, ``</s>`` last."""
-    input_pieces: tuple[str, ...] = ()
-    """(T) labels of the tokens that the decoder reads, ``<s>`` first."""
+    source_pieces: tuple[str, ...] = ()  # (S) labels of the source, ``</s>`` last; none if blank
+    target_pieces: tuple[str, ...] = ()  # (T) labels of what the decoder predicts, ``</s>`` last
+    input_pieces: tuple[str, ...] = ()  # (T) labels of what the decoder reads, ``<s>`` first
     maps: AttentionMaps | None = None  # The maps; None for a blank line
-    heads: tuple[HeadId, ...] = ()
-    """The selected heads, or layers where maps are of layers; none for a blank line."""
+    heads: tuple[HeadId, ...] = ()  # The selected heads, or layers; none for a blank line
     weighting: Weighting = ALPHA
     mode: CaptureMode = "forced"  # Way in which the maps were captured
-    rank: int | None = None
-    """Rank among the model's translations, 1 the best; None for a given target."""
-    aligned: AlignedWords | None = None
-    """Word alignment by the heads that are shown first; None without cross-attention or words."""
-    rare: RareTokens = UNKNOWN
-    """The rarest tokens of the source, by which rare-word heads are judged."""
+    rank: int | None = None  # Among the translations, 1 the best; None for a given target
+    aligned: AlignedWords | None = None  # By the heads that are shown first
+    rare: RareTokens = UNKNOWN  # By these rare-word heads are judged
     extras: PageExtras | None = None  # Data that only a page shows; None if it was not asked for
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
-    largest: float = field(init=False)
-    """Number that maps are shaded relative to: 1 of shares, else the largest of all these heads."""
+    largest: float = field(init=False)  # Maps are shaded relative to it; 1 of shares
 
     def __post_init__(self) -> None:
         metrics, largest = {}, 0.0

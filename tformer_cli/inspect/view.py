@@ -50,8 +50,7 @@ Selections = Annotated[
 EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
 WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
 """Tasks whose models predict something."""
-CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
-"""Fields of a view's options that also decide what is captured of a sentence."""
+CAPTURED = ("rank", "mode", "heads", "weights", "for_page")  # They decide what is captured
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,7 @@ class Subject:
 
     load: Callable[[], Inspected]  # Gives the model
     summary: ModelSummary  # Its name and size
-    labels: Sequence[str]
-    """(V) a label for every token of the vocabulary; of a classifier its labels."""
+    labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
 
     @property
     def model(self) -> Inspected:
@@ -114,10 +112,8 @@ class ReportOptions(CaptureOptions):
         ),
     ] = 1e-4
     for_page: bool = True  # True to capture also what only a page shows
-    steps: tuple[tuple[HeadId, str], ...] = ()
-    """Heads and tokens of `step`, as the report has read them."""
-    n_positions: int = 32
-    """Position vectors that are shown; the report sets as many as its longest sentence has."""
+    steps: tuple[tuple[HeadId, str], ...] = ()  # `step`, as the report has read it
+    n_positions: int = 32  # The report sets as many as its longest sentence has
 
 
 class View(ABC, Generic[R]):
@@ -125,20 +121,13 @@ class View(ABC, Generic[R]):
 
     name: ClassVar[str]  # Name of its command, ``inspect-NAME``, and of its data on the page
     title: ClassVar[str]  # Title of a page that shows this view alone
-    help: ClassVar[str] = ""
-    """Help of its command; empty: a command of its own calls it, or only the report has it."""
+    help: ClassVar[str] = ""  # Of its command; empty: another command, or a report, has it
     Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
-    tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK
-    """Tasks whose models it shows; of a language model the sentence is a text that it reads, and
-    of a model of images the name of one."""
-    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
-    """Values of ``--format``; the second is that of a pipe."""
-    draws_png: ClassVar[bool] = True
-    """True if a png needs matplotlib; an image puts pixels together without."""
-    terms: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Names of numbers on its tab that explain themselves: the plain name and the meaning."""
-    script: ClassVar[str] = ""
-    """JavaScript that adds its tab, where no ``page/tab_NAME.js`` does; see `page/tabs.js`."""
+    tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
+    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
+    draws_png: ClassVar[bool] = True  # False if it puts pixels together without matplotlib
+    terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
+    script: ClassVar[str] = ""  # Adds its tab, where no ``page/tab_NAME.js`` does
 
     def json(self, record: R) -> dict[str, Any]:
         """Makes the data of a record, for JSON Lines as for the page; some views have none."""

@@ -166,7 +166,7 @@ def test_uniform_attention_has_its_closed_form():
     maps = maps_of(
         [torch.full((2, n, n), 1 / n)] * n_layers, [causal(3)], [torch.ones(2, 3, n) / n]
     )
-    for layer, rolled in enumerate(roll_out(attention_mixing(maps)).enc, start=1):
+    for layer, rolled in enumerate(roll_out(attention_mixing(maps))["enc"], start=1):
         off = (1 - 2**-layer) / n
         expected = torch.full((n, n), off).double() + 2**-layer * torch.eye(n).double()
         torch.testing.assert_close(rolled, expected, atol=1e-7, rtol=0)
@@ -178,7 +178,7 @@ def test_heads_that_look_at_themselves_leave_every_token_where_it_is():
     maps = maps_of([torch.eye(5).expand(2, 5, 5)] * 4, [causal(3)], [torch.ones(2, 3, 5) / 5])
     assert all(
         torch.equal(rolled, torch.eye(5).double())
-        for rolled in roll_out(attention_mixing(maps)).enc
+        for rolled in roll_out(attention_mixing(maps))["enc"]
     )
 
 
@@ -188,18 +188,18 @@ def test_one_layer_by_hand():
     dec = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])  # both look at the begin of sentence
     cross = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     rolled = roll_out(attention_mixing(maps_of([enc], [dec], [cross])))
-    assert rolled.enc[0].tolist() == [[1.0, 0.0], [0.5, 0.5]]
-    assert rolled.source[0].tolist() == [[0.5, 0.0], [0.25, 0.25]]
-    assert rolled.prefix[0].tolist() == [[0.5, 0.0], [0.25, 0.25]]
+    assert rolled["enc"][0].tolist() == [[1.0, 0.0], [0.5, 0.5]]
+    assert rolled["cross"][0].tolist() == [[0.5, 0.0], [0.25, 0.25]]
+    assert rolled["dec"][0].tolist() == [[0.5, 0.0], [0.25, 0.25]]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_rows_sum_to_one_and_the_future_is_exactly_zero(make_model, norm):
     rolled = roll_out(attention_mixing(capture_maps(make_model(norm=norm), SOURCE, TARGET)))
-    assert (len(rolled.enc), len(rolled.prefix), len(rolled.source)) == (3, 2, 2)
-    for encoder in rolled.enc:
+    assert (len(rolled["enc"]), len(rolled["dec"]), len(rolled["cross"])) == (3, 2, 2)
+    for encoder in rolled["enc"]:
         torch.testing.assert_close(encoder.sum(dim=-1), torch.ones(7).double())
-    for prefix, source in zip(rolled.prefix, rolled.source, strict=True):
+    for prefix, source in zip(rolled["dec"], rolled["cross"], strict=True):
         assert prefix.triu(1).count_nonzero() == 0
         assert (prefix.tril() >= 0).all()
         assert source.shape == (4, 7)
@@ -228,10 +228,10 @@ def test_a_layer_without_heads_passes_its_input_on():
     none = torch.zeros(0, 4, 4)
     maps = maps_of([none], [torch.zeros(0, 3, 3)], [torch.zeros(0, 3, 4)])
     mixing = attention_mixing(maps)
-    assert torch.equal(mixing.enc[0], torch.eye(4).double())
+    assert torch.equal(mixing["enc"][0], torch.eye(4).double())
     rolled = roll_out(mixing)
-    assert torch.equal(rolled.prefix[0], torch.eye(3).double())
-    assert rolled.source[0].count_nonzero() == 0
+    assert torch.equal(rolled["dec"][0], torch.eye(3).double())
+    assert rolled["cross"][0].count_nonzero() == 0
 
 
 SOURCE_VALUE_NORMS, TARGET_INPUT = (5, 9, 7, 11, 6, 8, 3), (2, 20, 24, 21)

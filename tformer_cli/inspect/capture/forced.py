@@ -94,19 +94,15 @@ class AttentionMaps:
     source_ids: tuple[int, ...]
     """(S) source tokens, the end of sentence last if the model reads it; of images the ids of their
     pixels, while S counts the class token, if any, and the patches."""
-    target_input_ids: tuple[int, ...]
-    """(T) what the decoder reads: the begin of sentence, then the target tokens."""
+    target_input_ids: tuple[int, ...]  # (T) what the decoder reads, the begin of sentence first
     enc: tuple[Tensor, ...]  # For each encoder layer (H, S, S)
     dec: tuple[Tensor, ...]  # For each decoder layer (H, T, T)
     cross: tuple[Tensor, ...]  # For each decoder layer (H, T, S)
-    residuals: dict[HeadId, float]
-    """For each head max |A·V − context|, by how much these weights miss what the model used."""
+    residuals: dict[HeadId, float]  # max |A·V − context|: how far they are from the model's own
     next_id: int = EOS_ID
     """Token that the decoder's last row predicts: the end of sentence; of a language model whose
     texts have no end the one that it finds most probable."""
-    segment: int = 0
-    """Positions of a segment, of a model with a memory: what a row sees before its own is the
-    memory. 0: a text is one."""
+    segment: int = 0  # Positions of a segment, of a model with a memory; 0: there is none
     memory: int = 0  # Positions before its segment that a row sees
 
     @property
@@ -157,8 +153,7 @@ class HeadVectors:
     """For each layer whose similarity adds to its products (H, Q, K) or (H, 1, K) c."""
     positions: dict[tuple[Kind, int], Tensor] = field(default_factory=dict)
     """For each layer where positions add to scores (H, Q, K) b."""
-    formulas: tuple[str, ...] = ()
-    """What makes scores of queries and keys, where it is not the paper's formula."""
+    formulas: tuple[str, ...] = ()  # What makes scores of queries and keys, unless the paper's
 
 
 @torch.inference_mode()
@@ -309,9 +304,7 @@ def joined(
     )
 
 
-IdPair = tuple[Sequence[int], Sequence[int]]
-"""Source and target tokens of a pair, without specials; a language model reads no source, and a
-classifier no target."""
+IdPair = tuple[Sequence[int], Sequence[int]]  # Without specials; one side may be empty
 MOST_CELLS = 1 << 15
 """Most cells, B·max(S, T)², of a batch, unless one pair has more: of one head in float32 128 KiB.
 
@@ -324,12 +317,9 @@ model with four heads in each of nine layers.
 class CapturedBatch:
     """The padded maps of some pairs."""
 
-    sources: Sequence[tuple[int, ...]]
-    """For each pair its source tokens, the end of sentence last if the model reads it."""
-    targets: Sequence[tuple[int, ...]]
-    """For each pair what the decoder reads: the begin of sentence, then the target tokens."""
-    next_ids: Sequence[int]
-    """For each pair what the decoder's last row predicts; see `AttentionMaps`."""
+    sources: Sequence[tuple[int, ...]]  # Each pair's source tokens, as the model reads them
+    targets: Sequence[tuple[int, ...]]  # For each pair what the decoder reads
+    next_ids: Sequence[int]  # What the last rows predict; see `AttentionMaps`
     tapped: Mapping[Place, TappedAttention]  # Values computed beside each tapped attention
     n_positions: int = 0  # Positions of each source, of images; 0: as many as there are tokens
 

@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.config import DecodingConfig
 
 
-NodeState = Literal["kept", "finished", "dropped"]
-"""Lived on for at least a step; ended the sentence; was considered and had no slot."""
+NodeState = Literal["kept", "finished", "dropped"]  # Dropped ones had no slot
 N_DROPPED = 3  # Continuations of a step without a slot that a tree has, the best ones
 
 
@@ -71,10 +70,8 @@ class SearchNode:
 class SearchTree:
     """Tree of one search for one sentence."""
 
-    nodes: tuple[SearchNode, ...]
-    """Parents before children; of a step the best ones first, those without a slot last."""
-    path: tuple[int, ...]
-    """The nodes of the hypothesis that is looked at, from the begin of sentence to the end."""
+    nodes: tuple[SearchNode, ...]  # Parents before children; of a step the best ones first
+    path: tuple[int, ...]  # The nodes of the hypothesis that is looked at, begin to end
     beam_size: int  # W, hypotheses kept at once
     length_penalty: float  # The exponent of the length penalty; 0: scores are log-probabilities
 
@@ -85,8 +82,7 @@ class SearchStep:
 
     tokens: list[int]  # (R) what each row read
     parents: list[int]  # (R) the row of the step before that each row continues
-    next_tokens: list[list[int]]
-    """(R, C) the most probable next tokens of each row, best first; C may be 0."""
+    next_tokens: list[list[int]]  # (R, C) most probable next tokens, best first; C may be 0
     next_log_probabilities: list[list[float]]  # (R, C) their log-probabilities
     end_log_probabilities: list[float]  # (R) of the end of sentence
     sentences: list[int]  # (R) the encoded sentence that each row belongs to

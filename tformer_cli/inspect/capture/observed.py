@@ -25,10 +25,8 @@ class Observed:
 
     tap: AttentionTap  # The attention's own queries, keys, values and mask, before they are float64
     stream: Tensor  # (Q, D) the residual stream that the attention's output is added to
-    entering: Tensor
-    """(Q, D) what queries are projected from: the stream, in a pre-norm model after its norm."""
-    memory: Tensor
-    """(K, D) what keys and values are projected from: `entering`, or the encoder's output."""
+    entering: Tensor  # (Q, D) what queries are projected from: in a pre-norm model LN(stream)
+    memory: Tensor  # (K, D) what keys and values are projected from
     query: Tensor  # (H, Q, E) queries
     key: Tensor  # (H, K, E) keys
     value: Tensor  # (H, K, E) values
@@ -37,8 +35,7 @@ class Observed:
     joined: Tensor  # (Q, D) what enters W_O
     attended: Tensor  # (Q, D) what leaves W_O
     summed: Tensor  # (Q, D) the stream plus the attention's output
-    normed: Tensor | None
-    """(Q, D) that sum after its layer norm; None in a pre-norm model, which has none there."""
+    normed: Tensor | None  # (Q, D) that sum after its norm; None in a pre-norm model
     embedded: Tensor  # (Q, D) the input of the stack: embeddings with their positions
     states: Tensor  # (S, D) the last hidden states of an encoder alone; else `hidden`
     hidden: Tensor
@@ -51,8 +48,7 @@ class Place(NamedTuple):
     """The modules around one attention."""
 
     attention: MultiHeadAttention
-    own_norm: Norm
-    """Its layer norm: before it in a pre-norm model, after the residual sum in a post-norm one."""
+    own_norm: Norm  # Before the attention (pre-norm), or after its residual sum (post-norm)
     next_norm: Norm  # The layer norm of the sub-layer after it
     embedding: nn.Module  # The input of its stack
 

@@ -122,8 +122,7 @@ def entropies(weights: Tensor) -> Tensor:
 class BatchSums(NamedTuple):
     """A metric of the heads of a layer on each sentence, before means are taken over rows."""
 
-    totals: Tensor
-    """(B, H) float64, summed over the rows of each sentence; 0 where it is not defined."""
+    totals: Tensor  # (B, H) float64, over the rows of each sentence; 0 where undefined
     n_rows: Tensor  # (B) rows of each sentence where it is defined; 0: of none
 
 

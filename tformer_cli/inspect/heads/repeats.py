@@ -70,8 +70,7 @@ class Repeats:
     model: str
     n_blocks: int
     length: int  # L, tokens of a block
-    losses: tuple[float, float]
-    """Mean -ln p of a token in the first and in the second copy; the first token has none."""
+    losses: tuple[float, float]  # Mean -ln p of a token in the first and in the second copy
     heads: tuple[HeadRepeats, ...]
 
     def describe(self, one: HeadRepeats) -> dict[str, object]:

@@ -68,9 +68,7 @@ DECIMALS = 4  # Of soft alignments as they are written
 class WordAlignment:
     """Alignment of the words of a translation with those of its source."""
 
-    weights: Numbers
-    """(target words, source words + 1) attention of each target word; the last column is the end
-    of sentence."""
+    weights: Numbers  # (target words, source words + 1); the last column is the end
     links: frozenset[Link]  # Links, source first
 
     @property
@@ -181,8 +179,7 @@ class PairTexts:
     index: int
     source: str
     target: str
-    source_words: tuple[str, ...] | None = None
-    """Words that spell the source; None: what white space separates."""
+    source_words: tuple[str, ...] | None = None  # None: what white space separates
     target_words: tuple[str, ...] | None = None
 
     @property
@@ -195,8 +192,7 @@ class Bidirectional:
     """Way of joining the links of a second model."""
 
     reverse: Aligner  # Aligner of a model that translates the other way
-    method: Symmetrization = "grow-diag"
-    """Way in which the links of both directions become one alignment."""
+    method: Symmetrization = "grow-diag"  # Joins the links of both directions
 
     def joined(
         self, forward: list[set[Link]], pairs: Sequence[PairTexts], report: AlignmentReport

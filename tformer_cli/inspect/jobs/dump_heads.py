@@ -56,10 +56,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 2 << 30  # Largest dump where no other limit is given
 SHARD_BYTES = 64 << 20  # A shard with more bytes holds one pair
 SHARD_PAIRS = 4096  # Most pairs of a shard
-VOCABULARY = "vocabulary.json"
-"""Holds the label of every token id, a list; of the target's, if the source has others."""
-SOURCE_VOCABULARY = "source-vocabulary.json"
-"""Holds the labels of the source's token ids, if they are others."""
+VOCABULARY = "vocabulary.json"  # The label of every target id, a list
+SOURCE_VOCABULARY = "source-vocabulary.json"  # Those of the source, if they differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +65,15 @@ class DumpedCorpus:
     """Input of a dump; it is read twice, so each call must begin again at the first line."""
 
     lines: Callable[[], Iterable[str]]
-    targets: Callable[[], Iterable[str]] | None = None
-    """Gives a target for each; None: their translations are looked for."""
-    origin: str = ""
-    """Identity of the corpus, such as a hash of its files; a dump continues only with the
-    same."""
+    targets: Callable[[], Iterable[str]] | None = None  # None: translations are searched for
+    origin: str = ""  # Identifies the corpus; a dump continues only with the same
 
 
 @dataclass(frozen=True, kw_only=True)
 class DumpSettings:
     """Settings of what a dump keeps, and its limits."""
 
-    heads: Sequence[str] = ()
-    """Selected heads, by the grammar of `heads.selectors`; none means all."""
+    heads: Sequence[str] = ()  # By the grammar of `heads.selectors`; none: all
     top_k: int | None = None  # Largest weights of each row that are kept; None: all
     max_bytes: int = MAX_BYTES
     shard_pairs: int = SHARD_PAIRS
@@ -100,8 +94,7 @@ class DumpEstimate:
     lines: int
     pairs: int  # Lines that are text and fit the model
     n_bytes: int  # Bytes of all shards but for their headers
-    is_exact: bool
-    """True if the targets are known; a translation is taken to be as long as its source."""
+    is_exact: bool  # A translation is taken to be as long as its source
 
 
 @dataclass

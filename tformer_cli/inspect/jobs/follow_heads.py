@@ -82,8 +82,7 @@ def measure_heads(
 
 PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
-N_PAIRS = 32
-"""Pairs that are looked at: some hundreds of rows for each head, in a fraction of a second."""
+N_PAIRS = 32  # Some hundreds of rows for each head, in a fraction of a second
 BLOCK = 64  # Tokens of a block of a stream, at most
 
 

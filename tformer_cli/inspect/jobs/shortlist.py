@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     """Token ids of a source and of its target, and the links between their positions."""
 
 Units = Literal["words", "pieces"]
-N_FREQUENT = 100
-"""Number of frequent tokens, as is Marian's default."""
+N_FREQUENT = 100  # As is Marian's default
 
 
 def linked_by_model(
@@ -133,20 +132,16 @@ def _between_tokens(links: Iterable[Link], sides: tuple[WordTokens, WordTokens])
     return chain.from_iterable(product(source[i], target[j]) for i, j in links)
 
 
-MOST_PENDING = 1 << 20
-"""Links that are kept as they came until they are counted."""
+MOST_PENDING = 1 << 20  # Links that are kept as they came until they are counted
 
 
 @dataclass(frozen=True, eq=False)
 class LexicalEntries:
     """Pairs of tokens, in the order of their source tokens, the most probable first for each."""
 
-    sources: NDArray[np.int64]
-    """(N) source ids."""
-    targets: NDArray[np.int64]
-    """(N) target ids."""
-    probabilities: NDArray[np.float64]
-    """(N) P(target | source)."""
+    sources: NDArray[np.int64]  # (N) source ids
+    targets: NDArray[np.int64]  # (N) target ids
+    probabilities: NDArray[np.float64]  # (N) P(target given source)
 
     def __iter__(self) -> Iterator[tuple[int, int, float]]:
         columns = (self.sources, self.targets, self.probabilities)

@@ -97,11 +97,8 @@ class SentenceAblation:
 
     sentence: HeadsRecord
     loss: float  # -ln p of a target token with all heads, the mean over the tokens
-    n_tokens: int
-    """Target tokens, the end of sentence included; 1 of a classifier, its label; of a masked
-    language model the tokens that fill the gaps."""
-    effects: Mapping[HeadId, float]
-    """For each head by how much the loss of a token changes if that head alone is off."""
+    n_tokens: int  # Target tokens with the end of sentence, a label, or filled gaps
+    effects: Mapping[HeadId, float]  # Change of a token's loss with that head off
 
 
 def ablate_sentence(
@@ -449,8 +446,7 @@ class Ablation:
     """BLEU and chrF2 with all heads, if they were measured; of a classifier the accuracy."""
     signatures: dict[str, str] = field(default_factory=dict)
 
-    pruning: Pruning | None = None
-    """A model directory without the least important heads, if one was written."""
+    pruning: Pruning | None = None  # Without the least important heads
 
     @property
     def perplexity(self) -> float:
@@ -467,8 +463,7 @@ class WithoutHeads:
 
     source: str
     whole: str
-    without: dict[str, str]
-    """Translation without a head or a layer's heads, by their names, such as cross.0.1, cross.0."""
+    without: dict[str, str]  # By the names of heads and layers: cross.0.1, cross.0
 
 
 @dataclass(frozen=True, kw_only=True)

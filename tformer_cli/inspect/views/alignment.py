@@ -25,8 +25,7 @@ class AlignmentScore:
     """Score of one way of aligning."""
 
     name: str  # The heads, of several the mean; or how two directions were joined
-    convention: Convention | None
-    """Convention: the row that is a target token's; None where that was not compared."""
+    convention: Convention | None  # The row of a target token; None: not compared
     counts: AlignmentCounts  # Counts that its measures are computed from
 
 

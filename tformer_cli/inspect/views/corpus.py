@@ -30,8 +30,7 @@ class CorpusRecord:
     """The heads over a corpus."""
 
     summaries: Sequence[HeadSummary]  # The chosen heads; none where none meets the conditions
-    rare_reason: str = ""
-    """Reason why no rare-word head could be found; empty if they were looked for."""
+    rare_reason: str = ""  # Why no rare-word head was looked for; empty if they were
 
 
 class CorpusView(View[CorpusRecord]):

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.record import ModelSummary
 
 SCHEMA = "tformer.headdiff/1"
-BAR, SHORTEST_BAR = 12, 4
-"""Columns of the bar of the largest divergence, and those below which there is none."""
+BAR, SHORTEST_BAR = 12, 4  # The largest bar; below the shortest there is none
 
 
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:

@@ -59,8 +59,7 @@ class Flow:
     prefix: Tensor
     """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (T, 0) of an
     encoder alone."""
-    residual: float
-    """By how much what was multiplied misses the model's own numbers; see `weighting`."""
+    residual: float  # How far what was multiplied is from the model's own numbers
 
     @property
     def source_shares(self) -> list[float]:
@@ -92,8 +91,7 @@ class FlowRecord:
 
     sentence: HeadsRecord
     flows: dict[Method, Flow]  # By each method; none for a blank line
-    readings: tuple[HeadReading, ...] = ()
-    """What each selected head of an encoder alone reads; none of other models."""
+    readings: tuple[HeadReading, ...] = ()  # For each selected head of an encoder alone
     grid: tuple[int, int] = (0, 0)  # Rows and columns of patches of an image; zeros of a text
 
     @property
@@ -220,8 +218,7 @@ BAR, SHORT_BAR = 16, 8  # Columns of a bar, and of one where there is little roo
 LABEL = 14  # Most columns of the token written
 N_LARGEST = 3  # Tokens named for each position at most
 ROOM_FOR_LARGEST = 36  # Columns that a short bar leaves to them
-SIDES = {"source": "cyan", "prefix": "yellow"}
-"""Sides that a token may come from, and the color of each."""
+SIDES = {"source": "cyan", "prefix": "yellow"}  # Where a token may come from
 
 
 def _words(record: FlowRecord, method: Method) -> Table:

@@ -151,8 +151,7 @@ class HeadsOptions(CaptureOptions):
             shown_default="no check",
         ),
     ] = None
-    for_page: bool = False
-    """True to capture also what only a page shows: words, queries and keys, the search."""
+    for_page: bool = False  # Capture words, queries and keys and the search, too
 
 
 class HeadsView(SentenceView["HeadsRecord"]):

@@ -61,8 +61,7 @@ class ImageRecord:
     """Where a model looks at one image."""
 
     sentence: HeadsRecord  # The name of the image and its label
-    pixels: NDArray[np.uint8] | None
-    """(H, W, C) the image as the model reads it; None for a blank line."""
+    pixels: NDArray[np.uint8] | None  # (H, W, C) as the model reads it; None: blank
     patch_size: int  # Pixels of a side of a patch
     row: str  # Whose row is shown, such as "class token" or "mean of the patches"
     looked: tuple[Looked, ...] = ()  # Heads first, then rollout and ALTI
@@ -291,10 +290,8 @@ _DIMMED = 0.65  # Share of its brightness that an image keeps below a map
 
 
 def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    if pixels.shape[2] < 3:
-        gray: NDArray[np.uint8] = pixels[..., :1].repeat(3, axis=2)
-        return gray
-    return pixels[..., :3]
+    color: NDArray[np.uint8] = pixels[..., :3]
+    return color if color.shape[2] == 3 else color[..., :1].repeat(3, axis=2)
 
 
 def enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
@@ -318,7 +315,7 @@ def over_image(pixels: NDArray[np.uint8], shares: NDArray[np.float64]) -> NDArra
     cells = strength.repeat(height // shares.shape[0], axis=0).repeat(
         width // shares.shape[1], axis=1
     )[..., None]
-    mixed = np.array(_HOT) * 0.75 * cells + gray * (1.0 - 0.75 * cells)
+    mixed: NDArray[np.float64] = np.array(_HOT) * 0.75 * cells + gray * (1.0 - 0.75 * cells)
     return np.rint(mixed).astype(np.uint8)
 
 

@@ -109,8 +109,7 @@ class LogitsRecord:
     """The distributions of all positions of a sentence."""
 
     sentence: HeadsRecord
-    positions: tuple[PositionLogits, ...]
-    """A distribution for each decoder position; none for a blank line."""
+    positions: tuple[PositionLogits, ...]  # One for each decoder position
 
 
 def layer_logits(

@@ -131,9 +131,7 @@ class PositionsRecord:
 
     model: ModelSummary
     kind: str
-    tables: tuple[PositionTable, ...]
-    """One table for both stacks, or one each where they are learned or stored; none where positions
-    have no vectors."""
+    tables: tuple[PositionTable, ...]  # Of both stacks, or of each; none without vectors
     biases: tuple[PositionBiases, ...] = ()
     """What positions add to the scores of each stack, if they do."""
     scores: tuple[PositionBiases, ...] = ()
@@ -384,12 +382,9 @@ class PositionBiases:
     """The biases of one stack, which all its layers have, or mean scores of one layer."""
 
     stack: str  # "encoder" or "decoder"
-    offsets: tuple[int, ...]
-    """Offsets j − i of key j from query i; the decoder has none behind the query."""
-    biases: Tensor
-    """(H, offsets) float64, what is added to the score of each head, or the mean score itself."""
-    layer: int | None = None
-    """The layer whose scores were measured (see `position_scores`); None of biases."""
+    offsets: tuple[int, ...]  # j − i of key j from query i; a decoder has none behind
+    biases: Tensor  # (H, offsets) float64, added to scores, or the mean scores themselves
+    layer: int | None = None  # Whose scores were measured; None of biases
 
     @property
     def chosen_offsets(self) -> list[int]:

@@ -33,16 +33,14 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.walkthrough.step import Quiz, Step, Subject, Table
 
-TOLERANCE = 1e-4
-"""Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""
+TOLERANCE = 1e-4  # Float32 is within some 1e-6; a wrong formula misses by far more
 COMPONENTS = 8  # Components of a vector that the report keeps
 ROWS = 64  # Rows of a table that the report keeps
 MAP_TABLES = ("attention",)  # Tables that the report omits, as its first tab has them as maps
 DETAIL_CELLS = 8192  # Larger tables that are details are omitted of a page; the JSON has them
 DIGITS = 4  # Decimal places on the page, of what is shown with three
 INDENT = 4
-LABEL_WIDTH, NUMBER_WIDTH = 18, 8
-"""Most columns of a row's label; columns of a number, the gap before it included."""
+LABEL_WIDTH, NUMBER_WIDTH = 18, 8  # Most of a row's label; of a number with its gap
 BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below which there is none
 
 

@@ -117,8 +117,7 @@ VIEW = TimelineView()
 
 
 HEADS_LOG = "heads.jsonl"
-SCHEMA = "tformer.headsteps/1"
-"""A line of the log: a head at a step; see `inspect.jobs.follow_heads`."""
+SCHEMA = "tformer.headsteps/1"  # Of the log; see `inspect.jobs.follow_heads`
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 

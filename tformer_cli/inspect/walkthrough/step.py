@@ -41,8 +41,7 @@ class Subject:
     head: HeadId
     row: int
     output_labels: tuple[str, ...]  # (V) the label of every token of the vocabulary
-    key: int | None = None
-    """The key that is worked out as an example; None: the heaviest that the query may see."""
+    key: int | None = None  # The worked example; None: the heaviest visible one
 
     @property
     def query(self) -> str:
@@ -83,8 +82,7 @@ class Table:
     columns: tuple[str, ...] = ()  # A label for each column; none: components, counted from 0
     share_column: int | None = None  # The column that holds shares of 1, which can be drawn as bars
     marked_row: int | None = None  # The row that it is all about
-    is_detail: bool = False
-    """True if it is there for completeness: omitted where there is little room."""
+    is_detail: bool = False  # Omitted where there is little room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +242,7 @@ def _text_of(piece: str) -> str:
 
 
 EXAMPLE_WEIGHT = 0.7  # The largest weight of a row that is good to work out by hand; ours
-EXAMPLE_LETTERS = 3
-"""Letters of a token that people know as a word, or the greatest part of one; ours."""
+EXAMPLE_LETTERS = 3  # Letters of a token that people know as a word; ours
 
 
 def row_of(token: str, labels: Sequence[str]) -> int | None:
@@ -284,8 +281,7 @@ def example_row(record: HeadsRecord, head: HeadId) -> int:
 
 
 BLANKS_A_TABLE = 2  # Blanks in each table that has some
-FIRST_COMPONENTS = range(1, 5)
-"""Components that may be blanks: they are shown everywhere, and 0 is the worked example."""
+FIRST_COMPONENTS = range(1, 5)  # May be blanks: shown everywhere; 0 is the example
 SMALLEST_SHARE = 0.005  # Smaller shares round to 0 and would teach nothing
 _CLOSE = 1e-9
 

@@ -42,8 +42,7 @@ class NormTrace:
     before: Tensor  # (D) r
     is_centered: bool  # True of a layer norm; an RMS norm takes no mean off and adds no β
     mean: float  # μ; 0 of an RMS norm
-    deviation: float
-    """√(σ² + ε), with the variance that divides by D; of an RMS norm √(mean(r²) + ε)."""
+    deviation: float  # √(σ² + ε), variance over D; of an RMS norm √(mean(r²) + ε)
     scale: Tensor  # (D) γ
     shift: Tensor  # (D) β
     after: Tensor  # (D) the result
@@ -122,8 +121,7 @@ class EmbeddingTrace:
     formula: str  # Formula of what positions are added to, such as ``√d_model · E[token]``
     label: str
     scaled: Tensor  # (D) its value
-    pixels: Tensor | None
-    """(C·P·P) p, the patch's pixels as the model normalizes them; None of tokens."""
+    pixels: Tensor | None  # (C·P·P) p, as the model normalizes them; None of tokens
     position: Tensor | None  # (D) PE(position); None where positions do something else
     norm: NormTrace | None  # The layer norm of the sum, if there is one
 
@@ -147,8 +145,7 @@ class HeadTrace:
     memory: Tensor  # (K, D) what keys and values are projected from
     query: Tensor  # (E) q
     key: Tensor  # (K, E) the k_j
-    compared: tuple[Tensor, Tensor] | None
-    """(E) q and (K, E) the k_j as they are compared, where positions or similarity change them."""
+    compared: tuple[Tensor, Tensor] | None  # (E), (K, E) after positions or similarity
     own_bias: Tensor | None  # (K) c_j, what the similarity adds to the scaled scores
     bias: Tensor | None  # (K) b_j, what positions add to the scaled scores
     value: Tensor  # (K, E) the v_j
@@ -229,8 +226,7 @@ class _Projected(NamedTuple):
     queries: Tensor  # (H, Q, E)
     keys: Tensor  # (H, K, E)
     values: Tensor  # (H, K, E)
-    compared: tuple[Tensor, Tensor] | None
-    """Queries and keys as they are compared, where positions or similarity change them."""
+    compared: tuple[Tensor, Tensor] | None  # After positions or similarity
     factor: float
     own_bias: Tensor | None  # (H, Q, K) what the similarity adds to the scaled scores
     bias: Tensor | None  # (H, Q, K) what positions add

@@ -106,18 +106,15 @@ class AttentionSublayer:
     query: Tensor  # (H, Q, E) queries
     key: Tensor  # (H, K, E) keys
     value: Tensor  # (H, K, E) values m_j·W_V^h + b_V^h, times the head's gate if it has one
-    mask: Tensor | None
-    """Boolean, broadcastable to (1, H, Q, K), True means "may attend"; None: everything."""
+    mask: Tensor | None  # Broadcastable to (1, H, Q, K), True "may attend"; None: all
     scale: float  # Factor of the scores, before the bias
     bias: Tensor | None  # Broadcastable to (1, H, Q, K), what is added to the scores; None: nothing
     out_weight: Tensor  # (H, E, D) W_O of each head
     out_bias: Tensor  # (D) b_O; 0 where the model has none
     stream: Tensor  # (Q, D) x, the residual stream
-    norm: LinearNorm | None
-    """The layer norm after the sum; None in a pre-norm model, which has none there."""
+    norm: LinearNorm | None  # After the sum; None in a pre-norm model
     attended: Tensor  # (Q, D) the attention's output as the model computed it
-    output: Tensor
-    """(Q, D) the sub-layer's output as the model computed it: the sum, after its norm if any."""
+    output: Tensor  # (Q, D) the model's own: the sum, after its norm if any
 
     def weights(self) -> Tensor:
         return attention_weights(
@@ -211,8 +208,7 @@ class Contributions:
     shares: Tensor
     """(Q, K) float64; in cross-attention (Q, K + 1), the last column the position itself. At least
     0, rows sum to 1. A row in which no vector brings the sum nearer is the position itself."""
-    residual: float
-    """max |Σ_j T_i(m_j) + biases − y_i|, by how much the vectors miss the model's own output."""
+    residual: float  # max |Σ_j T_i(m_j) + biases − y_i|
 
 
 def contributions(sublayer: AttentionSublayer) -> Contributions:
@@ -316,46 +312,30 @@ class Pooled(NamedTuple):
         return first if self.config.pooling == "first" else mean
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerMixing:
-    """By how much each attention and its residual sum mix positions; rows sum to 1, float64."""
-
-    enc: tuple[Tensor, ...]  # For each encoder layer (S, S)
-    dec: tuple[Tensor, ...]  # For each decoder layer's self-attention (T, T)
-    cross: tuple[Tensor, ...]
-    """For each decoder layer's cross-attention (T, S + 1); the last column is the residual."""
+Layers = dict[Kind, list[Tensor]]  # A float64 matrix for each layer of each kind
 
 
-@dataclass(frozen=True, kw_only=True)
-class RolledOut:
-    """Shares of the tokens in the states after each layer, of 1, float64."""
+def roll_out(mixing: Layers) -> Layers:
+    """Multiplies layers, the first one first: shares of source tokens and, in dec, of the prefix.
 
-    enc: tuple[Tensor, ...]  # For each encoder layer (S, S): source tokens in the encoder's states
-    prefix: tuple[Tensor, ...]
-    """For each decoder layer (T, T): tokens read by the decoder in its states."""
-    source: tuple[Tensor, ...]
-    """For each decoder layer (T, S): source tokens in the decoder's states."""
-
-
-def roll_out(mixing: LayerMixing) -> RolledOut:
-    encoder = roll_out_stack(mixing.enc)
-    if not mixing.dec:  # a classifier
-        return RolledOut(enc=tuple(encoder), prefix=(), source=())
-    if not mixing.cross:  # a language model
-        return RolledOut(enc=(), prefix=tuple(roll_out_stack(mixing.dec)), source=())
+    Rows of `mixing` sum to 1; the last column of cross, (T, S + 1), is the residual.
+    """
+    encoder = roll_out_stack(mixing["enc"])
+    if not mixing["cross"]:  # a classifier or a language model
+        return {"enc": encoder, "dec": roll_out_stack(mixing["dec"]), "cross": []}
     memory = encoder[-1]
-    n_prefix, n_source = len(mixing.dec[0]), len(memory)
+    n_prefix, n_source = len(mixing["dec"][0]), len(memory)
     prefix = torch.eye(n_prefix, dtype=torch.float64)
     source = torch.zeros(n_prefix, n_source, dtype=torch.float64)
-    prefixes, sources = [], []
-    for own, cross in zip(mixing.dec, mixing.cross, strict=True):
+    rolled: Layers = {"enc": encoder, "dec": [], "cross": []}
+    for own, cross in zip(mixing["dec"], mixing["cross"], strict=True):
         kept = cross[:, -1:] * own
         prefix, source = kept @ prefix, cross[:, :-1] @ memory + kept @ source
         total = prefix.sum(dim=-1, keepdim=True) + source.sum(dim=-1, keepdim=True)
         prefix, source = prefix / total, source / total  # 1 but for rounding
-        prefixes.append(prefix)
-        sources.append(source)
-    return RolledOut(enc=tuple(encoder), prefix=tuple(prefixes), source=tuple(sources))
+        rolled["dec"].append(prefix)
+        rolled["cross"].append(source)
+    return rolled
 
 
 def roll_out_stack(layers: Sequence[Tensor]) -> list[Tensor]:
@@ -368,12 +348,9 @@ def roll_out_stack(layers: Sequence[Tensor]) -> list[Tensor]:
     return products
 
 
-def attention_mixing(maps: AttentionMaps) -> LayerMixing:
-    return LayerMixing(
-        enc=tuple(map(_with_itself, maps.enc)),
-        dec=tuple(map(_with_itself, maps.dec)),
-        cross=tuple(map(_beside_itself, maps.cross)),
-    )
+def attention_mixing(maps: AttentionMaps) -> Layers:
+    own: Layers = {"enc": [*map(_with_itself, maps.enc)], "dec": [*map(_with_itself, maps.dec)]}
+    return own | {"cross": [*map(_beside_itself, maps.cross)]}
 
 
 def _with_itself(weights: Tensor) -> Tensor:
@@ -423,16 +400,14 @@ def rollout_maps(maps: AttentionMaps) -> AttentionMaps:
 def alti_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> AttentionMaps:
     """Rolls ALTI's contributions out; of `maps` only the tokens are taken."""
     found = {(s.kind, s.layer): contributions(s) for s in sublayers}
-    shares: dict[Kind, tuple[Tensor, ...]] = {
-        kind: tuple(one.shares for place, one in found.items() if place[0] == kind)
-        for kind in KINDS
+    mixing: Layers = {
+        kind: [one.shares for place, one in found.items() if place[0] == kind] for kind in KINDS
     }
-    mixing = LayerMixing(enc=shares["enc"], dec=shares["dec"], cross=shares["cross"])
     return _rolled_out(maps, mixing, {place: one.residual for place, one in found.items()})
 
 
 def _norm_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> AttentionMaps:
-    layers: dict[Kind, list[Tensor]] = {kind: [] for kind in KINDS}
+    layers: Layers = {kind: [] for kind in KINDS}
     residuals = {}
     for sublayer in sublayers:
         norms = value_norms(sublayer)
@@ -444,10 +419,9 @@ def _norm_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> Atten
 
 
 def _rolled_out(
-    maps: AttentionMaps, mixing: LayerMixing, residuals: dict[tuple[Kind, int], float]
+    maps: AttentionMaps, mixing: Layers, residuals: dict[tuple[Kind, int], float]
 ) -> AttentionMaps:
-    rolled = roll_out(mixing)
-    layers = {"enc": rolled.enc, "dec": rolled.prefix, "cross": rolled.source}
+    layers = roll_out(mixing)
     named: dict[HeadId, float] = {
         LayerId(kind, layer, 0): max(
             (residual for place, residual in residuals.items() if _is_below(place, kind, layer)),
@@ -467,15 +441,7 @@ def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
 
 
 def _with_layers(
-    maps: AttentionMaps, layers: dict[Kind, list[Tensor]], residuals: dict[HeadId, float]
+    maps: AttentionMaps, layers: Layers, residuals: dict[HeadId, float]
 ) -> AttentionMaps:
-    def in_float32(kind: Kind) -> tuple[Tensor, ...]:
-        return tuple(layer.to(torch.float32) for layer in layers[kind])
-
-    return replace(
-        maps,
-        enc=in_float32("enc"),
-        dec=in_float32("dec"),
-        cross=in_float32("cross"),
-        residuals=residuals,
-    )
+    in_float32 = {kind: tuple(one.float() for one in layers[kind]) for kind in KINDS}
+    return replace(maps, residuals=residuals, **in_float32)
