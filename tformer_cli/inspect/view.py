@@ -125,7 +125,7 @@ class View(ABC, Generic[R]):
     Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
     tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
-    draws_png: ClassVar[bool] = True  # False if it puts pixels together without matplotlib
+    draws_png: ClassVar[bool] = True  # False if it puts pixels together without resvg
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
     script: ClassVar[str] = ""  # Adds its tab, where no ``page/tab_NAME.js`` does
 
@@ -250,7 +250,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "ids": _source_ids(record),
         },
         **(label if record.is_pooled else {}),
-        **({"gaps": plain(record.gaps)} if record.model.task == "masked" else {}),
+        **({"gaps": plain(record.gaps)} if record.has_places else {}),
         "target": {
             "text": record.target,
             "pieces": list(record.target_pieces),
