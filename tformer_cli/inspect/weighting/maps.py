@@ -443,5 +443,5 @@ def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
 def _with_layers(
     maps: AttentionMaps, layers: Layers, residuals: dict[HeadId, float]
 ) -> AttentionMaps:
-    in_float32 = {kind: tuple(one.float() for one in layers[kind]) for kind in KINDS}
-    return replace(maps, residuals=residuals, **in_float32)
+    enc, dec, cross = (tuple(one.float() for one in layers[kind]) for kind in KINDS)
+    return replace(maps, enc=enc, dec=dec, cross=cross, residuals=residuals)
