@@ -16,8 +16,7 @@ from tformer_cli.foreign.foreign_model import parse_json, read_bytes, read_lines
 from tformer_cli.text.pieces import PieceTokenizer
 from tformer_cli.text.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer, read_tokenizer
 
 PADDING = ("<pad>", "<blank>")
 """Names that padding has in other tools; the engine itself needs none."""

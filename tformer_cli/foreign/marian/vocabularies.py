@@ -15,8 +15,7 @@ from tformer_cli.foreign.formats.yaml_text import read_yaml
 from tformer_cli.foreign.marian.layout import EOS_PIECE, TOKENIZER, UNK_PIECE, MarianSource
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.text.tokenizer import EOS_ID, Tokenizer, TokenizerSide
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, Tokenizer, TokenizerSide, read_tokenizer
 
 Read = tuple[tuple[Rows, Rows], Tokenizer, list[Path]]
 """Rows of source and target, the tokenizer, and the files."""
