@@ -17,9 +17,9 @@ import torch
 from tformer_cli.inspection.ablation.losses import heads_off, losses_without_each, sentence_losses
 from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.views.ablation import AblationSettings
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.workflows.evaluate import read_texts
 from tformer_cli.workflows.inspection.ablate import Ablator
-from tformer_cli.workflows.opening.translator import open_translator
 
 
 @torch.inference_mode()
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     source, reference = read_texts([given.source, given.reference])
-    opened = open_translator(
+    opened = open_model(
         given.model, device=given.device, threads=given.threads, precision="float32"
     )
     model = opened.directory.model

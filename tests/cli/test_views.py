@@ -72,6 +72,7 @@ from tformer_cli.inspection.views.repeats import RepeatsView
 from tformer_cli.inspection.views.step import StepView
 from tformer_cli.inspection.views.timeline import TimelineView
 from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.show.terminal import show_document
@@ -81,7 +82,6 @@ from tformer_cli.workflows.inspection.corpus import CorpusInspector
 from tformer_cli.workflows.inspection.diff import inspect_diff
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
-from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.plot import plot_runs
 from tformer_cli.workflows.quality.check_data import check_data
 from tformer_cli.workflows.quality.given import given_data
@@ -309,7 +309,7 @@ def draw(models, chart, report, biased):
     logits, flow = view("logits", lens=True), view("flow")
     step = view("step", token="0", head="cross.1.15")  # noqa: S106
     diff = inspect_diff(model, other, [SOURCE], targets=[TARGET])
-    corpus = CorpusInspector(open_translator(model, device="cpu", precision="float32", n_best=1))
+    corpus = CorpusInspector(open_model(model, device="cpu", precision="float32", n_best=1))
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))
     summaries = corpus.summaries()
     positions = view("positions")

@@ -16,15 +16,15 @@ from tformer_cli.data.corpora import SentencePair
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.inspection.heads.timeline import heads_over_time
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
-from tformer_cli.workflows.classify import open_classifier
-from tformer_cli.workflows.evaluate_texts import evaluate_texts
+from tformer_cli.workflows.classify import label_texts
+from tformer_cli.workflows.evaluate import evaluate_texts
 from tformer_cli.workflows.inspection.ablate import inspect_ablate
 from tformer_cli.workflows.inspection.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.views import inspect_view
-from tformer_cli.workflows.opening.generator import open_generator
 
 TEXTS = ["Two dogs run in the street", "", "Two dogs", "in the street run two dogs"]
 LABELS = ("fair", "good", "no\tgood")
@@ -148,7 +148,7 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
         config["model"]["target_eos"] = False
         (path / "config.json").write_text(json.dumps(config))
     lines = [*TEXTS, " ".join(LINES * 3)]  # the last is longer than the model takes
-    expected = evaluate_texts(open_generator(path, device="cpu"), lines)
+    expected = evaluate_texts(open_model(path, "generate", device="cpu"), lines)
     assert expected.kind == kind
     found = ablated(path, lines)
     assert found.n_tokens == expected.scores.n_tokens
@@ -163,7 +163,9 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
 def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
     lines = [line for line in [*LINES, *TEXTS] if line]
     labels = [LABELS[number % 3] for number in range(len(lines))]
-    labeled = [one.label for one in open_classifier(classifier, device="cpu").label(lines)]
+    labeled = [
+        one.label for one in label_texts(open_model(classifier, "classify", device="cpu"), lines)
+    ]
     expected = 100.0 * score_labels(labeled, labels, LABELS).accuracy
     found = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
     assert found.n_tokens == len(lines)  # blank texts are left out

@@ -5,9 +5,9 @@ import pytest
 from tformer_cli.data.pharaoh import GoldLinks
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.forced import capture_maps
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.workflows import shortlist as workflow
 from tformer_cli.workflows.inspection.align import Aligner, AlignmentReport, PairTexts, read_pairs
-from tformer_cli.workflows.opening.translator import open_translator
 
 SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "dog " * 50, "the street"]
 TARGETS = ["A woman.", "the", "the street and a dog", "dog", "snow"]
@@ -15,7 +15,7 @@ TARGETS = ["A woman.", "the", "the street and a dog", "dog", "snow"]
 
 @pytest.fixture(scope="module")
 def opened(model):
-    return open_translator(model, device="cpu", precision="float32")
+    return open_model(model, device="cpu", precision="float32")
 
 
 def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(opened):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from tformer_cli.data.languages import mostly_unseen
 from tformer_cli.data.lines import check_lines, checked_line, given_lines
 from tformer_cli.data.prefetch import buffers
-from tformer_cli.data.tokenizer import EOS_ID
+from tformer_cli.data.tokenizer import EOS_ID, UNK_ID
 from tformer_cli.decoding.demands import (
     NO_DEMANDS,
     Constraints,
@@ -98,6 +98,11 @@ class Translation:
     def text(self) -> str:
         """The best translation."""
         return self.hypotheses[0].text
+
+    @property
+    def n_unknown(self) -> int:
+        """Words or characters that the model does not know; it read `<unk>` in their place."""
+        return self.source_ids.count(UNK_ID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class Translation(Training):
         """
         from tformer_cli.decoding.translator import Translator
         from tformer_cli.evaluation.scores import bleu, chrf
+        from tformer_cli.kinds.opening import search_engines
         from tformer_cli.training.validation import Scored, mean_loss, perplexity
-        from tformer_cli.workflows.opening.engines import search_engines
 
         recipe, pairs = held.recipe, held.pairs
         decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)

@@ -20,11 +20,11 @@ from tformer_cli.evaluation.comparison.compare import SystemTexts, TestSet, comp
 from tformer_cli.evaluation.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluation.comparison.paired_tests import TestSettings
 from tformer_cli.evaluation.scores import make_bleu, make_metric
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.wording import did_you_mean, suggestions
-from tformer_cli.workflows.classify import classify_lines, open_classifier
+from tformer_cli.workflows.classify import classify_lines
 from tformer_cli.workflows.evaluate import read_texts
-from tformer_cli.workflows.opening.translator import open_translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -236,12 +236,11 @@ def _answers(
 
 
 def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    return (one.text for one in open_translator(model, **how).translator.stream(sources))
+    return (one.text for one in open_model(model, **how).translator.stream(sources))
 
 
 def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    opened = open_classifier(model, **how)
-    return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
+    return (one.label for one in classify_lines(open_model(model, "classify", **how), sources))
 
 
 def _compared(test_set: TestSet, settings: CompareSettings, counts: LineCounts) -> Comparison:

@@ -13,17 +13,22 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspection.page.heads_data import render_html
 from tformer_cli.inspection.views import all_views
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.training.events import TrainingObserver
-from tformer_cli.workflows.classify import LabelEvaluation, evaluate_classifier, open_classifier
-from tformer_cli.workflows.evaluate import Evaluation, evaluate_model
-from tformer_cli.workflows.evaluate_texts import TextEvaluation, evaluate_texts
+from tformer_cli.workflows.evaluate import (
+    Evaluation,
+    LabelEvaluation,
+    TextEvaluation,
+    evaluate_classifier,
+    evaluate_model,
+    evaluate_texts,
+)
 from tformer_cli.workflows.generate import generate_texts
 from tformer_cli.workflows.inspection.heads import inspect_heads
 from tformer_cli.workflows.inspection.score_alignment import store_measured_heads
 from tformer_cli.workflows.inspection.views import inspect_view
-from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
 
 FAMOUS = (
@@ -122,7 +127,7 @@ def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) ->
 def _test_texts(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[TextEvaluation]:
     """Shows what the model writes; the page is of the two sentences that translation shows."""
     texts = [pair.target for pair in pairs]
-    evaluation = evaluate_texts(open_generator(run, device=device), texts)
+    evaluation = evaluate_texts(open_model(run, "generate", device=device), texts)
     written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
     page = render_html(list(inspect_heads(run, FAMOUS, device=device, for_page=True)))
     return Tested(evaluation, tuple((one.prompt, one.texts[0].text) for one in written), page)
@@ -150,7 +155,7 @@ def _labeled(
 ) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
     """The evaluation of a classifier, and of each example its text, its label and the right one."""
     given, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    evaluation = evaluate_classifier(open_classifier(run, device=device), given, right)
+    evaluation = evaluate_classifier(open_model(run, "classify", device=device), given, right)
     return evaluation, tuple(zip(given, evaluation.predicted, right, strict=True))
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tformer_cli.data.lines import check_lines
-from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.decoding.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.decoding.formats import (
     NO_DETAILS,
@@ -18,7 +16,8 @@ from tformer_cli.decoding.formats import (
     read_records,
 )
 from tformer_cli.decoding.translator import BUFFER_LINES, Translation, Translator
-from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.kinds.lines import ResultCounts
+from tformer_cli.kinds.opening import open_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,40 +28,6 @@ if TYPE_CHECKING:
 
 InputFormat = Literal["text", "jsonl"]
 AlignmentFormat = Literal["pharaoh", "soft"]
-
-
-@dataclass
-class TranslationCounts:
-    """Counts of a stream of translations; they grow as the stream continues."""
-
-    lines: int = 0
-    """Lines translated."""
-    split: int = 0
-    """Lines that were too long and translated in parts."""
-    truncated: int = 0
-    """Lines that were too long and cut off."""
-    unsatisfied: int = 0
-    """Lines whose translation lacks a required phrase or holds a banned one."""
-    unknown: int = 0
-    """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
-    sentences: int = 0
-    """Lines of several sentences, which were translated one by one."""
-    unseen: int = 0
-    """Lines of mostly words that training never saw."""
-    first_unseen: Translation | None = None
-    """The first of them."""
-
-    def add(self, translation: Translation) -> None:
-        """Counts a translation."""
-        self.lines += 1
-        self.split += translation.is_too_long
-        self.truncated += translation.is_truncated
-        self.unsatisfied += bool(translation.unsatisfied)
-        self.unknown += translation.source_ids.count(UNK_ID)
-        self.sentences += translation.n_sentences > 1
-        if translation.unseen:
-            self.unseen += 1
-            self.first_unseen = self.first_unseen or translation
 
 
 def translate_lines(
@@ -78,13 +43,13 @@ def translate_lines(
         model: a model directory, or its path.
         lines: the source text, a sentence each.
         buffer_lines: lines that are sorted and batched together; 1 answers line by line.
-        **options: of `open_translator`: device, precision, beam_size, length_penalty, n_best, …
+        **options: of `open_model`: device, precision, beam_size, length_penalty, n_best, …
 
     Raises:
         TypeError: if the lines are one string, or hold something else.
     """
     check_lines(lines)
-    return open_translator(model, **options).translator.stream(lines, buffer_lines)
+    return open_model(model, **options).translator.stream(lines, buffer_lines)
 
 
 def translate_file(
@@ -92,14 +57,14 @@ def translate_file(
     source: Path,
     target: Path,
     **options: Unpack[TranslatorOptions],
-) -> TranslationCounts:
+) -> ResultCounts:
     """Translates a file into another, which is there whole or not at all.
 
     Args:
         model: a model directory, or its path.
         source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
         target: where the translations go, line by line.
-        **options: of `open_translator`.
+        **options: of `open_model`.
 
     Raises:
         UsageError: if the target is the source, or a file of the model.
@@ -117,8 +82,8 @@ def translate_file(
             NamedPath(name="model", path=directory, is_model=True),
         ],
     )
-    translator = open_translator(model, **options).translator
-    counts = TranslationCounts()
+    translator = open_model(model, **options).translator
+    counts = ResultCounts()
     with (
         written_aside(Path(target)) as aside,
         aside.open("w", encoding="utf-8", errors="replace", newline="") as file,
@@ -132,7 +97,7 @@ def translated_text(
     translator: Translator,
     lines: Iterable[str],
     *,
-    counts: TranslationCounts,
+    counts: ResultCounts,
     output_format: OutputFormat = "text",
     input_format: InputFormat = "text",
     input_name: str = "input",
@@ -148,7 +113,7 @@ def translated_text(
     """Translates lines of text or JSONL into the lines that are to be written.
 
     Args:
-        translator: from `open_translator`.
+        translator: from `open_model`.
         lines: the input; with "jsonl" an object a line, whose other fields are passed through.
         counts: counts every translation before its lines are yielded; where a buffer is
             yielded, all lines up to its end are counted and no others.

@@ -17,7 +17,7 @@ from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.evaluation.labels import score_labels
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
-from tformer_cli.workflows.classify import LabelEvaluation
+from tformer_cli.workflows.evaluate import LabelEvaluation
 
 LABELS = ("fair", "good", "no\tgood")
 

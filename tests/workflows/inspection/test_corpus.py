@@ -9,10 +9,10 @@ from tformer_cli.inspection.capture import batches as batched_capture
 from tformer_cli.inspection.capture.heads import KINDS, head_layout
 from tformer_cli.inspection.heads import rare_tokens
 from tformer_cli.inspection.heads.statistics import HeadStatistics
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.workflows.inspection import corpus
 from tformer_cli.workflows.inspection.corpus import CorpusInspector, count_frequencies
 from tformer_cli.workflows.inspection.heads import HeadInspector
-from tformer_cli.workflows.opening.translator import open_translator
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]
 TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]
@@ -20,7 +20,7 @@ TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]
 
 @pytest.fixture(scope="module")
 def opened(model):
-    return open_translator(model, device="cpu", precision="float32", n_best=1)
+    return open_model(model, device="cpu", precision="float32", n_best=1)
 
 
 def summed_up(opened, lines, targets=None, **options):

@@ -15,11 +15,11 @@ from tformer_cli.cli.app import app
 from tformer_cli.data.masking import masking_of
 from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.errors import RecipeError
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.encoder_only import MaskedLanguageModel
 from tformer_cli.recipe import make_recipe
 from tformer_cli.training.gradients import batch_loss
 from tformer_cli.workflows.fill import GapFiller
-from tformer_cli.workflows.opening.encoder import open_encoder
 from tformer_cli.workflows.train import train
 from tformer_cli.workflows.training.plan import plan_training
 
@@ -76,7 +76,7 @@ def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     assert record.task == "masked"
     assert set(record.scores) == {"loss", "perplexity", "accuracy"}
     assert record.scores["accuracy"] > 55.0
-    filler = GapFiller(open_encoder(tmp_path / "run", ("masked",), device="cpu"))
+    filler = GapFiller(open_model(tmp_path / "run", "fill", device="cpu"))
     lines = [f"the old {animal} [MASK]" for animal in SOUNDS]
     assert [one.filled for one in filler.fill(lines)] == [
         f"the old {animal} {sound}" for animal, sound in SOUNDS.items()

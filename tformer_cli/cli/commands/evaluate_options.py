@@ -185,7 +185,7 @@ class TextScoringOptions:
             return file_lines(name, counts, quiet=quiet)
         if name == STANDARD_STREAM:
             raise UsageError("--text-field: stdin is text; name a file")
-        from tformer_cli.workflows.evaluate_texts import texts_in_field
+        from tformer_cli.workflows.evaluate import texts_in_field
 
         return texts_in_field(name, self.text_field, self.text_split or "train", counts)
 

@@ -36,8 +36,8 @@ from tformer_cli.errors import DataError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.workflows.inspection.align import AlignmentReport, PairTexts
-    from tformer_cli.workflows.opening.translator import Opened
     from tformer_cli.workflows.shortlist import LinkedTokens
 
 
@@ -188,9 +188,9 @@ def shortlist(
 
 def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
     """Opens a model; where alignments are given, only its vocabularies are needed."""
-    from tformer_cli.workflows.opening.translator import open_translator
+    from tformer_cli.kinds.opening import open_model
 
-    opened = open_translator(
+    opened = open_model(
         model,
         precision="auto" if is_aligned else "float32",
         shortlist="none",

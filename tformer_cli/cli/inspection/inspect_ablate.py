@@ -8,13 +8,13 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
 from tformer_cli.cli.inspection.options import (
     OpeningArguments,
     open_model,
     takes_opening_options,
 )
+from tformer_cli.cli.line_job import ImageOptions
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,

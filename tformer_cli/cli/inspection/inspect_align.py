@@ -39,13 +39,13 @@ from tformer_cli.inspection.views.alignment import VIEW, AlignmentScores
 if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.data.pharaoh import GoldLinks, Link
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.workflows.inspection.align import (
         Aligner,
         AlignmentReport,
         Bidirectional,
         PairTexts,
     )
-    from tformer_cli.workflows.opening.translator import Opened
 
 
 BufferLinesOption = Annotated[

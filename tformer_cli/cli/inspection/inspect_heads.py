@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies
-    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
 
 OF_ONE_PASS = ("norm", "alti")
 """Weights that take a forced pass over one sentence to compute."""

@@ -44,7 +44,7 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.data.lines import LineCounts
-    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
 
 
 TextsArgument = Annotated[

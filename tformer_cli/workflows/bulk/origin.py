@@ -39,7 +39,7 @@ def origin_of(
         given: the sources.
         plan: the same in shards.
         glossary: phrases that translations must or must not hold.
-        options: of `open_translator`.
+        options: of `open_model`.
         facts: what `describe` says of the opened model.
     """
     settings = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}

@@ -108,7 +108,7 @@ def translate_corpus(
         given: what to translate.
         output: directory of the shards; see `CorpusDirectory`.
         bulk: by what.
-        **options: of `open_translator`.
+        **options: of `open_model`.
 
     Raises:
         UsageError: if an option is impossible.

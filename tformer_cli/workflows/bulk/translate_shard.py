@@ -19,12 +19,12 @@ from tformer_cli.decoding.translator import BUFFER_LINES, Translator
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.kinds.lines import COUNTS_OF_TRANSLATIONS, ResultCounts
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
 from tformer_cli.version import __version__
 from tformer_cli.workflows.bulk.line_files import read_rows, written
 from tformer_cli.workflows.bulk.shards import LINE_KINDS, Task
-from tformer_cli.workflows.opening.translator import Opened, open_translator
-from tformer_cli.workflows.translate import TranslationCounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
 
     Args:
         model: the model directory.
-        options: of `open_translator`; None is as if one were not given.
+        options: of `open_model`; None is as if one were not given.
         glossary: phrases that translations must or must not hold.
     """
     named = {name: value for name, value in options.items() if value is not None}
@@ -130,7 +130,7 @@ def _opened(opening: str) -> tuple[Opened, list[str]]:
             raise UsageError(f"--threads: {error}") from None
         prepare_cpu()
 
-    opened = open_translator(about["model"], **options, tell=notes.append, before_torch=prepare)
+    opened = open_model(about["model"], **options, tell=notes.append, before_torch=prepare)
     return opened, notes
 
 
@@ -143,7 +143,7 @@ class _Buffers:
         self._translator = translator
         self._terms = terms
         self._advance = advance
-        self.counts = TranslationCounts()
+        self.counts = ResultCounts()
 
     def translate(
         self, texts: Sequence[str], first: int, demands: Sequence[Demands] | None = None
@@ -186,7 +186,7 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
-    known = {name: n for name, n in vars(buffers.counts).items() if isinstance(n, int)}
+    known = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
     counts = {**known, "not_utf8": read.not_utf8}
     return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
 

@@ -11,6 +11,7 @@ from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.errors import TformerError
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
 from tformer_cli.training.distillation import DistillationConfig
 from tformer_cli.workflows.distillation.selection import student_recipe
@@ -25,7 +26,6 @@ from tformer_cli.workflows.distillation.setup import (
 from tformer_cli.workflows.distillation.stages import Stage
 from tformer_cli.workflows.export import export_int8
 from tformer_cli.workflows.inspection.align import Aligner, AlignmentReport, PairTexts
-from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.shortlist import N_FREQUENT, lexicon_of, linked_by_model
 
 N_BEST_TOKENS = 100
@@ -138,7 +138,7 @@ def _make_shortlist(setup: Setup) -> None:
     student, data = setup.directory / STUDENT, student_recipe(setup).data
     options = setup.student_options(student)
     options["precision"], options["shortlist"] = "float32", "none"
-    opened = open_translator(student, **options)
+    opened = open_model(student, **options)
     aligner, lexicon = Aligner(opened.directory), lexicon_of(opened.directory.tokenizer)
     report = AlignmentReport()
     pairs = (pair for corpus in data.train for pair in read_corpus(corpus, data.directory))

@@ -14,12 +14,13 @@ from tformer_cli.data.lines import read_lines, without_surrogates
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import make_directory
 from tformer_cli.files.hashes import hash_file
+from tformer_cli.kinds.lines import ResultCounts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.distillation.setup import TRANSLATIONS, Setup, hash_of, model_hash
 from tformer_cli.workflows.distillation.stages import Stage
-from tformer_cli.workflows.opening.translator import open_translator
 from tformer_cli.workflows.quality.given import ending_of
-from tformer_cli.workflows.translate import TranslationCounts, translated_text
+from tformer_cli.workflows.translate import translated_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +124,9 @@ def _translate(setup: Setup, text: Text) -> None:
     options = setup.options(models, is_reverse=text.is_reverse)
     options["beam_size"], options["n_best"] = setup.config.teacher_beam_size, text.n_best
     options["tell"] = setup.display.say
-    opened = open_translator(models[0], **options)
+    opened = open_model(models[0], **options)
     total = sum(1 for _ in text.lines())
-    counts = TranslationCounts()
+    counts = ResultCounts()
     with (
         resumable_file(output, origin) as file,
         setup.display.lines(f"translating {text.name}", total) as progress,

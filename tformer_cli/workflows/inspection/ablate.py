@@ -35,6 +35,7 @@ from tformer_cli.inspection.heads.selectors import select_heads
 from tformer_cli.inspection.view import WITH_OUTPUT
 from tformer_cli.inspection.views.ablation import AblationSettings
 from tformer_cli.kinds.masked import hidden_alike
+from tformer_cli.kinds.opening import Opened
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.inspection.reader import (
@@ -42,7 +43,6 @@ from tformer_cli.workflows.inspection.reader import (
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.workflows.opening.translator import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

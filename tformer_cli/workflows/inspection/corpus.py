@@ -12,6 +12,7 @@ from tformer_cli.inspection.capture.heads import head_layout
 from tformer_cli.inspection.heads.rare_tokens import TokenFrequencies, count_tokens
 from tformer_cli.inspection.heads.selectors import HeadSelection
 from tformer_cli.inspection.heads.statistics import HeadStatistics, HeadSummary
+from tformer_cli.kinds.opening import Opened
 from tformer_cli.model.operations import StandardProducts
 from tformer_cli.workflows.inspection.reader import (
     BUFFER_LINES,
@@ -19,7 +20,6 @@ from tformer_cli.workflows.inspection.reader import (
     inspected_model,
     is_written,
 )
-from tformer_cli.workflows.opening.translator import Opened
 
 
 @dataclass

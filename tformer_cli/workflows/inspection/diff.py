@@ -44,6 +44,7 @@ from tformer_cli.inspection.heads.statistics import HeadStatistics
 from tformer_cli.inspection.record import HeadsRecord
 from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.kinds import training_of
+from tformer_cli.kinds.opening import Opened
 from tformer_cli.model.adapter_config import adapter_shapes
 from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.runtime import resolve_device
@@ -58,7 +59,6 @@ from tformer_cli.workflows.inspection.reader import (
     is_written,
     open_for_inspection,
 )
-from tformer_cli.workflows.opening.translator import Opened
 from tformer_cli.workflows.train import RECIPE, has_run
 
 

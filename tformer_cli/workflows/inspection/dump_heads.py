@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.data.tokenizer import TokenizerSide
     from tformer_cli.inspection.capture.batches import IdPair
-    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
 
 MAX_BYTES = 2 << 30
 """Largest dump where no other limit is given."""

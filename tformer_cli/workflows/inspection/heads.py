@@ -41,6 +41,7 @@ from tformer_cli.inspection.record import (
 from tformer_cli.inspection.views import heads as heads_view
 from tformer_cli.inspection.weighting.maps import weighted_maps
 from tformer_cli.inspection.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
+from tformer_cli.kinds.opening import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
 from tformer_cli.wording import count_of
@@ -52,7 +53,6 @@ from tformer_cli.workflows.inspection.reader import (
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.workflows.opening.translator import Opened
 
 CLASS = "[class]"
 """Label of the class token of an image."""

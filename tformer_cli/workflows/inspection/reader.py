@@ -14,18 +14,17 @@ from tformer_cli.data.lines import check_lines, given_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.capture.batches import IdPair
 from tformer_cli.inspection.capture.heads import Inspected
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.workflows.fill import GapFiller
 from tformer_cli.workflows.inspection.align import read_pairs
-from tformer_cli.workflows.opening.encoder import OpenedEncoder
-from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
 
 
 class InspectionOptions(TypedDict, total=False):
-    """Keyword arguments of `open_for_inspection`, each as `open_translator` takes it."""
+    """Keyword arguments of `open_for_inspection`, each as `open_model` takes it."""
 
     adapter: Path | None
     """Directory of a low-rank adapter that is added to the weights."""
@@ -62,9 +61,7 @@ def open_for_inspection(
 ) -> Opened:
     """Opens a model and its search in float32, the precision whose numbers can be checked."""
     try:
-        return open_translator(
-            model, tasks=tasks, precision="float32", n_best=hypothesis, **options
-        )
+        return open_model(model, inspected=tasks, precision="float32", n_best=hypothesis, **options)
     except UsageError as error:
         raise UsageError(str(error).replace("--n-best", "--rank", 1)) from None
 
@@ -90,8 +87,7 @@ def gap_filler(opened: Opened) -> GapFiller | None:
     """Makes what fills the gaps of texts, of a masked language model."""
     if task_kind(opened.directory.config) != "masked":
         return None
-    encoder = OpenedEncoder(directory=opened.directory, place=opened.place, precision="float32")
-    return GapFiller(encoder)
+    return GapFiller(opened)
 
 
 def encoder_of_texts(opened: Opened) -> Callable[[Sequence[str]], list[list[int]]]:

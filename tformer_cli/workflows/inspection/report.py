@@ -18,10 +18,10 @@ from tformer_cli.inspection.views.heads import VIEW as HEADS
 from tformer_cli.inspection.views.positions import N_POSITIONS
 from tformer_cli.inspection.views.step import one_head
 from tformer_cli.inspection.walkthrough.tokens import find_token
+from tformer_cli.kinds.opening import Opened
 from tformer_cli.workflows.inspection.heads import HeadInspector
 from tformer_cli.workflows.inspection.reader import InspectionOptions, open_for_inspection
 from tformer_cli.workflows.inspection.views import captured, subject_of
-from tformer_cli.workflows.opening.translator import Opened
 
 TASKS = HEADS.tasks
 """Tasks whose models have a report: those with maps of heads."""

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.inspection.view import CAPTURED, ModelView, SentenceView, Subject
 from tformer_cli.inspection.views import all_views
+from tformer_cli.kinds.opening import Opened
 from tformer_cli.workflows.import_model import resolve_model
 from tformer_cli.workflows.inspection.heads import HeadInspector, summary_of
 from tformer_cli.workflows.inspection.reader import (
@@ -14,7 +15,6 @@ from tformer_cli.workflows.inspection.reader import (
     inspected_model,
     open_for_inspection,
 )
-from tformer_cli.workflows.opening.translator import Opened
 
 
 def inspect_view(

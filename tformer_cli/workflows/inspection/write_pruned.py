@@ -20,8 +20,8 @@ from tformer_cli.inspection.ablation.pruning import prune_heads
 from tformer_cli.inspection.ablation.record import ModelCost, Pruning
 from tformer_cli.inspection.capture.heads import HeadId, head_layout
 from tformer_cli.inspection.views.ablation import AblationSettings
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.workflows.evaluate import reference_loss
-from tformer_cli.workflows.opening.translator import Opened, open_translator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,7 +99,7 @@ def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> No
 
 def _opened_like(opened: Opened, directory: Path) -> Opened:
     config = opened.translator.config
-    return open_translator(
+    return open_model(
         load_model_directory(directory, opened.device),
         precision=opened.precision,
         beam_size=config.beam_size,
