@@ -18,8 +18,8 @@ import numpy as np
 import torch
 import transformers
 
+from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.workflows.embed import embed_texts
 
 BATCH = 32
 

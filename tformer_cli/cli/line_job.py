@@ -35,9 +35,9 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_results,
 )
-from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import reads_names
+from tformer_cli.text.lines import LineCounts, read_lines
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.kind import Verb
@@ -115,7 +115,7 @@ class ImageOptions:
         self, labels: str, option: str, counts: LineCounts
     ) -> Iterator[tuple[str, str]] | None:
         """Returns the names of the images with their labels, if a path is given."""
-        from tformer_cli.data.images.corpora import labeled_images
+        from tformer_cli.text.images.corpora import labeled_images
 
         if self.images is None:
             return None
@@ -124,7 +124,7 @@ class ImageOptions:
 
     def names(self, config: "ModelConfig") -> Iterator[str] | None:
         """Returns the names of the images, if a path is given."""
-        from tformer_cli.data.images.corpora import image_names
+        from tformer_cli.text.images.corpora import image_names
 
         self.check_model(config)
         if self.images is None:

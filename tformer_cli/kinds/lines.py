@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from tformer_cli.data.prefetch import buffers
-from tformer_cli.data.tokenizer import UNK_ID
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -12,11 +12,11 @@ from tformer_cli.artifacts.config_file import MODELS, check_task, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
 from tformer_cli.artifacts.token_frequencies import load_seen_words
-from tformer_cli.decoding.opening import generation_config, overridden, split_options
-from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.stored_model import DirectoryModel, choose_precision, in_precision, is_cpu
+from tformer_cli.search.opening import generation_config, overridden, split_options
+from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.artifacts.weights_file import StoredWeights
-    from tformer_cli.decoding.config import DecodingConfig, Engine, PrecisionChoice
-    from tformer_cli.decoding.engine import SearchedModel, SearchEngine
-    from tformer_cli.decoding.generator import Generator
-    from tformer_cli.decoding.keywords import TranslatorOptions
-    from tformer_cli.decoding.opening import OpeningSettings
-    from tformer_cli.decoding.pooled import LabelHead, TokenHead
-    from tformer_cli.decoding.search.models import Ensemble
-    from tformer_cli.decoding.sentences import SentenceRule
-    from tformer_cli.decoding.shortlist import Shortlist
-    from tformer_cli.decoding.translator import Translator
     from tformer_cli.fast.native_encoder import CompiledEncoder
     from tformer_cli.kinds.kind import Verb
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import ModelConfig, Precision
+    from tformer_cli.search.config import DecodingConfig, Engine, PrecisionChoice
+    from tformer_cli.search.engine import SearchedModel, SearchEngine
+    from tformer_cli.search.generator import Generator
+    from tformer_cli.search.keywords import TranslatorOptions
+    from tformer_cli.search.models import Ensemble
+    from tformer_cli.search.opening import OpeningSettings
+    from tformer_cli.search.pooled import LabelHead, TokenHead
+    from tformer_cli.search.sentences import SentenceRule
+    from tformer_cli.search.shortlist import Shortlist
+    from tformer_cli.search.translator import Translator
 
 NO_SHORTLIST = "none"
 """Value of `--shortlist` that leaves out the model's own."""
@@ -152,7 +152,7 @@ def open_model(
     )
     searched = _searched_model(opened, weights, decoding, settings)
     if directory.config.is_decoder_only and not inspected:
-        from tformer_cli.decoding.generator import Generator
+        from tformer_cli.search.generator import Generator
 
         search = Generator(
             searched,
@@ -165,7 +165,7 @@ def open_model(
             stops=stops,
         )
         return replace(opened, search=search)
-    from tformer_cli.decoding.translator import Translator
+    from tformer_cli.search.translator import Translator
 
     translator = Translator(
         searched,
@@ -213,8 +213,8 @@ def _encoder(
     opened = Opened(directory=replace(stored, load=load), place=place, precision=chosen)
     if not (is_fast and by_kernels) or weights is None:
         return opened
-    from tformer_cli.decoding.pooled import LabelHead, TokenHead
     from tformer_cli.fast.native_encoder import compiled_encoder
+    from tformer_cli.search.pooled import LabelHead, TokenHead
 
     on_cpu = DirectoryModel(opened.directory, weights, in_integers=False)
     compiled = compiled_encoder(on_cpu, settings.tell, settings.threads)
@@ -228,7 +228,7 @@ def _encoder(
 
 def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
-    from tformer_cli.workflows.import_model import resolve_model
+    from tformer_cli.foreign.import_model import resolve_model
 
     is_float = settings.precision == "float32" or settings.adapter is not None
     return resolve_model(model, settings.tell, "float32" if is_float else None)
@@ -303,9 +303,9 @@ def _searched_model(
     """Makes the model that is searched with: heads switched off, or joined with others."""
     directory, place = opened.directory, opened.place
     if settings.heads:
-        from tformer_cli.inspection.ablation.losses import keep_only
-        from tformer_cli.inspection.capture.heads import head_layout
-        from tformer_cli.inspection.heads.selectors import select_heads
+        from tformer_cli.heads.names import head_layout
+        from tformer_cli.heads.selectors import select_heads
+        from tformer_cli.inspect.ablation.losses import keep_only
 
         keep_only(directory.model, select_heads(settings.heads, head_layout(directory.model)))
     if settings.ensemble:
@@ -326,7 +326,7 @@ def _searched_model(
 
 def _ensemble(directories: Sequence[ModelDirectory], settings: OpeningSettings) -> Ensemble:
     """Joins models of one vocabulary, on one device."""
-    from tformer_cli.decoding.search.models import Ensemble
+    from tformer_cli.search.models import Ensemble
 
     first = directories[0]
     for directory in directories:
@@ -362,7 +362,7 @@ def _splitter(
     directory: ModelDirectory, settings: OpeningSettings
 ) -> Callable[[str], list[str]] | None:
     """Makes what splits lines of the model's source language into sentences, if they are to be."""
-    from tformer_cli.decoding.sentences import sentence_splitter
+    from tformer_cli.search.sentences import sentence_splitter
 
     by_default: SentenceRule = "rule" if trained_on_sentences(directory) else "none"
     rule = settings.split_sentences or by_default

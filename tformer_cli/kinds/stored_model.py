@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.artifacts.weights_file import StoredWeights
-    from tformer_cli.decoding.config import PrecisionChoice
-    from tformer_cli.decoding.opening import OpeningSettings
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.model.transformer import Transformer
+    from tformer_cli.search.config import PrecisionChoice
+    from tformer_cli.search.opening import OpeningSettings
 
 GPU_FILES = ("nvidia*", "dxg", "kfd")
 """Devices in /dev of Nvidia's driver, of Windows' for Linux, and of AMD's."""

@@ -54,7 +54,7 @@ def classify(
     """
     if labels.top != 1 and labels.output_format == "text":
         raise UsageError("--top: text is one label per line; add --format tsv or jsonl")
-    from tformer_cli.workflows.classify import label_texts
+    from tformer_cli.kinds.lines.classify import label_texts
 
     job.run(
         "classify",

@@ -8,8 +8,8 @@ from tformer_cli.cli.line_job import Compute, LineJob, ReadImageOptions, TextsAr
 from tformer_cli.cli.options import ModelArgument, option, takes_groups
 
 if TYPE_CHECKING:
+    from tformer_cli.kinds.lines.embed import VectorFormat
     from tformer_cli.kinds.opening import Opened
-    from tformer_cli.workflows.embed import VectorFormat
 
 FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
 
@@ -60,7 +60,7 @@ def embed(
     """
     chosen = format_by_name(output_format, job.output, FORMATS)
     is_array = chosen in ("npy", "safetensors")
-    from tformer_cli.workflows.embed import array_writer, embed_texts, vector_width
+    from tformer_cli.kinds.lines.embed import array_writer, embed_texts, vector_width
 
     def begin(opened: "Opened") -> Compute:
         return lambda texts, first: embed_texts(

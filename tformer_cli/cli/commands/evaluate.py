@@ -43,24 +43,24 @@ from tformer_cli.cli.streams import (
     warn_of_results,
     write_line,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.config_file import ModelInfo
-    from tformer_cli.decoding.keywords import SearchOverrides
-    from tformer_cli.evaluation.significance import PairedDifference
-    from tformer_cli.kinds.kind import Kind, Verb
-    from tformer_cli.kinds.opening import Opened
-    from tformer_cli.workflows.evaluate import (
+    from tformer_cli.evaluate.evaluate import (
         Evaluation,
         LabelEvaluation,
         MaskedEvaluation,
         TextEvaluation,
     )
+    from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.metrics.significance import PairedDifference
+    from tformer_cli.search.keywords import SearchOverrides
 
 
 @takes_decoding_options
@@ -157,8 +157,8 @@ def _evaluate_translations(
     *,
     quiet: bool,
 ) -> None:
+    from tformer_cli.evaluate import evaluate as workflow
     from tformer_cli.kinds.lines import ResultCounts
-    from tformer_cli.workflows import evaluate as workflow
 
     counts, read = ResultCounts(), LineCounts()
     # All texts are read before a model is loaded: different line counts are an error at once
@@ -197,7 +197,7 @@ def _evaluate_translations(
 
 
 def _read(texts: TextOptions, read: LineCounts, *, quiet: bool) -> list[list[str]]:
-    from tformer_cli.workflows.evaluate import read_texts
+    from tformer_cli.evaluate.evaluate import read_texts
 
     check_stdin_is_read_once(texts.files)
     prompt_at_terminal(files=texts.files, quiet=quiet)
@@ -251,8 +251,8 @@ def _evaluate_labels(
         raise UsageError("--reference: an example has one right label; name one file")
     if texts.baseline is not None and texts.baseline_model is not None:
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
+    from tformer_cli.evaluate.evaluate import compare_predictions, evaluate_classifier
     from tformer_cli.kinds.lines import ResultCounts
-    from tformer_cli.workflows.evaluate import compare_predictions, evaluate_classifier
 
     read = LineCounts()
     given: list[list[str]] = []
@@ -308,7 +308,7 @@ def _evaluate_text(
     lines = list(texts.lines(read, quiet=quiet))
     for one in (model, *([] if baseline is None else [baseline])):
         _check_reads_text(one)
-    from tformer_cli.workflows import evaluate as workflow
+    from tformer_cli.evaluate import evaluate as workflow
 
     result: TextEvaluation | MaskedEvaluation
     more: dict[str, Any] = {}
@@ -399,7 +399,7 @@ def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int
 
 
 def _test_signature(units: str) -> str:
-    from tformer_cli.evaluation.significance import RESAMPLES
+    from tformer_cli.metrics.significance import RESAMPLES
 
     return f"paired-bootstrap|units:{units}|resamples:{RESAMPLES}|seed:1"
 
@@ -425,8 +425,8 @@ def _check_has_no_search(
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:
     """Warns if the first reference is the source again, or the two look swapped."""
-    from tformer_cli.data.doubts import share_of_equal
-    from tformer_cli.data.languages import looks_swapped
+    from tformer_cli.quality.doubts import share_of_equal
+    from tformer_cli.text.languages import looks_swapped
 
     pairs = list(zip(sources, references, strict=False))  # their numbers are compared elsewhere
     own, other = info.source_language, info.target_language

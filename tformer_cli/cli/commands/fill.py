@@ -41,7 +41,7 @@ def fill(
     """
     if top is not None and output_format == "text":
         raise UsageError("--top: text fills each gap once; add --format tsv or jsonl")
-    from tformer_cli.workflows.fill import TOP, GapFiller
+    from tformer_cli.kinds.lines.fill import TOP, GapFiller
 
     names: list[str] = []
     n_candidates = 1 if output_format == "text" else TOP if top is None else top

@@ -33,14 +33,14 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_results,
 )
-from tformer_cli.data.lines import LineCounts, without_surrogates
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.decoding.generator import Generation, Generator
-    from tformer_cli.decoding.keywords import SearchOverrides
+    from tformer_cli.search.generator import Generation, Generator
+    from tformer_cli.search.keywords import SearchOverrides
 
 PromptArgument = Annotated[
     list[str] | None,
@@ -131,8 +131,8 @@ def generate(
     elif files.input_file is not None:
         raise UsageError("--input: prompts are given as arguments already; omit one of the two")
     from tformer_cli.kinds.lines import ResultCounts
+    from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
     from tformer_cli.kinds.opening import open_model
-    from tformer_cli.workflows.generate import BUFFER_PROMPTS, format_generation
 
     counts = ResultCounts()
 

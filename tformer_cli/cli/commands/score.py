@@ -37,9 +37,9 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_results,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kind_named, kinds_for
+from tformer_cli.text.lines import LineCounts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,8 +181,8 @@ def score(
     # Before the imports: a missing file is an error at once, not after seconds
     given += [file_lines(file, read, quiet=quiet) for file in files]
     from tformer_cli.kinds.lines import ResultCounts, aligned_pairs
+    from tformer_cli.kinds.lines import score as workflow
     from tformer_cli.kinds.opening import open_model
-    from tformer_cli.workflows import score as workflow
 
     counts = ResultCounts()
     with results(pairs.output) as stream:

@@ -32,13 +32,13 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_results,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.runtime import without_garbage_collection
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.decoding.keywords import SearchOverrides
+    from tformer_cli.search.keywords import SearchOverrides
 
 WITHOUT_EFFECT = frozenset(
     {"quiet", "resume", "threads", "device", "buffer_lines", "max_wait", "batch_tokens", "output"}
@@ -79,9 +79,9 @@ def translate(
     is_stdin, is_typed = files.is_stdin(text), files.is_typed(text)
     check_stdin_is_read_once([STANDARD_STREAM if is_stdin else "", constraints.glossary])
     with without_garbage_collection():
-        from tformer_cli.decoding.translator import BUFFER_LINES
         from tformer_cli.kinds.lines import ResultCounts
-        from tformer_cli.workflows.translate import translated_text
+        from tformer_cli.kinds.lines.translate import translated_text
+        from tformer_cli.search.translator import BUFFER_LINES
 
     settings = {name: value for name, value in ctx.params.items() if name not in WITHOUT_EFFECT}
     chosen, lines = chosen_lines(lines, files.input_file, job.shard)

@@ -21,14 +21,14 @@ from tformer_cli.cli.streams import (
     note,
     results,
 )
-from tformer_cli.data.lines import LineCounts, shard_range
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts, shard_range
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
-    from tformer_cli.decoding.demands import Term
     from tformer_cli.kinds.opening import Opened
+    from tformer_cli.search.demands import Term
 
 
 TextArgument = Annotated[
@@ -65,7 +65,7 @@ class ConstraintOptions:
 
     def terms(self) -> "list[Term]":
         """Reads the glossary."""
-        from tformer_cli.decoding.demands import read_glossary
+        from tformer_cli.search.demands import read_glossary
 
         if self.glossary is None:
             return []
@@ -204,7 +204,7 @@ class FormatOptions:
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
         """Returns them as arguments of `translated_text`, an aligner of the model included."""
-        from tformer_cli.decoding.formats import Details
+        from tformer_cli.search.formats import Details
 
         arguments = {
             "output_format": self.output_format,
@@ -214,7 +214,7 @@ class FormatOptions:
         }
         if self.alignments is None:
             return arguments
-        from tformer_cli.workflows.inspection.align import Aligner
+        from tformer_cli.inspect.jobs.align import Aligner
 
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)

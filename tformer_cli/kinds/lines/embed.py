@@ -1,0 +1,153 @@
+"""Turning texts or images into vectors with an encoder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Literal
+
+import numpy as np
+
+from tformer_cli.artifacts.array_file import write_header
+from tformer_cli.errors import UsageError
+from tformer_cli.kinds import reads_names
+from tformer_cli.kinds.lines import LineResult, each_read
+from tformer_cli.search.pooled import pooled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tformer_cli.kinds.lines import Damaged, TooLong
+    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.model.config import ModelConfig, Pooling
+
+VectorFormat = Literal["tsv", "jsonl", "npy", "safetensors"]
+TENSOR = "vectors"
+"""Name of the array in a safetensors file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedText(LineResult):
+    """A text, or the name of an image, and its vector."""
+
+    vector: NDArray[np.float32] | None
+    """(D), or (2·D) of pooling "first-and-mean"; None of a blank text."""
+
+    def line(self, output_format: VectorFormat) -> str:
+        """Writes it as a line, without its end; see `array_writer` for files of one array."""
+        values = [] if self.vector is None else self.vector.tolist()
+        # Seven digits hold any float32
+        numbers = [f"{value:.7g}" for value in values]
+        if output_format == "tsv":
+            return "\t".join(numbers)
+        vector = f"[{', '.join(numbers)}]" if numbers else "null"
+        # json would write the float64 that is nearest to each number, of 17 digits
+        return self.object_line({"vector": None}).replace('"vector": null', f'"vector": {vector}')
+
+
+def embed_texts(
+    opened: Opened,
+    texts: Sequence[str],
+    *,
+    pooling: Pooling | None = None,
+    unit_length: bool | None = None,
+    too_long: TooLong = "truncate",
+    damaged: Damaged = "error",
+    first_index: int = 0,
+) -> list[EmbeddedText]:
+    """Computes the vectors of texts or images; in float32 on a CPU none depends on the others.
+
+    Args:
+        opened: from `open_model`.
+        texts: the texts, or names of images; a blank one has no vector.
+        pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
+            settings.
+        unit_length: whether vectors are divided by their length; None: see `pooling`.
+        too_long: treatment of texts longer than the model takes.
+        damaged: treatment of images that cannot be read.
+        first_index: number of the first one.
+    """
+    config = opened.config
+    kind = checked_pooling(config, pooling)
+    is_unit = config.unit_length if unit_length is None else unit_length
+    found = each_read(
+        opened.directory,
+        texts,
+        lambda ids: _vectors(opened, ids, kind, unit_length=is_unit),
+        first_index=first_index,
+        too_long=too_long,
+        damaged=damaged,
+    )
+    return [EmbeddedText(**fields, vector=vector) for fields, vector in found]
+
+
+def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
+    """Returns how a model is pooled, if it can be; None is as its settings say."""
+    if pooling == "first-and-mean" and not reads_names(config):
+        raise UsageError(f"--pooling: {pooling} is of images; give mean or first")
+    if pooling not in (None, "mean") and reads_names(config) and not config.class_token:
+        raise UsageError(f"--pooling: MODEL has no class token for {pooling}; give mean")
+    return pooling or config.pooling
+
+
+def vector_width(config: ModelConfig, pooling: Pooling | None) -> int:
+    """Returns the numbers of a vector; see `checked_pooling`."""
+    is_joined = checked_pooling(config, pooling) == "first-and-mean"
+    return config.d_model * (2 if is_joined else 1)
+
+
+def _vectors(
+    opened: Opened, texts: Sequence[Sequence[int]], pooling: Pooling, *, unit_length: bool
+) -> list[NDArray[np.float32]]:
+    """Computes the vectors (D) of texts or images, by the kernels if they can."""
+    if opened.compiled is not None:
+        return opened.compiled.each(
+            texts, lambda _, hidden: pooled(hidden, pooling, unit_length=unit_length).copy()
+        )
+    from tformer_cli.search.encoding import text_vectors
+
+    return text_vectors(
+        opened.directory.encoder,
+        texts,
+        pooling,
+        unit_length=unit_length,
+        precision=opened.products,
+    )
+
+
+@contextmanager
+def array_writer(
+    stream: BinaryIO, output_format: VectorFormat, width: int
+) -> Iterator[Callable[[EmbeddedText], None]]:
+    """Writes an array (N, D) of float32 whose rows come one by one; memory does not grow with N.
+
+    Args:
+        stream: the output.
+        output_format: "npy": a file of numpy; else a safetensors file with one tensor, "vectors".
+        width: D.
+
+    Yields:
+        What takes the rows; a blank text has a row of zeros.
+    """
+    n_rows = 0
+    with tempfile.TemporaryFile() as rows:
+
+        def add(embedded: EmbeddedText) -> None:
+            nonlocal n_rows
+            vector = embedded.vector
+            rows.write((np.zeros(width) if vector is None else vector).astype("<f4").tobytes())
+            n_rows += 1
+
+        yield add
+        shape = (n_rows, width)
+        if output_format == "npy":
+            header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(stream, header)
+        else:
+            write_header(stream, {TENSOR: ("<f4", shape)}, {})
+        rows.seek(0)
+        shutil.copyfileobj(rows, stream)
