@@ -19,11 +19,11 @@ from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.kinds import kind_named, kind_of, reads_names
 from tformer_cli.kinds.kind import MACHINE
-from tformer_cli.kinds.lines import aligned_pairs, usual_buffer
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.embed import checked_pooling, embed_texts
 from tformer_cli.kinds.lines.fill import TOP, GapFiller
 from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS
+from tformer_cli.kinds.lines.job import aligned_pairs, usual_buffer
 from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, score_pairs
 from tformer_cli.kinds.opening import open_model, resolved
 from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.weighting.weighting import WeightingName
     from tformer_cli.kinds.kind import Kind, Verb
-    from tformer_cli.kinds.lines import TooLong
     from tformer_cli.kinds.lines.classify import LabeledText
     from tformer_cli.kinds.lines.embed import EmbeddedText
     from tformer_cli.kinds.lines.fill import FilledText
+    from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.lines.score import ScoredPair
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.model.config import Pooling
@@ -195,7 +195,7 @@ class LoadedModel:
             options: that it was opened with.
         """
         self.opened = opened
-        """The model as the workflows know it."""
+        """The model directory as the features know it."""
         self._options = options or {}
         self._filler: GapFiller | None = None
         self._for_inspection: Opened | None = None

@@ -41,7 +41,7 @@ from tformer_cli.text.lines import LineCounts, read_lines
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.kind import Verb
-    from tformer_cli.kinds.lines import ResultCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.model.config import ModelConfig
 
@@ -214,7 +214,7 @@ class LineJob(FileOptions):
                 texts, self.input_file, read, "--input", quiet=self.quiet, takes_names=takes_names
             )
         is_typed = images is None and self.is_typed(texts)
-        from tformer_cli.kinds.lines import ResultCounts, computed_by_buffer
+        from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
         from tformer_cli.kinds.opening import open_model
 
         counts = ResultCounts()

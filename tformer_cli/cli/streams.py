@@ -36,7 +36,7 @@ from tformer_cli.wording import count_of, visible
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tformer_cli.kinds.lines import ResultCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
     from tformer_cli.kinds.opening import Opened
 
 

@@ -13,7 +13,7 @@ from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import make_directory
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.kinds.lines import ResultCounts
+from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.lines.translate import translated_text
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.quality.given import ending_of

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.kinds.lines import ResultCounts, computed_by_buffer
 from tformer_cli.kinds.lines.generate import log_probabilities
+from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
 from tformer_cli.kinds.lines.score import check_labels, score_labels
 from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.kinds.texts import text_ids
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.evaluate.comparison.paired_tests import TestedMetric
-    from tformer_cli.kinds.lines import Damaged
+    from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.masked import MaskedScores
     from tformer_cli.metrics.labels import ClassificationScores
     from tformer_cli.metrics.scores import Score

@@ -158,7 +158,7 @@ def _evaluate_translations(
     quiet: bool,
 ) -> None:
     from tformer_cli.evaluate import evaluate as workflow
-    from tformer_cli.kinds.lines import ResultCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
 
     counts, read = ResultCounts(), LineCounts()
     # All texts are read before a model is loaded: different line counts are an error at once
@@ -252,7 +252,7 @@ def _evaluate_labels(
     if texts.baseline is not None and texts.baseline_model is not None:
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
     from tformer_cli.evaluate.evaluate import compare_predictions, evaluate_classifier
-    from tformer_cli.kinds.lines import ResultCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
 
     read = LineCounts()
     given: list[list[str]] = []

@@ -130,8 +130,8 @@ def generate(
         prompts = input_lines(prompt, files.input_file, read, "--input", quiet=quiet)
     elif files.input_file is not None:
         raise UsageError("--input: prompts are given as arguments already; omit one of the two")
-    from tformer_cli.kinds.lines import ResultCounts
     from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
+    from tformer_cli.kinds.lines.job import ResultCounts
     from tformer_cli.kinds.opening import open_model
 
     counts = ResultCounts()

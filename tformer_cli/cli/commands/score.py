@@ -180,8 +180,8 @@ def score(
     check_stdin_is_read_once(files)
     # Before the imports: a missing file is an error at once, not after seconds
     given += [file_lines(file, read, quiet=quiet) for file in files]
-    from tformer_cli.kinds.lines import ResultCounts, aligned_pairs
     from tformer_cli.kinds.lines import score as workflow
+    from tformer_cli.kinds.lines.job import ResultCounts, aligned_pairs
     from tformer_cli.kinds.opening import open_model
 
     counts = ResultCounts()

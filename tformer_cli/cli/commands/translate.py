@@ -79,7 +79,7 @@ def translate(
     is_stdin, is_typed = files.is_stdin(text), files.is_typed(text)
     check_stdin_is_read_once([STANDARD_STREAM if is_stdin else "", constraints.glossary])
     with without_garbage_collection():
-        from tformer_cli.kinds.lines import ResultCounts
+        from tformer_cli.kinds.lines.job import ResultCounts
         from tformer_cli.kinds.lines.translate import translated_text
         from tformer_cli.search.translator import BUFFER_LINES
 

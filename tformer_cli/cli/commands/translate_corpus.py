@@ -283,7 +283,7 @@ def _preview(report: "CorpusReport", output: Path) -> None:
 
 def _report(report: "CorpusReport", *, quiet: bool) -> None:
     """Notes the speed, and warns of lines that were replaced, split or cut off."""
-    from tformer_cli.kinds.lines import ResultCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
 
     counts = report.counts
     n_lines = counts["lines"] - report.begun

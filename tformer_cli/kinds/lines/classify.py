@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tformer_cli.kinds.lines import LineResult, each_read, results_of
+from tformer_cli.kinds.lines.job import LineResult, each_read, results_of
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tformer_cli.kinds.lines import Damaged, TooLong
+    from tformer_cli.kinds.lines.job import Damaged, TooLong
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.search.pooled import LabelHead
 

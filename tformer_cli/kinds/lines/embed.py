@@ -13,7 +13,7 @@ import numpy as np
 from tformer_cli.artifacts.array_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import reads_names
-from tformer_cli.kinds.lines import LineResult, each_read
+from tformer_cli.kinds.lines.job import LineResult, each_read
 from tformer_cli.search.pooled import pooled
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tformer_cli.kinds.lines import Damaged, TooLong
+    from tformer_cli.kinds.lines.job import Damaged, TooLong
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.model.config import ModelConfig, Pooling
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.assembly import UNUSED
-from tformer_cli.kinds.lines import LineResult, fitting
+from tformer_cli.kinds.lines.job import LineResult, fitting
 from tformer_cli.search.formats import TSV_ENDS
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tformer_cli.kinds.lines import TooLong
+    from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.search.pooled import Candidates, TokenHead
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.errors import ArtifactError, DataError, TformerError
 from tformer_cli.kinds import kind_of, reads_names
-from tformer_cli.kinds.lines import (
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.lines.generate import log_probabilities
+from tformer_cli.kinds.lines.job import (
     LineResult,
     aligned_pairs,
     computed_by_buffer,
     fitting,
     source_ids,
 )
-from tformer_cli.kinds.lines.classify import label_texts
-from tformer_cli.kinds.lines.generate import log_probabilities
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.hypothesis import longest_source
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tformer_cli.kinds.lines import Damaged
+    from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.search.hypothesis import Hypothesis
     from tformer_cli.search.pooled import TokenHead
