@@ -42,9 +42,8 @@ fast/native/search.py
 fast/native/weights.py
 fast/native_search.py
 fast/unpadded.py
-foreign/argos.py
-foreign/hugging_face/exporting.py
-foreign/hugging_face/model_card.py
+foreign/ctranslate2/importing.py
+foreign/export.py
 heads/names.py
 inspect/ablation/record.py
 inspect/capture/batches.py
@@ -55,7 +54,6 @@ inspect/jobs/dump_heads.py
 inspect/jobs/follow_heads.py
 inspect/jobs/heads.py
 inspect/jobs/reader.py
-inspect/json_lines.py
 inspect/record.py
 inspect/views/flow.py
 inspect/views/image.py
