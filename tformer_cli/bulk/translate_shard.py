@@ -37,13 +37,7 @@ _one_at_a_time = threading.Lock()
 
 
 def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -> str:
-    """Describes a model and how it is opened, as text.
-
-    Args:
-        model: the model directory.
-        options: of `open_model`; None is as if one were not given.
-        glossary: phrases that translations must or must not hold.
-    """
+    """Describes a model and how it is opened, as text."""
     named = {name: value for name, value in options.items() if value is not None}
     for name in ("tell", "before_torch"):
         named.pop(name, None)
@@ -76,16 +70,7 @@ def describe(opening: str) -> dict[str, Any]:
 def translate_shard(
     opening: str, task: dict[str, Any], advance: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Translates a shard into its file, which is there whole or not at all.
-
-    Args:
-        opening: from `opening`.
-        task: a `Task` as JSON.
-        advance: called with the number of its rows that are done.
-
-    Returns:
-        `ShardFacts`, or what is wrong.
-    """
+    """Translates a shard into its file, which is there whole or not at all."""
     try:
         with _one_at_a_time:
             return {**_translate(opening, Task.from_json(task), advance or (lambda _: None))}

@@ -190,19 +190,7 @@ class LineJob(FileOptions):
         write: Callable[["Opened", BinaryIO, Iterable[Any]], Iterable[Any]] | None = None,
         gaps: Callable[[], str] | None = None,
     ) -> None:
-        """Reads lines, computes a result for each, writes it and counts what to warn of.
-
-        Args:
-            verb: the command; it decides which kinds of models will do.
-            doing: the work, as progress calls it.
-            model: the model.
-            texts: arguments.
-            begin: makes what computes, with the opened model.
-            render: writes a result as a line.
-            pictures: options of images; None: of a command without them.
-            write: writes results that are no lines, as it passes them on.
-            gaps: names what lines without any of it lack, for a warning.
-        """
+        """Reads lines, computes a result for each, writes it and counts what to warn of."""
         read, images = LineCounts(), None
         if pictures is not None:
             pictures.check(has_texts=bool(texts) or self.input_file is not None)
@@ -272,20 +260,7 @@ def write_lines(
     total: Callable[[], int | None] = lambda: None,
     is_hidden: bool,
 ) -> float:
-    """Writes lines a buffer at a time while `counts` grow, and shows the progress.
-
-    Args:
-        stream: the output.
-        buffers: the lines without ends; a buffer is flushed as soon as it is there.
-        counts: grow with the buffers.
-        doing: the work, as progress calls it.
-        output: name of the output, over which no bar is drawn on a terminal.
-        total: counts the lines that there will be; called only if that is shown.
-        is_hidden: True where no progress is shown.
-
-    Returns:
-        The seconds that it took.
-    """
+    """Writes lines a buffer at a time while `counts` grow, and shows the progress."""
     is_hidden = is_hidden or shares_terminal(output)
     n_lines = None if is_hidden else total()
     start = monotonic()

@@ -18,7 +18,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     SeedOption,
     ThreadsOption,
-    option,
+    option_field,
     takes_generation_options,
     takes_groups,
     torch_preparation,
@@ -56,34 +56,28 @@ PromptArgument = Annotated[
 class WritingOptions:
     """Options of what is written."""
 
-    n_best: Annotated[
-        int, option("Texts per prompt; needs --format jsonl if there are several.", min=1)
-    ] = 1
-    output_format: Annotated[
-        Literal["text", "jsonl"],
-        option(
-            "text: the prompt and what follows it; for prompts of -i or stdin a line each, line "
-            "ends inside become spaces. jsonl: one object per prompt.",
-            "--format",
-        ),
-    ] = "text"
-    stop: Annotated[
-        list[str] | None,
-        option(
-            r"End a text before the first occurrence of this one; \n is a line end. Repeatable.",
-            shown="none",
-            metavar="TEXT",
-        ),
-    ] = None
-    buffer_lines: Annotated[
-        int | None,
-        option(
-            "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
-            panel=LARGE_JOBS,
-            shown="64; 1 from a terminal",
-            min=1,
-        ),
-    ] = None
+    n_best: int = option_field(
+        1, "Texts per prompt; needs --format jsonl if there are several.", min=1
+    )
+    output_format: Literal["text", "jsonl"] = option_field(
+        "text",
+        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line "
+        "ends inside become spaces. jsonl: one object per prompt.",
+        "--format",
+    )
+    stop: list[str] | None = option_field(
+        None,
+        r"End a text before the first occurrence of this one; \n is a line end. Repeatable.",
+        shown="none",
+        metavar="TEXT",
+    )
+    buffer_lines: int | None = option_field(
+        None,
+        "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
+        panel=LARGE_JOBS,
+        shown="64; 1 from a terminal",
+        min=1,
+    )
 
     @property
     def stops(self) -> list[str]:

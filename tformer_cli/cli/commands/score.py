@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from tformer_cli.artifacts.config_file import check_model, read_config
 from tformer_cli.cli.line_job import ReadImageOptions, rendered, write_lines
@@ -22,7 +22,7 @@ from tformer_cli.cli.options import (
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
-    option,
+    option_field,
     takes_groups,
     torch_preparation,
 )
@@ -46,42 +46,37 @@ from tformer_cli.text.lines import LineCounts
 class PairOptions:
     """The pairs to score: sources, with targets or with n-best lists."""
 
-    source: Annotated[
-        str | None,
-        option(
-            "Source sentences, one per line, the texts of a language model or classifier, or names "
-            "of images; - is stdin.",
-            "--source",
-            "-i",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    target_file: Annotated[
-        str | None,
-        option("Their translations or labels, one per line; - is stdin.", metavar="FILE"),
-        PathRole.reads_file,
-    ] = None
-    n_best_file: Annotated[
-        str | None,
-        option(
-            "Instead of --target-file: an n-best list to rerank, of translate --format moses "
-            "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
+    source: str | None = option_field(
+        None,
+        "Source sentences, one per line, the texts of a language model or classifier, or names "
+        "of images; - is stdin.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    target_file: str | None = option_field(
+        None,
+        "Their translations or labels, one per line; - is stdin.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    n_best_file: str | None = option_field(
+        None,
+        "Instead of --target-file: an n-best list to rerank, of translate --format moses "
+        "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
     output: OutputOption = STANDARD_STREAM
-    output_format: Annotated[
-        Literal["text", "tsv", "jsonl"],
-        option(
-            "text: the log-probability. tsv: index, source, target, log-probability, score; of "
-            "texts index, text, log-probability, bits per byte; of labels index, text, label, "
-            "log-probability, the most probable label. jsonl: one object per line, with the "
-            "log-probability of every token.",
-            "--format",
-        ),
-    ] = "text"
+    output_format: Literal["text", "tsv", "jsonl"] = option_field(
+        "text",
+        "text: the log-probability. tsv: index, source, target, log-probability, score; of "
+        "texts index, text, log-probability, bits per byte; of labels index, text, label, "
+        "log-probability, the most probable label. jsonl: one object per line, with the "
+        "log-probability of every token.",
+        "--format",
+    )
 
     def texts(self, of_translations: Mapping[str, object]) -> tuple[str, ...]:
         """Returns the file of texts; refuses options that only translations have."""

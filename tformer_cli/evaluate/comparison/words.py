@@ -63,15 +63,6 @@ def word_f1(
 
     With m matches, h words of the translations and r of the references in a bucket, precision is
     m/h, recall m/r and F1 = 2·m / (h + r).
-
-    Args:
-        hypotheses: words of the translations.
-        references: words of the references, line by line.
-        counts: frequency of each word; those it lacks have 0.
-        edges: of the buckets.
-
-    Returns:
-        (buckets) F1 from 0 to 100, 0 where there is no word; and the references' words in each.
     """
     # rows: matches, words of translations, words of references
     sums = np.zeros((3, len(edges) + 1), np.int64)

@@ -59,18 +59,7 @@ def embed_texts(
     damaged: Damaged = "error",
     first_index: int = 0,
 ) -> list[EmbeddedText]:
-    """Computes the vectors of texts or images; in float32 on a CPU none depends on the others.
-
-    Args:
-        opened: from `open_model`.
-        texts: the texts, or names of images; a blank one has no vector.
-        pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
-            settings.
-        unit_length: whether vectors are divided by their length; None: see `pooling`.
-        too_long: treatment of texts longer than the model takes.
-        damaged: treatment of images that cannot be read.
-        first_index: number of the first one.
-    """
+    """Computes the vectors of texts or images; in float32 on a CPU none depends on the others."""
     config = opened.config
     kind = checked_pooling(config, pooling)
     is_unit = config.unit_length if unit_length is None else unit_length
@@ -123,16 +112,7 @@ def _vectors(
 def array_writer(
     stream: BinaryIO, output_format: VectorFormat, width: int
 ) -> Iterator[Callable[[EmbeddedText], None]]:
-    """Writes an array (N, D) of float32 whose rows come one by one; memory does not grow with N.
-
-    Args:
-        stream: the output.
-        output_format: "npy": a file of numpy; else a safetensors file with one tensor, "vectors".
-        width: D.
-
-    Yields:
-        What takes the rows; a blank text has a row of zeros.
-    """
+    """Writes an array (N, D) of float32 whose rows come one by one; memory does not grow with N."""
     n_rows = 0
     with tempfile.TemporaryFile() as rows:
 

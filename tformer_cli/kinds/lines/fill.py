@@ -105,12 +105,6 @@ class GapFiller:
         """Fills the gaps of texts, each as if the others of its text stayed open.
 
         In float32 on a CPU no text depends on the others.
-
-        Args:
-            texts: the texts.
-            top: candidates of each gap; 0: the whole vocabulary.
-            too_long: treatment of texts longer than the model takes.
-            first_index: number of the first one.
         """
         parts = [self._gap.split(text) for text in texts]
         there = [number for number, one in enumerate(parts) if len(one) > 1]

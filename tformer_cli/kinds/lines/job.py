@@ -124,15 +124,7 @@ def computed_by_buffer(
     buffer_lines: int | None = None,
     max_wait: float | None = None,
 ) -> Iterator[Result]:
-    """Computes something of lines as they come, a buffer at a time.
-
-    Args:
-        directory: of the model.
-        lines: the texts or names of images, or pairs with them.
-        compute: takes a buffer, and the number of its first line.
-        buffer_lines: lines of a buffer; None: as many as usual.
-        max_wait: seconds after which a buffer is computed although it is not full.
-    """
+    """Computes something of lines as they come, a buffer at a time."""
     first = 0
     size = usual_buffer(directory) if buffer_lines is None else buffer_lines
     for buffer in buffers(lines, size, max_wait):
@@ -162,19 +154,7 @@ def each_read(
     too_long: TooLong = "truncate",
     damaged: Damaged = "error",
 ) -> Iterator[tuple[dict[str, Any], Result | None]]:
-    """Reads texts or images and computes something of those that are not blank.
-
-    Args:
-        directory: of an encoder.
-        texts: the texts, or names of images.
-        compute: makes a result of each list of ids.
-        first_index: number of the first text, from 0.
-        too_long: treatment of texts longer than the model takes.
-        damaged: treatment of images that cannot be read.
-
-    Yields:
-        For each text the fields of its `LineResult`, and the result; None of a blank one.
-    """
+    """Reads texts or images and computes something of those that are not blank."""
     ids, problems = source_ids(directory, texts, first_index, damaged)
     read = fitting(directory, ids, too_long, first_index)
     there = [number for number, one in enumerate(read) if one]

@@ -155,13 +155,7 @@ class ScoredLabel(LineResult):
 def scored_lines(
     opened: Opened, lines: Iterable[Any], damaged: Damaged = "error"
 ) -> Iterator[list[Any]]:
-    """Scores lines as a model of its kind can, a buffer at a time.
-
-    Args:
-        opened: from `open_model`.
-        lines: pairs of sentences, pairs of a text or image and its label, or texts.
-        damaged: treatment of images that cannot be read.
-    """
+    """Scores lines as a model of its kind can, a buffer at a time."""
     scorers: dict[str, tuple[Callable[..., list[Any]], int | None]] = {
         "translations": (score_pairs, PAIRS_AT_ONCE),
         "labels": (partial(score_labels, damaged=damaged), None),
@@ -354,19 +348,7 @@ class RankedLine:
 def rank_again(
     opened: Opened, sources: Sequence[str], lines: Iterable[str], name: str
 ) -> Iterator[RankedLine]:
-    """Ranks the translations of an n-best list by the model's scores.
-
-    Args:
-        opened: from `open_model`.
-        sources: the source sentences that the list's indices count from 0.
-        lines: ``index ||| translation ||| features ||| score``, those of an index together; or
-            objects of JSONL, whose "token_ids" are scored where they are given.
-        name: the list's name, for messages.
-
-    Yields:
-        The list's lines, best first for each index, with the model's log-probability added to the
-        features and its score in place of theirs; in JSONL both in place of theirs.
-    """
+    """Ranks the translations of an n-best list by the model's scores."""
     lines = iter(lines)
     first = next(lines, "")
     is_jsonl = first.startswith("{")

@@ -126,29 +126,7 @@ def translated_text(
     aligner: Aligner | None = None,
     alignment_format: AlignmentFormat = "pharaoh",
 ) -> Iterator[list[str]]:
-    """Translates lines of text or JSONL into the lines that are to be written.
-
-    Args:
-        translator: from `open_model`.
-        lines: the input; with "jsonl" an object a line, whose other fields are passed through.
-        counts: counts every translation before its lines are yielded; where a buffer is
-            yielded, all lines up to its end are counted and no others.
-        output_format: "text", "tsv", "jsonl" or "moses" (see `tformer_cli.search.formats`).
-        input_format: "text" or "jsonl".
-        input_name: what messages call the input.
-        lists_hypotheses: "jsonl" output lists all hypotheses.
-        details: what else "jsonl" output says.
-        glossary: phrases that translations must or must not hold.
-        buffer_lines: lines that are batched together.
-        first_index: number of the first line.
-        max_wait: seconds after which a buffer is translated although it is not full.
-        aligner: of the same model; aligns every hypothesis once it is found.
-        alignment_format: "pharaoh" links or "soft" weights, by words; not for "text" output.
-
-    Yields:
-        Output lines without their ends, those of a buffer as soon as it is translated; as many as
-        input lines but for "tsv" and "moses", which have one for each hypothesis.
-    """
+    """Translates lines of text or JSONL into the lines that are to be written."""
     records: deque[dict[str, Any]] = deque()
     texts: Iterable[str | tuple[str, Demands]] = lines
     if input_format == "jsonl":
