@@ -36,7 +36,6 @@ cli/inspect/inspect_heads.py
 cli/inspect/inspect_report.py
 cli/inspect/inspect_step.py
 cli/inspect/inspect_view.py
-cli/inspect/options.py
 corpora/make_corpus.py
 fast/native/search.py
 fast/native/weights.py
@@ -45,8 +44,6 @@ fast/unpadded.py
 foreign/ctranslate2/importing.py
 foreign/export.py
 heads/names.py
-inspect/ablation/record.py
-inspect/capture/batches.py
 inspect/capture/forced.py
 inspect/capture/observed.py
 inspect/jobs/ablate.py
@@ -55,11 +52,12 @@ inspect/jobs/follow_heads.py
 inspect/jobs/heads.py
 inspect/jobs/reader.py
 inspect/record.py
+inspect/views/ablation.py
+inspect/views/corpus.py
 inspect/views/flow.py
 inspect/views/image.py
-inspect/views/position_scores.py
-inspect/views/repeats.py
-inspect/weighting/pooled.py
+inspect/views/positions.py
+inspect/weighting/maps.py
 quickstart.py
 recipe.py
 search/encoding.py

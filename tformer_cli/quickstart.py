@@ -18,10 +18,10 @@ from tformer_cli.evaluate.evaluate import (
     evaluate_texts,
 )
 from tformer_cli.files.atomic import write_text
+from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.score_alignment import store_measured_heads
-from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.page.heads_data import render_html
+from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.pages import render_html
 from tformer_cli.inspect.views import all_views
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening import open_model

@@ -108,7 +108,7 @@ class ScoreOptions:
         format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
     ] = TextOrJson.text
     confidence: bool = option_field(
-        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004).", "--confidence"
+        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
     )
     lowercase: LowercaseOption = False
     tokenize: TokenizeOption = "13a"
