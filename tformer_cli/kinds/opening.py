@@ -19,8 +19,8 @@ from tformer_cli.search.opening import generation_config, overridden, split_opti
 from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
-    from typing import Any, Unpack
+    from collections.abc import Callable, Container, Sequence
+    from typing import Unpack
 
     import torch
 
@@ -219,9 +219,11 @@ def _encoder(
     compiled = compiled_encoder(on_cpu, settings.tell, settings.threads)
     if isinstance(compiled, str):  # the reason why they cannot
         return opened
-    heads: Mapping[str, Any] = {"labels": LabelHead, "tokens": TokenHead}
-    head = heads.get(stored.config.head)
-    made = None if head is None else head(stored.config, weights.arrays)
+    made: LabelHead | TokenHead | None = None
+    if stored.config.n_outputs:
+        made = LabelHead(stored.config, weights.arrays)
+    elif stored.config.head == "tokens":
+        made = TokenHead(stored.config, weights.arrays)
     return replace(opened, compiled=compiled, head=made)
 
 

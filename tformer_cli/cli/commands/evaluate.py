@@ -264,7 +264,7 @@ def _evaluate_labels(
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
             given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
-    opens, damaged = _opens(options, "classify", quiet=quiet), pictures.damaged
+    opens, damaged = _opens(options, _kind(model).verbs[0], quiet=quiet), pictures.damaged
     with _writing(texts.output) as write:
         opened = opens(model)
         with line_progress(len(sources), "labeling", quiet=quiet) as progress:
