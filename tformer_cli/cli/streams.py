@@ -423,7 +423,7 @@ def warn_of_results(
             quiet=quiet,
         )
     if counts.split:
-        warn(f"{count_of_lines(counts.split)} longer than the model takes; translated in parts")
+        warn(f"{count_of_lines(counts.split)} longer than the model takes; read in parts")
     if counts.unsatisfied:
         warn(
             f"{count_of_lines(counts.unsatisfied)} without a required phrase, or with a "

@@ -42,7 +42,7 @@ def test_as_many_lines_come_out_as_go_in(model):
     assert len(lines) == NASTY.count(b"\n") + 2
     assert [i for i, line in enumerate(lines) if not line] == [1, 2, 8, 11]
     assert "1 line with bytes that are not UTF-8" in done.stderr
-    assert "1 line longer than the model takes; translated in parts" in done.stderr
+    assert "1 line longer than the model takes; read in parts" in done.stderr
     assert done.stderr.count("warning:") == 2
 
 

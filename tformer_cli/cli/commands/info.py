@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Annotated
 
-from tformer_cli.artifacts.config_file import layers_said
+from tformer_cli.artifacts.config_file import TASKS, layers_said
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help import show_list
@@ -100,7 +100,10 @@ def _of_images(model: "ModelConfig") -> "Iterator[tuple[str, str]]":
 
 def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     model, is_of_texts = details.config.model, details.config.model.is_decoder_only
-    what = "cut off" if model.is_encoder_only else "translated in parts"
+    row = TASKS[details.config.task]
+    # Words are labeled part by part; of one label, and around gaps, only the beginning is read
+    is_cut = row.head is not None and not (row.at_places and row.has_labels)
+    what = "cut off" if is_cut else "read in parts"
     longer = "" if is_of_texts else f"; longer ones are {what}"
     yield "Longest line", f"{model.max_positions} tokens{longer}"
     sides = ", for both languages"
