@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.lines.score import ScoredPair
     from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.tag import TaggedText
     from tformer_cli.model.config import Pooling
     from tformer_cli.search.generator import Generation
     from tformer_cli.search.translator import Translation, Translator
@@ -316,6 +317,26 @@ class LoadedModel:
             _given(lines, self.opened.directory),
             usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
         )
+
+    @_in_python()
+    def tag(
+        self, lines: Iterable[str], *, buffer_lines: int = BUFFER_LINES
+    ) -> Iterator[TaggedText]:
+        """Labels the words of texts as they come, in order; a blank text has none.
+
+        Args:
+            lines: the texts, whose words white space separates.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no tagger.
+        """
+        from tformer_cli.kinds.tag import tag_texts
+
+        label = partial(tag_texts, self._opened_for("tag"))
+        return self._computed(label, given_lines(lines), buffer_lines)
 
     @_in_python()
     def embed(

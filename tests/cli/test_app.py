@@ -46,6 +46,7 @@ COMMANDS = {
             "score",
             "generate",
             "classify",
+            "tag",
             "fill",
             "embed",
             "inspect-heads",

@@ -19,9 +19,9 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 """Version of the layout, by the type of the weights; a directory with a higher one than the largest
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
-TaskKind = Literal["translate", "classify", "language-model", "masked", "embed", "image"]
+TaskKind = Literal["translate", "classify", "tag", "language-model", "masked", "embed", "image"]
 """What a model is made for: `[task] kind` of a recipe."""
-Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
+Verb = Literal["translate", "classify", "tag", "generate", "fill", "embed", "score"]
 """Commands that take lines, each for the kinds of models whose `kinds` modules name it."""
 Settings = Mapping[str, Mapping[str, Any]]
 
@@ -70,6 +70,17 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             metrics=("accuracy", "macro_f1", "loss"),
             has_labels=True,
             defaults={"model": _ENCODER},
+        ),
+        "tag": TaskRow(
+            "a tagger",
+            "taggers",
+            "is a tagger, which labels each word of a text; use `tformer tag`",
+            head="tags",
+            metrics=("accuracy", "macro_f1", "loss"),
+            has_labels=True,
+            at_places=True,
+            has_export=False,
+            defaults={"model": {**_ENCODER, "head": "tags"}},
         ),
         "language-model": TaskRow(
             "a language model",
