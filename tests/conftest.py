@@ -149,6 +149,14 @@ def a_cache_of_its_own(tmp_path_factory):
     os.environ["XDG_CACHE_HOME"] = str(root / "cache")
 
 
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    """Tiny models of every kind, each made when it is first asked for."""
+    from tests.zoo import Zoo
+
+    return Zoo(tmp_path_factory.mktemp("zoo"))
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """Lets torch compute on one thread, prepared as the program prepares it."""

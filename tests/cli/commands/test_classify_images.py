@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.commands.test_classify import output_of, run
+from tests.commands import output_of, run
 from tests.data.images.test_reading import idx_bytes, picture
 from tests.oracles.vit import SIZE, config
 from tformer_cli import load
