@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args, get_type_hints
 import pytest
 
 from tformer_cli.allow_list import ANY
-from tformer_cli.cli.decoding_options import takes_decoding_options
+from tformer_cli.cli.options import takes_decoding_options
 from tformer_cli.decoding import config as decoding_config
 from tformer_cli.decoding import keywords
 from tformer_cli.decoding.config import DecodingConfig, search_options

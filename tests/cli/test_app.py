@@ -11,11 +11,11 @@ import typer
 from typer.testing import CliRunner
 
 from tformer_cli import __version__
-from tformer_cli.cli import console
+from tformer_cli.cli import streams
 from tformer_cli.cli.app import COMMANDS as NAMES
 from tformer_cli.cli.app import app, make_app, wanted_command
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.path_roles import path_roles
+from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.options import path_roles
 from tformer_cli.evaluation.choices import MetricName
 
 HELP = Path(__file__).parent / "help"
@@ -325,11 +325,11 @@ def test_the_error_of_a_thread_is_one_line(tmp_path):
 HOSTILE = "\x1b[31m\x07\u202e\u2066\x9b" + "binary\x00 " * 10_000
 
 
-@pytest.mark.parametrize("say", [console.error_line, console.warn, console.note])
+@pytest.mark.parametrize("say", [streams.error_line, streams.warn, streams.note])
 def test_what_messages_quote_is_cut_and_escaped(capsys, say):
-    console.stderr_console.cache_clear()
+    streams.stderr_console.cache_clear()
     say(f"model.bin: has no {HOSTILE}; download it again")
-    console.stderr_console.cache_clear()
+    streams.stderr_console.cache_clear()
     said = capsys.readouterr().err
     assert said.endswith("; download it again\n")
     assert "model.bin: has no <0x1B>[31m<0x07><0xE2><0x80><0xAE><0xE2><0x81><0xA6>" in said

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.text_io import file_lines
+from tformer_cli.cli.streams import file_lines
 from tformer_cli.data.lines import LineCounts
 
 TYPE = "type sentences, one a line; Ctrl-D ends\n"
@@ -15,7 +15,7 @@ TYPE = "type sentences, one a line; Ctrl-D ends\n"
 @pytest.fixture
 def typed(monkeypatch):
     """Lets stdin pass for a terminal."""
-    monkeypatch.setattr("tformer_cli.cli.text_io.stdin_is_terminal", lambda: True)
+    monkeypatch.setattr("tformer_cli.cli.streams.stdin_is_terminal", lambda: True)
     monkeypatch.setattr("tformer_cli.cli.commands.translate.stdin_is_terminal", lambda: True)
 
 
@@ -71,7 +71,7 @@ def test_decoding_awaits_pieces_or_ids(model, typed):
 
 def test_nothing_is_awaited_from_a_pipe_a_file_or_arguments(model, monkeypatch, file):
     assert "type " not in run("translate", model).stderr
-    monkeypatch.setattr("tformer_cli.cli.text_io.stdin_is_terminal", lambda: True)
+    monkeypatch.setattr("tformer_cli.cli.streams.stdin_is_terminal", lambda: True)
     assert "type " not in run("translate", model, "-i", file).stderr
     assert "type " not in run("translate", model, "A man").stderr
     assert "type " not in run("tokenize", "stats", model, file).stderr

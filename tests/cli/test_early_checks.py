@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.test_checked_command import arguments, commands
+from tests.cli.test_command import arguments, commands
 from tformer_cli.cli.app import app
 from tformer_cli.errors import UsageError
 

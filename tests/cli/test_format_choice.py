@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from tests.cli.test_app import run_here
 from tformer_cli.cli.app import app
-from tformer_cli.cli.console import file_console, stdout_console
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
+from tformer_cli.cli.streams import file_console, stdout_console
 from tformer_cli.errors import UsageError
 
 

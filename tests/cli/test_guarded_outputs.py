@@ -8,7 +8,7 @@ from PIL import Image
 from transformers import ViTConfig, ViTForImageClassification
 from typer.testing import CliRunner
 
-from tests.cli.test_checked_command import OUTPUTS, arguments, commands, content, with_role
+from tests.cli.test_command import OUTPUTS, arguments, commands, content, with_role
 from tests.converters import encoders
 from tests.converters.ctranslate2.test_importing import argos, made
 from tests.converters.hugging_face.test_importing import marian as hugging_face
@@ -26,8 +26,8 @@ from tests.converters.test_mingpt import write_run
 from tests.converters.test_opennmt import eole_model, opennmt_model
 from tests.converters.test_vit import SHAPE, as_timm, saved, vit_for_timm
 from tformer_cli.cli.app import app
-from tformer_cli.cli.checked_command import FORCE
-from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.cli.command import FORCE
+from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
 from tformer_cli.files.content import content_of
 from tformer_cli.workflows import import_model

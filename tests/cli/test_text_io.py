@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.cli.text_io import results
+from tformer_cli.cli.streams import results
 from tformer_cli.errors import UsageError
 
 

@@ -38,7 +38,7 @@ from tformer_cli.cli.commands.quickstart import (
     show_shapes,
 )
 from tformer_cli.cli.commands.tokenize import show_statistics
-from tformer_cli.cli.help_screen import show_help, show_list
+from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspection.inspect_heads import show_role_rules
 from tformer_cli.data.config import TokenizerConfig
 from tformer_cli.data.tokenizer_file import read_tokenizer
@@ -590,6 +590,6 @@ def test_results_for_people_go_through_views_alone():
             and isinstance(call.func, ast.Name)
             and call.func.id in ("stdout_console", "text_console", "file_console")
         ]
-        if path.name != "text_io.py":
+        if path.name != "streams.py":
             says = f"{path.name}: hand the console to a function show_…(console, …)"
             assert all(id(call) in handed for call in made), says

@@ -14,9 +14,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.console import error_line
-from tformer_cli.cli.help_screen import (
+from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.help import (
     DEPLOY,
     EXAMPLES,
     LOOK_INSIDE,
@@ -24,9 +23,10 @@ from tformer_cli.cli.help_screen import (
     START,
     TRAIN,
     TRANSLATE,
+    HelpfulGroup,
+    usage_message,
 )
-from tformer_cli.cli.standard_streams import discard_stdout, prepare_standard_streams
-from tformer_cli.cli.usage import HelpfulGroup, usage_message
+from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
 from tformer_cli.runtime import bound_waiting
 from tformer_cli.version import __version__

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from tformer_cli.cli.standard_streams import is_regular_file
-from tformer_cli.cli.text_io import STANDARD_STREAM
+from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file
 from tformer_cli.errors import UsageError
 
 Format = TypeVar("Format", bound=str)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tformer_cli.cli.console import warn
-from tformer_cli.cli.options import option_field
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.options import PathRole, option_field
+from tformer_cli.cli.streams import warn
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of

@@ -20,7 +20,7 @@ needs_linux = pytest.mark.skipif(
 )
 PROGRAM = """
 import hashlib, os, time, torch
-from tformer_cli.cli.process import prepare_torch
+from tformer_cli.cli.options import prepare_torch
 prepare_torch(2)
 prepare_torch(2)
 values = torch.linspace(-1.0, 1.0, 512 * 512).view(512, 512)

@@ -7,25 +7,31 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tformer_cli.cli.console import note, stdout_console, write_line
-from tformer_cli.cli.decoding_options import SourceLanguageOption, TargetLanguageOption
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.help_screen import MACHINE, SEARCH
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.help import MACHINE, SEARCH
 from tformer_cli.cli.options import (
     DecodingPrecision,
     DeviceOption,
     Engine,
     ModelArgument,
+    PathRole,
     QuietOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
     ThreadsOption,
     option,
     option_field,
+    prepare_torch,
+    takes_groups,
 )
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import prepare_torch
-from tformer_cli.cli.text_io import check_stdin_is_read_once, prompt_at_terminal
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
+    check_stdin_is_read_once,
+    note,
+    prompt_at_terminal,
+    stdout_console,
+    write_line,
+)
 from tformer_cli.data.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 

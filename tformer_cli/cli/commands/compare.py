@@ -11,28 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
-from tformer_cli.cli.console import note, utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
     DeviceOption,
     LowercaseOption,
     OutputOption,
+    PathRole,
     QuietOption,
     ThreadsOption,
     TokenizeOption,
+    named_path,
     option_field,
+    takes_groups,
+    torch_preparation,
 )
-from tformer_cli.cli.path_roles import PathRole, named_path
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     STDOUT,
     check_stdin_is_read_once,
+    note,
     open_stream,
     prompt_at_terminal,
     results,
     text_console,
+    utf8_line,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.console import note, utf8_line, warn, write_line
+from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import OutputOption, QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import results, text_console
-from tformer_cli.cli.usage import HelpfulGroup
+from tformer_cli.cli.help import HelpfulGroup
+from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option, takes_groups
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import note, results, text_console, utf8_line, warn, write_line
 from tformer_cli.data.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tformer_cli.cli.commands.train_options import RecipeArgument, RecipeOptions
-from tformer_cli.cli.console import is_live, note, stdout_console, write_line
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import DeviceOption, QuietOption, ThreadsOption, option
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import prepare_torch
+from tformer_cli.cli.options import (
+    DeviceOption,
+    PathRole,
+    QuietOption,
+    ThreadsOption,
+    option,
+    prepare_torch,
+    takes_groups,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import is_live, note, stdout_console, write_line
 from tformer_cli.errors import DataError, RecipeError, UsageError
 
 if TYPE_CHECKING:

@@ -12,19 +12,27 @@ from tformer_cli.cli.commands.line_options import (
 )
 from tformer_cli.cli.commands.parts_of_input import count_lines
 from tformer_cli.cli.commands.translate_options import FileOptions
-from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import format_by_name
 from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import DeviceOption, ModelArgument, QuietOption, ThreadsOption, option
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    DeviceOption,
+    ModelArgument,
+    QuietOption,
+    ThreadsOption,
+    option,
+    takes_groups,
+    torch_preparation,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     count_of_lines,
     input_lines,
+    note,
     note_choices,
     results,
     stdin_is_terminal,
+    utf8_line,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

@@ -16,25 +16,32 @@ from tformer_cli.cli.commands.evaluate_options import (
     TextOptions,
     TextScoringOptions,
 )
-from tformer_cli.cli.console import note, stdout_console, utf8_line, warn, write_line
-from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
 from tformer_cli.cli.format_choice import TextOrJson
 from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import QuietOption
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    PathRole,
+    QuietOption,
+    TranslatorOptions,
+    takes_decoding_options,
+    takes_groups,
+    torch_preparation,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
+    note,
     note_choices,
     prompt_at_terminal,
     results,
+    stdout_console,
     telling_of_markup,
+    utf8_line,
+    warn,
     warn_of_bytes,
     warn_of_lengths,
+    write_line,
 )
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import ArtifactError, UsageError
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.kinds.kind import Kind
+    from tformer_cli.workflows.classify import LabelEvaluation
     from tformer_cli.workflows.evaluate import Evaluation
     from tformer_cli.workflows.evaluate_texts import MaskedEvaluation, TextEvaluation
 
@@ -248,9 +256,14 @@ def _evaluate_labels(
         more = _change_record(changes, "examples") if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
         return
+    show_scores(stdout_console(), result, changes)
+
+
+def show_scores(
+    console: "Console", result: "LabelEvaluation", changes: "Sequence[PairedDifference]"
+) -> None:
     from rich.text import Text
 
-    console = stdout_console()
     compared_lines = ["", *_change_lines(changes, "examples", 2)] if changes else []
     for line in (*result.lines(console.width), *compared_lines):
         console.print(Text(line), soft_wrap=True)

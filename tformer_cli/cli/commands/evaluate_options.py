@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.options import LowercaseOption, TokenizeOption, option
-from tformer_cli.cli.path_roles import Holds, PathRole
-from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines
+from tformer_cli.cli.options import Holds, LowercaseOption, PathRole, TokenizeOption, option
+from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 

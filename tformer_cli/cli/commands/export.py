@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tformer_cli.cli.console import note
-from tformer_cli.cli.options import AdapterOption, ModelArgument, QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.options import AdapterOption, ModelArgument, PathRole, QuietOption, option
+from tformer_cli.cli.streams import note
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
 

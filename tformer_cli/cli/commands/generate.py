@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Unpack
 import typer
 
 from tformer_cli.cli.commands.translate_options import FileOptions
-from tformer_cli.cli.console import note, utf8_line, warn
-from tformer_cli.cli.decoding_options import takes_generation_options
-from tformer_cli.cli.help_screen import LARGE_JOBS
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
+from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.options import (
     AdapterOption,
     DecodingPrecision,
@@ -23,15 +19,21 @@ from tformer_cli.cli.options import (
     SeedOption,
     ThreadsOption,
     option,
+    takes_generation_options,
+    takes_groups,
+    torch_preparation,
 )
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     count_of_lines,
     input_lines,
+    note,
     note_choices,
     results,
     stdin_is_terminal,
+    utf8_line,
+    warn,
     warn_of_bytes,
     warn_of_unknown,
 )

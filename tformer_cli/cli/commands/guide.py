@@ -5,14 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.completion import complete_topics
-from tformer_cli.cli.console import stdout_console, utf8_line
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.help_screen import show_list
-from tformer_cli.cli.options import OutputOption, QuietOption
-from tformer_cli.cli.pager import print_paged
-from tformer_cli.cli.path_roles import Holds
-from tformer_cli.cli.text_io import STANDARD_STREAM, results
+from tformer_cli.cli.help import show_list
+from tformer_cli.cli.options import Holds, OutputOption, QuietOption, complete_topics
+from tformer_cli.cli.streams import STANDARD_STREAM, print_paged, results, stdout_console, utf8_line
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:

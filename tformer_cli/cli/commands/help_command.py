@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tformer_cli.cli.completion import complete_commands
+from tformer_cli.cli.options import complete_commands
 
 
 def help_command(

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tformer_cli.artifacts.config_file import layers_said
-from tformer_cli.cli.console import note, stdout_console
-from tformer_cli.cli.help_screen import show_list
-from tformer_cli.cli.options import QuietOption
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.help import show_list
+from tformer_cli.cli.options import PathRole, QuietOption
+from tformer_cli.cli.streams import note, stdout_console
 from tformer_cli.errors import UsageError
 from tformer_cli.model.weight_shapes import parameter_count
 

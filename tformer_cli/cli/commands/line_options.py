@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tformer_cli.cli.help_screen import LARGE_JOBS
+from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.options import option, option_field
 
 TextsArgument = Annotated[

@@ -5,10 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from tformer_cli.cli.console import note
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.options import QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.options import PathRole, QuietOption, option
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import note
 from tformer_cli.data.config import MOST_PAIRS
 
 Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.commands.translate_options import FileOptions
-from tformer_cli.cli.console import note
-from tformer_cli.cli.text_io import STANDARD_STREAM, check_not_compressed, results
+from tformer_cli.cli.streams import STANDARD_STREAM, check_not_compressed, note, results
 from tformer_cli.data.lines import read_lines, shard_range
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of

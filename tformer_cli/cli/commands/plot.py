@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.options import OutputOption, QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console
+from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option
+from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line
 from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
 from tformer_cli.show.png import check_png

@@ -6,16 +6,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tformer_cli.cli.console import stdout_console
 from tformer_cli.cli.options import (
     DeviceOption,
+    PathRole,
     QuietOption,
     ThreadsOption,
     TrainingSeedOption,
     option,
+    prepare_torch,
 )
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import prepare_torch
+from tformer_cli.cli.streams import stdout_console
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def _print_commands(console: "Console", lines: Iterable[str]) -> None:
     """Prints sentences, and commands, which stand two cells in; both can be copied at any width."""
     from rich.text import Text
 
-    from tformer_cli.cli.help_screen import folded
+    from tformer_cli.cli.help import folded
 
     for line in lines:
         if line.startswith("  ") and console.is_terminal and len(line) > console.width:

@@ -6,13 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.completion import complete_recipes
-from tformer_cli.cli.console import note, stdout_console, utf8_line, write_line
-from tformer_cli.cli.help_screen import show_list
-from tformer_cli.cli.options import QuietOption, option
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.usage import HelpfulGroup
+from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.help import HelpfulGroup, show_list
+from tformer_cli.cli.options import PathRole, QuietOption, complete_recipes, option
+from tformer_cli.cli.streams import note, stdout_console, utf8_line, write_line
 
 recipes_app = typer.Typer(
     name="recipes",

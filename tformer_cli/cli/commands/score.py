@@ -4,37 +4,36 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tformer_cli.artifacts.config_file import check_model, read_config
-from tformer_cli.cli.console import utf8_line, warn
-from tformer_cli.cli.decoding_options import (
-    CoveragePenaltyOption,
-    LengthPenaltyOption,
-    NormalizationOption,
-    SourceLanguageOption,
-    TargetLanguageOption,
-)
 from tformer_cli.cli.image_options import ReadImageOptions
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
 from tformer_cli.cli.options import (
     AdapterOption,
+    CoveragePenaltyOption,
     DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
+    LengthPenaltyOption,
     ModelArgument,
+    NormalizationOption,
     OutputOption,
+    PathRole,
     QuietOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
     ThreadsOption,
     option,
+    takes_groups,
+    torch_preparation,
 )
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     note_choices,
     results,
+    utf8_line,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

@@ -5,16 +5,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.image_options import warn_of_damaged
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import torch_preparation
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
+    note,
     note_choices,
     results,
+    utf8_line,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

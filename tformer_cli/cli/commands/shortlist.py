@@ -4,24 +4,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
-from tformer_cli.cli.console import note, utf8_line, warn
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspection.alignment_options import PairOptions
 from tformer_cli.cli.inspection.options import OpeningArguments, takes_opening_options
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, QuietOption, option_field
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    PathRole,
+    QuietOption,
+    option_field,
+    takes_groups,
+    torch_preparation,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
+    note,
     note_choices,
     open_stream,
     results,
+    utf8_line,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.console import flush_results, note, stdout_console, write_line
+from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.options import QuietOption, option
-from tformer_cli.cli.path_roles import Holds, PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.help import HelpfulGroup
+from tformer_cli.cli.options import Holds, PathRole, QuietOption, option
+from tformer_cli.cli.progress import LineProgress, line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     file_lines,
+    flush_results,
+    note,
     prompt_at_terminal,
     results,
+    stdout_console,
     warn_of_bytes,
+    write_line,
 )
-from tformer_cli.cli.usage import HelpfulGroup
 from tformer_cli.data.config import MOST_PIECES, Algorithm
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import UsageError

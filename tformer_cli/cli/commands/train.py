@@ -14,10 +14,8 @@ from tformer_cli.cli.commands.train_options import (
     RecipeOptions,
     RunOptions,
 )
-from tformer_cli.cli.console import note, warn, write_line
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import QuietOption
-from tformer_cli.cli.process import prepare_torch
+from tformer_cli.cli.options import QuietOption, prepare_torch, takes_groups
+from tformer_cli.cli.streams import note, warn, write_line
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of, visible
 

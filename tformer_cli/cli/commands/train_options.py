@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.completion import complete_keys, complete_recipes
-from tformer_cli.cli.console import is_live, note
-from tformer_cli.cli.help_screen import MACHINE
+from tformer_cli.cli.help import MACHINE
 from tformer_cli.cli.options import (
     DeviceOption,
+    PathRole,
     PrecisionOption,
     ThreadsOption,
     TrainingSeedOption,
+    complete_keys,
+    complete_recipes,
     option_field,
 )
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.streams import is_live, note
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tformer_cli.cli.console import is_live, stderr_console, warn
+from tformer_cli.cli.streams import is_live, stderr_console, warn
 from tformer_cli.kinds.training import Examples
 from tformer_cli.training.events import (
     BatchSplit,

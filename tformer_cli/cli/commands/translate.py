@@ -16,18 +16,23 @@ from tformer_cli.cli.commands.translate_options import (
     LargeJobOptions,
     TextArgument,
 )
-from tformer_cli.cli.console import note, utf8_line
-from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
-from tformer_cli.cli.line_progress import line_progress, shares_terminal
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, QuietOption
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    QuietOption,
+    TranslatorOptions,
+    takes_decoding_options,
+    takes_groups,
+)
+from tformer_cli.cli.progress import line_progress, shares_terminal
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     count_of_lines,
     input_lines,
+    note,
     stdin_is_terminal,
     telling_of_markup,
+    utf8_line,
     warn_of_bytes,
     warn_of_lengths,
 )

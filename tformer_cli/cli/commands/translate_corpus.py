@@ -11,14 +11,19 @@ import typer
 
 from tformer_cli.cli.commands.parts_of_input import parse_shard
 from tformer_cli.cli.commands.translate_options import ConstraintOptions, EnsembleOptions
-from tformer_cli.cli.console import note, write_line
-from tformer_cli.cli.decoding_options import TranslatorOptions, takes_decoding_options
-from tformer_cli.cli.help_screen import FORMATS, LARGE_JOBS
-from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, QuietOption, option, option_field
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import count_of_lines, warn_of_bytes, warn_of_lengths
+from tformer_cli.cli.help import FORMATS, LARGE_JOBS
+from tformer_cli.cli.options import (
+    ModelArgument,
+    PathRole,
+    QuietOption,
+    TranslatorOptions,
+    option,
+    option_field,
+    takes_decoding_options,
+    takes_groups,
+)
+from tformer_cli.cli.progress import LineProgress, line_progress
+from tformer_cli.cli.streams import count_of_lines, note, warn_of_bytes, warn_of_lengths, write_line
 from tformer_cli.data.lines import LineCounts, check_file
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of

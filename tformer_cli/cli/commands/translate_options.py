@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tformer_cli.cli.console import note
-from tformer_cli.cli.help_screen import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
-from tformer_cli.cli.options import OutputOption, option_field
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import STANDARD_STREAM, file_lines
+from tformer_cli.cli.help import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
+from tformer_cli.cli.options import OutputOption, PathRole, option_field
+from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 

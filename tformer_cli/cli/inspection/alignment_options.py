@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.inspection.options import SourceOption
-from tformer_cli.cli.options import option_field
-from tformer_cli.cli.path_roles import PathRole
+from tformer_cli.cli.options import PathRole, complete_heads, option_field
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.alignment import VIEW
 

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tformer_cli.cli.console import note
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
     SentenceRequest,
     read_with_progress,
 )
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import STANDARD_STREAM, argument_lines, count_of_lines, file_lines
+from tformer_cli.cli.options import PathRole
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    argument_lines,
+    count_of_lines,
+    file_lines,
+    note,
+)
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.wording import count_of

@@ -8,7 +8,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.completion import complete_heads
 from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspection.inspect_view import emit_view, view_format, view_format_option
 from tformer_cli.cli.inspection.options import (
@@ -16,11 +15,16 @@ from tformer_cli.cli.inspection.options import (
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import LineProgress, line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    complete_heads,
+    takes_groups,
+)
+from tformer_cli.cli.progress import LineProgress, line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
@@ -188,7 +192,7 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
-    from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove, translate_without
+    from tformer_cli.workflows.inspection.ablate import MEASURED, heads_to_remove, translate_without
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.reader import inspected_model
     from tformer_cli.workflows.inspection.write_pruned import write_pruned
@@ -208,7 +212,7 @@ def inspect_ablate(
         return
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)
-    opened = open_model(model, opening, quiet=quiet, tasks=TASKS)
+    opened = open_model(model, opening, quiet=quiet, tasks=MEASURED)
     if pictures.images is not None and not opened.directory.config.reads_images:
         raise UsageError("--images: MODEL reads texts; omit it")
     if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":

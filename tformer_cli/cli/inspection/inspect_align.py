@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import note, utf8_line, warn
-from tformer_cli.cli.help_screen import LARGE_JOBS
+from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.inspection.alignment_options import LinkOptions, PairOptions, ScoringOptions
 from tformer_cli.cli.inspection.inspect_view import emit_view
 from tformer_cli.cli.inspection.options import (
@@ -17,16 +16,18 @@ from tformer_cli.cli.inspection.options import (
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, takes_groups
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
+    note,
     results,
+    utf8_line,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

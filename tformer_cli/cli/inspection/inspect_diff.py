@@ -5,7 +5,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import warn
 from tformer_cli.cli.inspection.inspect_view import (
     emit_view,
     view_format,
@@ -18,13 +17,11 @@ from tformer_cli.cli.inspection.options import (
     read_with_progress,
     takes_opening_options,
 )
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import OutputOption, QuietOption
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import prepare_torch
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, prepare_torch, takes_groups
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     note_choices,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.console import stdout_console, warn
 from tformer_cli.cli.inspection.heads_dump import DumpOptions, dump_heads
 from tformer_cli.cli.inspection.inspect_view import (
     emit_view,
@@ -27,13 +26,20 @@ from tformer_cli.cli.inspection.options import (
     read_with_progress,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import given_options, takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    QuietOption,
+    given_options,
+    takes_groups,
+)
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     file_lines,
+    stdout_console,
+    warn,
     warn_of_bytes,
 )
 from tformer_cli.data.lines import LineCounts

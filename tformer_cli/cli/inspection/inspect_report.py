@@ -12,11 +12,9 @@ from tformer_cli.cli.inspection.options import (
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.path_roles import Holds
-from tformer_cli.cli.text_io import STANDARD_STREAM, results, warn_of_bytes
+from tformer_cli.cli.options import Holds, ModelArgument, OutputOption, QuietOption, takes_groups
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.view import ReportOptions

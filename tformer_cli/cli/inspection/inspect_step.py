@@ -18,10 +18,15 @@ from tformer_cli.cli.inspection.options import (
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.path_roles import Holds, PathRole
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.options import (
+    Holds,
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    takes_groups,
+)
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     input_lines,

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tformer_cli.artifacts.config_file import check_model
-from tformer_cli.cli.console import utf8_line
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
 from tformer_cli.cli.inspection.options import (
     GivenSentences,
@@ -15,11 +14,16 @@ from tformer_cli.cli.inspection.options import (
     TextsArgument,
     takes_opening_options,
 )
-from tformer_cli.cli.line_progress import counted
-from tformer_cli.cli.option_groups import takes_groups, without_options
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption
-from tformer_cli.cli.process import prepare_torch
-from tformer_cli.cli.text_io import STANDARD_STREAM, results, text_console, warn_of_bytes
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    QuietOption,
+    prepare_torch,
+    takes_groups,
+    without_options,
+)
+from tformer_cli.cli.progress import counted
+from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line, warn_of_bytes
 from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.view import ModelView, SentenceView, View

@@ -11,27 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 import typer
 
 from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.cli.console import note, warn
-from tformer_cli.cli.decoding_options import (
+from tformer_cli.cli.help import MACHINE
+from tformer_cli.cli.options import (
+    AdapterOption,
     BeamSizeOption,
+    Command,
+    DeviceOption,
     LengthPenaltyOption,
+    PathRole,
     SourceLanguageOption,
     TargetLanguageOption,
+    ThreadsOption,
+    torch_preparation,
+    with_options,
 )
-from tformer_cli.cli.help_screen import MACHINE
-from tformer_cli.cli.line_progress import line_progress
-from tformer_cli.cli.option_groups import Command, with_options
-from tformer_cli.cli.options import AdapterOption, DeviceOption, ThreadsOption
-from tformer_cli.cli.path_roles import PathRole
-from tformer_cli.cli.process import torch_preparation
-from tformer_cli.cli.text_io import (
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
     check_stdin_is_read_once,
     count_of_lines,
     file_lines,
     input_lines,
+    note,
     note_choices,
+    warn,
     warn_of_file_names,
 )
 from tformer_cli.data.lines import check_file

@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from tformer_cli.cli.checked_command import CheckedCommand
+from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.inspection.weighting.weighting import WeightingName
 
 NAME = "--weights"

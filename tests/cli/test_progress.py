@@ -4,13 +4,13 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from tformer_cli.cli import line_progress
-from tformer_cli.cli.line_progress import counted
+from tformer_cli.cli import progress as module
+from tformer_cli.cli.progress import counted
 
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_items_are_counted_as_they_are_used_and_reported_unless_quiet(monkeypatch, capfd, quiet):
-    monkeypatch.setattr(line_progress, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
     with counted("ab", "inspecting", "-", quiet=quiet) as items:
         assert list(items) == ["a", "b"]
     stdout, stderr = capfd.readouterr()
@@ -29,8 +29,8 @@ def test_items_are_counted_as_they_are_used_and_reported_unless_quiet(monkeypatc
 )
 def test_the_last_line_reports_the_total_if_there_was_one(monkeypatch, capfd, pauses, expected):
     now = [0.0]
-    monkeypatch.setattr(line_progress, "monotonic", lambda: now[0])
-    with line_progress.line_progress(3, "reading", quiet=False) as progress:
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    with module.line_progress(3, "reading", quiet=False) as progress:
         for number, pause in enumerate(pauses, 1):
             now[0] += pause
             progress.update(number)
@@ -39,10 +39,10 @@ def test_the_last_line_reports_the_total_if_there_was_one(monkeypatch, capfd, pa
 
 
 def test_a_job_that_fails_does_not_say_that_it_is_done(monkeypatch, capfd):
-    monkeypatch.setattr(line_progress, "SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_REPORTS", 0.0)
 
     def fail_after_a_line():
-        with line_progress.line_progress(3, "reading", quiet=False) as progress:
+        with module.line_progress(3, "reading", quiet=False) as progress:
             progress.update(1)
             raise ValueError("broken")
 
@@ -57,9 +57,9 @@ def test_a_job_that_fails_does_not_say_that_it_is_done(monkeypatch, capfd):
 )
 def test_a_bar_is_drawn_only_while_results_go_into_a_file(monkeypatch, output, is_file, is_shown):
     shown = []
-    monkeypatch.setattr(line_progress, "is_live", lambda: True)
-    monkeypatch.setattr(line_progress, "is_regular_file", lambda stream: is_file)
-    monkeypatch.setattr(line_progress, "_bar", lambda: shown.append(1) or _NoBar())
+    monkeypatch.setattr(module, "is_live", lambda: True)
+    monkeypatch.setattr(module, "is_regular_file", lambda stream: is_file)
+    monkeypatch.setattr(module, "_bar", lambda: shown.append(1) or _NoBar())
     with counted("a", "inspecting", output, quiet=False) as items:
         assert list(items) == ["a"]
     assert bool(shown) == is_shown
@@ -81,8 +81,8 @@ class _NoBar:
 
 def test_the_speed_is_of_this_run_and_a_detail_stands_behind_it(monkeypatch, capfd):
     now = [0.0]
-    monkeypatch.setattr(line_progress, "monotonic", lambda: now[0])
-    with line_progress.line_progress(100, "reading", quiet=False, begun=50) as progress:
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    with module.line_progress(100, "reading", quiet=False, begun=50) as progress:
         now[0] = 20
         progress.update(70, "worker 1: 1.0")
     told = capfd.readouterr().err
@@ -91,9 +91,9 @@ def test_the_speed_is_of_this_run_and_a_detail_stands_behind_it(monkeypatch, cap
 
 def test_a_bar_shows_the_detail_below(monkeypatch):
     console = Console(file=StringIO(), force_terminal=True, width=80, height=20)
-    monkeypatch.setattr(line_progress, "stderr_console", lambda: console)
-    monkeypatch.setattr(line_progress, "is_live", lambda: True)
-    with line_progress.line_progress(100, "reading", quiet=False, begun=50) as progress:
+    monkeypatch.setattr(module, "stderr_console", lambda: console)
+    monkeypatch.setattr(module, "is_live", lambda: True)
+    with module.line_progress(100, "reading", quiet=False, begun=50) as progress:
         progress.update(70, "worker 1: 1.0, worker 2: 3.0")
     shown = console.file.getvalue()
     assert "70/100" in shown
@@ -105,8 +105,8 @@ def test_a_bar_shows_the_detail_below(monkeypatch):
     [("-", True, False), ("-", False, True), ("labels.txt", True, True), (None, True, True)],
 )
 def test_a_bar_is_not_drawn_over_results(monkeypatch, output, is_terminal, is_shown):
-    monkeypatch.setattr(line_progress, "is_live", lambda: True)
-    monkeypatch.setattr(line_progress.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal))
-    monkeypatch.setattr(line_progress, "_bar", _NoBar)
-    with line_progress.line_progress(3, "labelling", quiet=False, output=output) as progress:
-        assert (type(progress) is line_progress.LiveProgress) == is_shown
+    monkeypatch.setattr(module, "is_live", lambda: True)
+    monkeypatch.setattr(module.sys, "stdout", SimpleNamespace(isatty=lambda: is_terminal))
+    monkeypatch.setattr(module, "_bar", _NoBar)
+    with module.line_progress(3, "labelling", quiet=False, output=output) as progress:
+        assert (type(progress) is module.LiveProgress) == is_shown

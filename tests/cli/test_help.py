@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.help_screen import (
+from tformer_cli.cli.help import (
     COMMAND_PANELS,
     OPTION_PANELS,
     folded,

@@ -6,9 +6,8 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from tformer_cli.cli.checked_command import CheckedCommand
-from tformer_cli.cli.option_groups import takes_groups
-from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.options import PathRole, path_roles, takes_groups
 
 seen = []
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.overwriting import LAYOUT, Writes
 from tformer_cli.cli.app import app
-from tformer_cli.cli.path_roles import PathRole, path_roles
+from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
 
 RUN_FILES = {

@@ -1,29 +1,218 @@
-"""Input and output of the commands that take lines, and messages about both."""
+"""The streams: results on stdout or in a file, everything else on stderr, lines from stdin.
+
+A command reads by `input_lines`, writes by `results`, and speaks by `note`, `warn`, `error_line`.
+"""
 
 import errno
+import io
 import os
 import re
 import shlex
+import signal
+import subprocess
 import sys
+from codecs import getwriter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from shutil import get_terminal_size, which
+from stat import S_ISREG
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from tformer_cli.cli.console import file_console, note, stdout_console, warn
-from tformer_cli.data.lines import OPENERS, LineCounts, check_file, decode_line, read_lines
+from tformer_cli.data.lines import (
+    OPENERS,
+    LineCounts,
+    check_file,
+    decode_line,
+    read_lines,
+    without_surrogates,
+)
 from tformer_cli.data.not_text import MARKUP
 from tformer_cli.errors import UsageError
-from tformer_cli.wording import count_of
+from tformer_cli.files.cache import as_named
+from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from tformer_cli.workflows.classify import OpenedClassifier
     from tformer_cli.workflows.opening.encoder import OpenedEncoder
     from tformer_cli.workflows.opening.generator import OpenedGenerator
     from tformer_cli.workflows.opening.translator import Opened
     from tformer_cli.workflows.translate import TranslationCounts
+
+
+def prepare_standard_streams() -> None:
+    """Makes the three streams usable, or their use an ordinary error.
+
+    A stream that the parent process closed is opened on the null device the wrong way round:
+    using it fails as it should, and none of our files takes its descriptor. Results are UTF-8
+    bytes; only pictures and tables are text in the terminal's own encoding.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.open(os.devnull, os.O_WRONLY))  # noqa: PTH123, SIM115
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    elif isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _Persistent(
+            sys.stderr.buffer,
+            encoding=sys.stderr.encoding,
+            errors=sys.stderr.errors,
+            line_buffering=True,
+        )
+
+
+def is_regular_file(stream: IO[str]) -> bool:
+    """True if a stream is a file on disk, not a terminal, pipe, socket or device."""
+    try:
+        return S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or in memory
+        return False
+
+
+def discard_stdout() -> None:
+    """Sends the rest of stdout to the null device: Python flushes it on exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
+class _Persistent(io.TextIOWrapper):
+    """A stream of messages whose loss ends no work: a full disk, a terminal that has gone.
+
+    A closed pipe does: its reader wants nothing more.
+    """
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            return _without(error, len(text))
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            _without(error, 0)
+
+
+def _without(error: OSError, n_characters: int) -> int:
+    if error.errno == errno.EPIPE:
+        raise error
+    return n_characters
+
+
+LONGEST_MESSAGE, _END_KEPT = 2000, 500
+"""Characters of an error, warning or note, and of its end where it is cut in the middle."""
+
+
+@cache
+def stderr_console() -> "Console":
+    """Makes the console that all progress, notes, warnings and errors are shown on."""
+    return _console(stderr=True, soft_wrap=True)
+
+
+def stdout_console() -> "Console":
+    """Makes the console for results that are tables or pictures made of text.
+
+    It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
+    no escape codes, whatever the environment asks for.
+    """
+    return _console(force_terminal=False if is_regular_file(sys.stdout) else None, width=_width())
+
+
+def file_console(stream: BinaryIO) -> "Console":
+    """Makes the console for the same in a file that is not stdout: plain text in UTF-8."""
+    file = cast("IO[str]", getwriter("utf-8")(stream, "replace"))
+    return _console(file=file, force_terminal=False, width=_width())
+
+
+def _width() -> int:
+    return get_terminal_size((80, 25)).columns
+
+
+def _console(
+    *,
+    file: IO[str] | None = None,
+    stderr: bool = False,
+    soft_wrap: bool = False,
+    force_terminal: bool | None = None,
+    width: int | None = None,
+) -> "Console":
+    from rich.console import Console
+
+    class PlainConsole(Console):
+        """Raises an error when a pipe is closed, where rich would exit."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    return PlainConsole(
+        file=file,
+        stderr=stderr,
+        soft_wrap=soft_wrap,
+        force_terminal=force_terminal,
+        width=width,
+        highlight=False,
+    )
+
+
+def is_live() -> bool:
+    """Returns whether stderr is a terminal that live displays can be drawn on."""
+    return stderr_console().is_terminal
+
+
+def error_line(message: str) -> None:
+    """Shows an error: always one line, whatever the message holds."""
+    _labeled("error", "bold red", message)
+
+
+def warn(message: str) -> None:
+    """Shows a warning; `--quiet` does not silence it."""
+    _labeled("warning", "yellow", message)
+
+
+def note(message: str, *, quiet: bool = False) -> None:
+    """Shows a message on stderr, unless `quiet`."""
+    if not quiet:
+        # a terminal would cut the line inside of words; a command in it stays whole
+        is_whole = not is_live() or "`" in message
+        stderr_console().print(_readable(as_named(message)), markup=False, soft_wrap=is_whole)
+
+
+def utf8_line(text: str) -> bytes:
+    """Encodes a line of a result with its line end; lone surrogates become U+FFFD."""
+    return without_surrogates(text).encode("utf-8") + b"\n"
+
+
+def write_line(text: str) -> None:
+    """Writes a result and a line end to stdout, as UTF-8 whatever the locale."""
+    sys.stdout.buffer.write(utf8_line(text))
+
+
+def flush_results() -> None:
+    """Flushes stdout, so that its reader has every result now."""
+    sys.stdout.buffer.flush()
+
+
+def _readable(message: str) -> str:
+    """A message whose quotations of files neither fill a terminal nor control it."""
+    shown = "\n".join(map(visible, message.split("\n")))
+    if len(shown) <= LONGEST_MESSAGE:
+        return shown
+    return f"{shown[: LONGEST_MESSAGE - _END_KEPT]} … {shown[-_END_KEPT:]}"  # what to do
+
+
+def _labeled(label: str, style: str, message: str) -> None:
+    from rich.text import Text
+
+    line = _readable(" ".join(as_named(message).split()))
+    stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)
+
 
 STANDARD_STREAM = "-"
 """The name of stdin where something is read, of stdout where something is written."""
@@ -243,3 +432,26 @@ def warn_of_unknown(n_unknown: int) -> None:
 def count_of_lines(n_lines: int) -> str:
     """Writes "1 line" or "1,234 lines"."""
     return count_of(n_lines, "line")
+
+
+PAGER = "less"
+LESS = "FRX"
+"""Options of less, as git sets them: leave if all fits on a screen, keep colors and the text."""
+
+
+def print_paged(console: "Console", renderable: "RenderableType", *, is_paged: bool = True) -> None:
+    """Shows a result by $PAGER, less by default; as it is where there is no terminal or pager."""
+    command = shlex.split(os.environ.get("PAGER", PAGER))
+    is_screen = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if not (is_paged and is_screen and command and which(command[0])):
+        console.print(renderable, crop=False)
+        return
+    with console.capture() as capture:
+        console.print(renderable, crop=False)
+    # Ctrl-C is the pager's while it reads the keyboard: it stops a search, not the pager
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        environment = {"LESS": LESS, **os.environ}
+        subprocess.run(command, input=capture.get().encode(), env=environment, check=False)  # noqa: S603
+    finally:
+        signal.signal(signal.SIGINT, before)

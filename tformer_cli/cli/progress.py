@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
-from tformer_cli.cli.console import is_live, note, stderr_console
-from tformer_cli.cli.standard_streams import is_regular_file
-from tformer_cli.cli.text_io import STANDARD_STREAM
+from tformer_cli.cli.streams import STANDARD_STREAM, is_live, is_regular_file, note, stderr_console
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
