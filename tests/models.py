@@ -39,23 +39,7 @@ def save_random(
     path, lines=LINES * 3, *, algorithm="bpe", vocab_size=300, tokenizer=None, seed=1, scale=1.0,
     decoding=None, info=None, **shape,
 ):  # fmt: skip
-    """Writes the directory of a model with random weights.
-
-    Args:
-        path: the directory.
-        lines: what the tokenizer learns, if none is given.
-        algorithm: of the tokenizer.
-        vocab_size: of the tokenizer.
-        tokenizer: instead.
-        seed: decides the weights.
-        scale: multiplies all of them: a larger one makes the model less undecided.
-        decoding: settings of the search.
-        info: of the model, such as its labels.
-        shape: of the model, where it is not `SMALL`.
-
-    Returns:
-        The path.
-    """
+    """Writes the directory of a model with random weights."""
     tokenizer = tokenizer or tokenizer_of(lines, vocab_size, algorithm)
     config = ModelConfig(**{**SMALL, **shape})
     weights = build(config, tokenizer.vocab_size, seed).state_dict()

@@ -280,16 +280,7 @@ def is_as_shown(screen: list[str], shown: list[str]) -> bool:
 def run_examples(
     document: Path, shell, directory: Path, is_compared, *, desk: Path | None = None, writes=False
 ) -> list[str]:
-    """Runs a document's examples; returns its lines as they are with what came out.
-
-    Args:
-        document: the file.
-        shell: where commands are run.
-        directory: where they are run.
-        is_compared: says of a block's marks whether the output must be that of the document.
-        desk: where the files of blocks marked `files` are.
-        writes: whether the lines get what came out instead, but for outputs with a `…`.
-    """
+    """Runs a document's examples; returns its lines as they are with what came out."""
     lines = document.read_text(encoding="utf-8").splitlines()
     changes: list[tuple[slice, list[str]]] = []
     for block in blocks_of(document):

@@ -205,15 +205,7 @@ def python_of(name: str, contestant: Contestant, pythons: dict[str, str]) -> str
 
 
 def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_size: int) -> None:
-    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet.
-
-    Args:
-        data: directory of the given text.
-        work: gets `text/` and `ids/`.
-        files: for each split the names of its source and its target file, without `.gz`; "train"
-            comes first.
-        vocab_size: of the tokenizer.
-    """
+    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet."""
     text, ids = work / "text", work / "ids"
     text.mkdir(exist_ok=True)
     ids.mkdir(exist_ok=True)
@@ -239,11 +231,7 @@ def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_siz
 def run_contestant(
     name: str, contestant: Contestant, work: Path, python: str, job: dict[str, Any]
 ) -> Answer:
-    """Runs one contestant in a process of its own.
-
-    Raises:
-        ContestantError: with its last words, if it fails.
-    """
+    """Runs one contestant in a process of its own."""
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=work))
     job = {
         **job,

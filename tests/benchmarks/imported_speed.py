@@ -52,11 +52,12 @@ def main():
             job |= {"min_length": 0, "max_length": 0}
             contestants = students(options, pythons)
         results = results_of(contestants, pythons, work, job, options.rounds)
+    columns = [name for name in COLUMNS if name not in ("BLEU", "same %")]
     records = {name: result.record() for name, result in results.items()}
     print_table(
         f"{options.sentences} sentences, {options.threads} threads",
-        ("contestant", *COLUMNS),
-        ((name, *cells(record)) for name, record in records.items()),
+        ("contestant", *columns),
+        ((name, *cells(record, columns)) for name, record in records.items()),
     )
     write_json(options.json, records)
 

@@ -130,11 +130,7 @@ def distinct_kinds(command):
 
 @contextmanager
 def streaming(command, kinds, n_lines, stdout=subprocess.PIPE):
-    """Starts the program and feeds it the stream; None: until it takes no more.
-
-    Yields:
-        The process, and the file that holds its stderr.
-    """
+    """Starts the program and feeds it the stream; None: until it takes no more."""
     with (
         tempfile.NamedTemporaryFile() as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=errors) as process,

@@ -285,9 +285,9 @@ COLUMNS = {
 }
 
 
-def cells(row):
-    """The cells of a record's row, as `COLUMNS` has them."""
-    values = ((row.get(key), form) for key, form in COLUMNS.values())
+def cells(row, columns=COLUMNS):
+    """The cells of a record's row."""
+    values = ((row.get(key), form) for key, form in (COLUMNS[name] for name in columns))
     return ["" if value is None else f"{value:{form}}" for value, form in values]
 
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.data.corpora import SentencePair

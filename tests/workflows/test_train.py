@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tests.recipes import SHAPE, recipe_maker
 from tests.watched_training import Watcher, at, crash, crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
@@ -16,7 +17,6 @@ from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.decoding.translator import Translator
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
 from tformer_cli.files import atomic
-from tformer_cli.recipe import make_recipe
 from tformer_cli.training import gradients
 from tformer_cli.training.events import (
     PaceMeasured,
@@ -39,46 +39,28 @@ def every_test_on_one_thread(one_thread):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("cache"))
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
 def make(cache):
     """Makes recipes: a tiny model on the built-in corpus, with keys changed."""
 
-    def made(**changes):
-        values = {
-            "data": {
-                "train": [{"built_in": "train", "pairs": 150}],
-                "valid": [{"built_in": "valid", "pairs": 20}],
-                "cache_directory": cache,
-            },
-            "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
-            "model": {
-                "d_model": 16,
-                "n_heads": 2,
-                "d_ff": 32,
-                "n_encoder_layers": 1,
-                "n_decoder_layers": 1,
-            },
-            "training": {
-                "precision": "float32",
-                "tokens_per_batch": 400,
-                "max_steps": 12,
-                "warmup_steps": 4,
-                "report_every": 1,
-                "checkpoint_every": 3,
-                "average_checkpoints": 3,
-            },
-            "validation": {"every": 4, "max_sentences": 2, "patience": 50, "metric": "loss"},
-            "decoding": {"max_length": 8},
-        }
-        for key, value in changes.items():
-            table, _, name = key.partition("__")
-            values[table][name] = value
-        return make_recipe(values, "test")
-
-    return made
+    return recipe_maker(
+        cache,
+        data={
+            "train": [{"built_in": "train", "pairs": 150}],
+            "valid": [{"built_in": "valid", "pairs": 20}],
+        },
+        tokenizer={"vocab_size": 300, "bpe_dropout": 0.1},
+        model={**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
+        training={
+            "precision": "float32", "tokens_per_batch": 400, "max_steps": 12, "warmup_steps": 4,
+            "report_every": 1, "checkpoint_every": 3, "average_checkpoints": 3,
+        },
+        validation={"every": 4, "max_sentences": 2, "patience": 50, "metric": "loss"},
+        decoding={"max_length": 8},
+    )  # fmt: skip
 
 
 def steps_kept(run):

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import run
 from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.decoding.search.scoring import score_pairs
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
@@ -74,7 +73,7 @@ def without_torch(*arguments, text=""):
 
 def with_torch(*arguments, text=""):
     """Runs a command in this process, which has torch; returns its output."""
-    done = CliRunner().invoke(app, [*map(str, arguments)], input=text)
+    done = run(*arguments, stdin=text)
     assert done.exit_code == 0, done.stderr
     return done.stdout
 

@@ -18,14 +18,7 @@ from tformer_cli.model.transformer import Transformer
 
 
 def eole_copy(model: Transformer) -> Any:
-    """Makes Eole's model, in evaluation mode.
-
-    Args:
-        model: of one vocabulary matrix, with norms before the sub-layers, biases and all heads.
-
-    Raises:
-        ValueError: if the library has no such model.
-    """
+    """Makes Eole's model, in evaluation mode."""
     config = model.config
     check_copyable(config)
     if config.norm != "pre":

@@ -30,14 +30,7 @@ class FairseqCopy(NamedTuple):
 
 
 def fairseq_copy(model: Transformer) -> FairseqCopy:
-    """Makes fairseq's model, in evaluation mode.
-
-    Args:
-        model: of one vocabulary matrix, with biases and all heads.
-
-    Raises:
-        ValueError: if the library has no such model.
-    """
+    """Makes fairseq's model, in evaluation mode."""
     check_copyable(model.config)
     dictionary = Dictionary()
     for token in range(dictionary.nspecial, model.vocab_size):

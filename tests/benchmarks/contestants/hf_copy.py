@@ -16,15 +16,7 @@ from tformer_cli.model.transformer import Transformer
 
 
 def hf_copy(model: Transformer, attention: str = "sdpa") -> Any:
-    """Makes a `MarianMTModel`, or for norms before the sub-layers an `M2M100…`.
-
-    Args:
-        model: of one vocabulary matrix, with biases and all heads.
-        attention: the library's name for how to compute attention.
-
-    Raises:
-        ValueError: if the library has no such model.
-    """
+    """Makes a `MarianMTModel`, or for norms before the sub-layers an `M2M100…`."""
     config = model.config
     check_copyable(config)
     is_pre = config.norm == "pre"

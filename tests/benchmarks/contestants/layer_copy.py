@@ -13,11 +13,7 @@ from tformer_cli.model.transformer import Transformer
 
 
 def check_copyable(config: ModelConfig) -> None:
-    """Refuses what neither library has a model for.
-
-    Raises:
-        ValueError: saying what it is.
-    """
+    """Refuses what neither library has a model for."""
     if config.tied_embeddings != "all" or not config.bias:
         raise ValueError("only models with one matrix of embeddings, and with biases, have a copy")
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
@@ -28,11 +24,6 @@ def copy_stacks(encoder: Any, decoder: Any, model: Transformer) -> None:
     """Copies both stacks of layers, and the norms behind them where the model has any.
 
     Call it without gradients.
-
-    Args:
-        encoder: theirs, with `layers` and, where norms come first, `layer_norm`.
-        decoder: likewise.
-        model: ours.
     """
     for their, our in zip(encoder.layers, model.encoder.layers, strict=True):
         _copy_layer(their, our)

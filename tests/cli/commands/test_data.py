@@ -763,7 +763,7 @@ def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypat
         assert (first["line"], first["checks"]) == (5, {"malformed": why})
         assert first["row"] == {"t.tsv": cells[4]}.get(name, lines[4])  # nothing of it is lost
         said = f"error: {name}, {'row' if 'parquet' in name else 'line'} 5: {why}"
-        refused("clean", name, "--without", "malformed", "-o", "none", says=said)
+        refused("clean", name, "--without", "malformed", "-o", "none", "-q", says=said)
     wrong = run("check", "t.jsonl", "--source-field", "en")
     assert 'error: t.jsonl, line 1: has no field "en", only id, source, target; set' in wrong.stderr
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_app import only_line, run_here
-from tests.conftest import LINES
+from tests.models import LINES
 from tests.workflows.distillation.conftest import RECIPE, TARGETS, write_lines
 from tests.workflows.distillation.test_distill import measured_here
 from tformer_cli.workflows.distillation import report

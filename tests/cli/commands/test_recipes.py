@@ -1,13 +1,9 @@
 import pytest
-from typer.testing import CliRunner
 
-from tests.commands import refused
-from tformer_cli.cli.app import app
+from tests.commands import under
 from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
 
-
-def run(*args):
-    return CliRunner().invoke(app, ["recipes", *map(str, args)], env={"COLUMNS": "80"})
+refused, run = under("recipes", "refused", "run")
 
 
 def test_every_shipped_recipe_is_listed_with_its_summary():

@@ -110,11 +110,7 @@ class Mismatch(Exception):  # noqa: N818 - the finding of a test
 
 
 def check_library(library: ctypes.CDLL) -> None:
-    """Compares a library with torch.
-
-    Raises:
-        Mismatch: naming the first difference.
-    """
+    """Compares a library with torch."""
     for number, config in enumerate(configs()):
         model = random_model(config, seed=number)
         _check_model(library, model, number, TOLERANCE)

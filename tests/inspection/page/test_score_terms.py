@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.data.config import TokenizerConfig

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tests.workflows.distillation.conftest import TARGETS, write_lines
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.data.tokenizer_file import read_tokenizer

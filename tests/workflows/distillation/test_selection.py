@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from sacrebleu import sentence_bleu, sentence_chrf
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tests.workflows.distillation.conftest import TARGETS, write_lines
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import DataError, RecipeError

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tests.workflows.distillation.conftest import write_lines
 from tformer_cli.artifacts.resumable import ResumableFiles
 from tformer_cli.workflows.distillation import translations
