@@ -28,7 +28,7 @@ from typing import NamedTuple
 from harness import TFORMER, say, work_directory, write
 
 from tests.models import save_random, tokenizer_of
-from tformer_cli.data.tokenizer import UNK_ID
+from tformer_cli.text.tokenizer import UNK_ID
 
 TEXT = (
     "the a cat cats bobcat category dog dogs man men woman snow street street-car sees holds and "

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness import TFORMER, cost_of, output_of, print_table, say, work_directory, write_json
 
 from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.data.lines import read_lines
+from tformer_cli.text.lines import read_lines
 
 RECIPE = """\
 [data]

@@ -19,7 +19,7 @@ from pathlib import Path
 from harness import Contestant, environments, print_table, work_directory, write_json
 from translation_speed import COLUMNS, cells, ctranslate2, export_model, own, results_of
 
-from tformer_cli.data.lines import read_lines
+from tformer_cli.text.lines import read_lines
 
 RANDOM = {f"tformer-{precision}": own(precision) for precision in ("float32", "int8")} | {
     f"ctranslate2-{precision}-{workers}-workers": ctranslate2(precision, workers)

@@ -31,8 +31,8 @@ from harness import (
     write_json,
 )
 
-from tformer_cli.data.lines import read_lines
 from tformer_cli.model.config import PRESETS
+from tformer_cli.text.lines import read_lines
 
 SPLIT = "lines"
 """Name of the files of sentences and references."""

@@ -31,14 +31,14 @@ import typer
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.help import MACHINE, MESSAGES
 from tformer_cli.cli.streams import note, note_choices
-from tformer_cli.decoding.config import DecodingConfig, search_options
-from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluation.choices import Tokenization
+from tformer_cli.metrics.choices import Tokenization
+from tformer_cli.search.config import DecodingConfig, search_options
+from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Limits, Option, declared_options, types_of
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.kinds.opening.translator import Opened
 
 Found = TypeVar("Found")
 
@@ -149,7 +149,7 @@ def complete_heads(incomplete: str) -> list[str]:
 
 def complete_topics() -> list[str]:
     """Returns the topics of the guides."""
-    from tformer_cli.workflows.guide import SAMPLE, guides
+    from tformer_cli.guide import SAMPLE, guides
 
     return [*(guide.topic for guide in guides()), SAMPLE]
 
@@ -466,7 +466,7 @@ class TranslatorOptions(OpeningSettings):
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes."""
-        from tformer_cli.workflows.opening.translator import open_translator
+        from tformer_cli.kinds.opening.translator import open_translator
 
         before_torch = torch_preparation(self.threads)
         settings = self.settings(quiet=quiet)

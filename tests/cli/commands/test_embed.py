@@ -9,7 +9,7 @@ from tests.commands import lines_of, output_of, records_of, refused
 
 pytest.importorskip("transformers")
 
-from tests.converters import encoders
+from tests.foreign import encoders
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from tests.commands import lines_of, output_of, records_of, refused, run
 
 pytest.importorskip("transformers")
 
-from tests.converters import encoders
+from tests.foreign import encoders
 
 LINES = ["the soup was [MASK].", "[MASK] [MASK]", "no gap", "", "un[MASK] caf\u00e9 <mask>"]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.commands import lines_of, output_of, record_of, records_of, refused, run
 from tests.models import save_random
-from tformer_cli.decoding.generator import Generator
+from tformer_cli.search.generator import Generator
 
 
 def test_the_formats_agree(language_model):

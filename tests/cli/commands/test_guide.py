@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tests.commands import under
-from tformer_cli.workflows import guide as workflow
-from tformer_cli.workflows.guide import FOLDER, ORDER, guides, sample_report
+from tformer_cli import guide as workflow
+from tformer_cli.guide import FOLDER, ORDER, guides, sample_report
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
 LONG = f"tformer translate {' '.join(map(str, range(60)))}"
@@ -92,7 +92,7 @@ def on_terminal(folder, *arguments, **environment):
     """What a terminal of 80 columns shows."""
     master, terminal = pty.openpty()
     code = (
-        "import sys, pathlib; from tformer_cli.workflows import guide\n"
+        "import sys, pathlib; from tformer_cli.kinds.lines import guide\n"
         f"guide.FOLDER = pathlib.Path({str(folder)!r})\n"
         f"from tformer_cli.cli.app import app; app(['guide', 'counting', *{arguments!r}])"
     )

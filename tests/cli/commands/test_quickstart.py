@@ -9,8 +9,8 @@ from rich.console import Console
 from tests.commands import refused, run
 from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, _print_commands, next_commands
 from tformer_cli.errors import DataError
+from tformer_cli.quickstart import TESTS
 from tformer_cli.recipe import load_recipe
-from tformer_cli.workflows.quickstart import TESTS
 
 
 def test_the_next_commands_name_the_run_and_the_page():
@@ -28,7 +28,7 @@ def test_the_seed_is_the_recipes_unless_given(monkeypatch, tmp_path, options, se
         recipes.append(recipe)
         raise DataError("no training here")
 
-    monkeypatch.setattr("tformer_cli.workflows.quickstart.quickstart", instead)
+    monkeypatch.setattr("tformer_cli.quickstart.quickstart", instead)
     refused("quickstart", "-o", tmp_path / "run", *options)
     (recipe,) = recipes
     assert recipe.training.seed == seed

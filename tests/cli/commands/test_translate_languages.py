@@ -3,7 +3,7 @@
 import pytest
 
 from tests.commands import output_of, record_of, refused
-from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.kinds.opening.translator import open_translator
 
 CHOSEN = ["--source-language", "eng", "--target-language", "fra"]
 COMMANDS = {

@@ -41,7 +41,7 @@ def guide(
         tformer guide translating
         tformer guide sample-report -o report.html
     """
-    from tformer_cli.workflows.guide import SAMPLE, find_guide, guides, sample_report
+    from tformer_cli.guide import SAMPLE, find_guide, guides, sample_report
 
     is_on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
     if topic is None:

@@ -21,10 +21,10 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tformer_cli.workflows.classify import LabelEvaluation
-    from tformer_cli.workflows.evaluate import Evaluation
-    from tformer_cli.workflows.evaluate_texts import TextEvaluation
-    from tformer_cli.workflows.quickstart import QuickstartResult
+    from tformer_cli.evaluate.evaluate import Evaluation
+    from tformer_cli.kinds.lines.classify import LabelEvaluation
+    from tformer_cli.kinds.lines.evaluate_texts import TextEvaluation
+    from tformer_cli.quickstart import QuickstartResult
 
 
 Task = Literal["translate", "rating", "language-model", "image"]
@@ -74,9 +74,9 @@ def quickstart(
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
+    from tformer_cli.quickstart import quickstart as run_quickstart
     from tformer_cli.recipe import load_recipe
-    from tformer_cli.training.processes.launch import launched, one_error_per_node
-    from tformer_cli.workflows.quickstart import quickstart as run_quickstart
+    from tformer_cli.trainer.processes.launch import launched, one_error_per_node
 
     with one_error_per_node():
         if launched().world_size > 1:

@@ -41,7 +41,7 @@ def recipes(ctx: typer.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from tformer_cli.workflows.recipes import shipped_recipes
+    from tformer_cli.train.recipes import shipped_recipes
 
     rows = [
         (one.name, f"{one.summary} Data: {one.origin}" if one.origin else one.summary)
@@ -62,7 +62,7 @@ def show(
         tformer recipes show quickstart
         tformer recipes show template > my.toml
     """
-    from tformer_cli.workflows.recipes import recipe_text
+    from tformer_cli.train.recipes import recipe_text
 
     sys.stdout.buffer.write(utf8_line(recipe_text(name).rstrip("\n")))
 
@@ -92,7 +92,7 @@ def copy(
         tformer recipes copy template
         tformer recipes copy multi30k-en-de -o my.toml
     """
-    from tformer_cli.workflows.recipes import copy_recipe
+    from tformer_cli.train.recipes import copy_recipe
 
     path = copy_recipe(name, output)
     note(f"copied {name}; next: `tformer train {path} --dry-run`", quiet=quiet)

@@ -20,9 +20,9 @@ from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.views.alignment import AlignmentScore
+    from tformer_cli.inspect.views.alignment import AlignmentScore
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.processes.launch import Group
+    from tformer_cli.trainer.processes.launch import Group
 
 
 @takes_groups
@@ -47,7 +47,7 @@ def train(
     """
     if kind.profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from tformer_cli.training.processes.launch import end_with_agent, launched, one_error_per_node
+    from tformer_cli.trainer.processes.launch import end_with_agent, launched, one_error_per_node
 
     place = launched()
     if place.agent:
@@ -89,8 +89,8 @@ def train(
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
     """Trains in several processes, which are this command again."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of torch's sockets
-    from tformer_cli.training.processes.agent import run_group
-    from tformer_cli.workflows.train import RECIPE
+    from tformer_cli.train.train import RECIPE
+    from tformer_cli.trainer.processes.agent import run_group
 
     run_group(group, sys.argv[1:], run / RECIPE, partial(note, quiet=quiet))
 
@@ -132,7 +132,7 @@ def run_training(
 ) -> None:
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
-    from tformer_cli.workflows import train as workflow
+    from tformer_cli.train import train as workflow
 
     with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         result = workflow.train(
@@ -168,9 +168,9 @@ def aligned_said(score: "AlignmentScore", run: Path) -> str:
 
 def show_plan(recipe: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
-    from tformer_cli.training.processes.launch import launched
-    from tformer_cli.workflows.training.device import training_device
-    from tformer_cli.workflows.training.plan import plan_training
+    from tformer_cli.train.device import training_device
+    from tformer_cli.train.plan import plan_training
+    from tformer_cli.trainer.processes.launch import launched
 
     training_device(device, launched())  # as unusable as it would be for the run
     plan = plan_training(recipe)
@@ -184,7 +184,7 @@ def show_plan(recipe: "Recipe", *, device: str) -> None:
 def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) -> None:
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
-    from tformer_cli.workflows.training.plan import profile_training
+    from tformer_cli.train.plan import profile_training
 
     with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)

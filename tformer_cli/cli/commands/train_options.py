@@ -26,7 +26,7 @@ from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.processes.launch import Group
+    from tformer_cli.trainer.processes.launch import Group
 
 DIAGNOSIS = "Diagnosis"
 """The panel of options that examine a training."""
@@ -77,7 +77,7 @@ class RecipeOptions:
     def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
         """Reads a recipe with these changes, and imports the model that it starts from."""
         from tformer_cli.recipe import load_recipe
-        from tformer_cli.workflows.training.start import completion
+        from tformer_cli.train.start import completion
 
         precision = None if self.precision == "auto" else self.precision
         minutes = None if self.max_time is None else parse_minutes(self.max_time)
@@ -133,7 +133,7 @@ class ProcessOptions:
 
     def group(self) -> "Group | None":
         """Reads --processes, --nodes and --meet; None if this process trains alone."""
-        from tformer_cli.training.processes.launch import Group, Launch, launched
+        from tformer_cli.trainer.processes.launch import Group, Launch, launched
 
         place = launched()
         nodes, meet = self.nodes, self.meet
@@ -221,8 +221,8 @@ def parse_minutes(text: str) -> float:
 
 
 def _ask_before_removing(run: Path) -> None:
-    from tformer_cli.training.processes.launch import launched
-    from tformer_cli.workflows.train import has_model
+    from tformer_cli.train.train import has_model
+    from tformer_cli.trainer.processes.launch import launched
 
     if not has_model(run):
         return
