@@ -11,7 +11,7 @@ from tformer_cli.cli.streams import note
 from tformer_cli.text.config import MOST_PAIRS
 
 Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]
-"""What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`."""
+"""What a corpus is for: the names of `corpora.make_corpus.BUILT_IN`."""
 
 
 def make_corpus(
