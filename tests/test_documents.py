@@ -92,17 +92,10 @@ BENCHMARK_OPTIONS = {
     for option in re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8"))
 }
 BANNED = (
-    r"\bno number\b",
-    r"\bgo(es)? on with\b",
-    r"\bso many\b",
-    r"\bcomes? to\b",
-    r"\bwho searches\b",
-    r"\blearn(ed|t|s)? by heart\b",
-    r"\b(leaves|left) out\b",
-    r"\ba line for a line\b",
-    r"\bas good as equal\b",
-    r"\bnobody speaks\b",
-)
+    r"\bno number\b", r"\bgo(es)? on with\b", r"\bso many\b", r"\bcomes? to\b",
+    r"\bwho searches\b", r"\blearn(ed|t|s)? by heart\b", r"\b(leaves|left) out\b",
+    r"\ba line for a line\b", r"\bas good as equal\b", r"\bnobody speaks\b",
+)  # fmt: skip
 """What is not said in a document, in help or in a message: the field has words for it."""
 SCREEN = {"COLUMNS": "80", "NO_COLOR": "1"}
 DESK = """\
@@ -622,15 +615,9 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 def test_every_guide_is_listed():
     topics = {
-        "classifying",
-        "comparing",
-        "encoders",
-        "formats",
-        "glossary",
-        "images",
-        "inspecting",
+        "classifying", "comparing", "encoders", "formats", "glossary", "images", "inspecting",
         "language-models",
-    }
+    }  # fmt: skip
     topics |= {"distilling", "performance", "python", "teaching", "training", "translating"}
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())

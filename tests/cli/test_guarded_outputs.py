@@ -75,21 +75,15 @@ MODELS = {
     "sentence-transformers": pipeline,
     "vit": lambda path: saved(ViTForImageClassification, ViTConfig(**SHAPE, num_labels=2), path),
     "timm": lambda path: as_timm(path, vit_for_timm(path.parent)),
-    "gpt2": gpt2,
-    "llama": llama,
-    "llama2.c": llama2_c,
-    "minGPT": mingpt,
-    "nanoGPT": in_directory(nano_gpt, "ckpt.pt"),
-    "fairseq": fairseq_model,
-    "OpenNMT": opennmt_model,
-    "Eole": eole_model,
-    "CTranslate2": made,
+    "gpt2": gpt2, "llama": llama, "llama2.c": llama2_c, "minGPT": mingpt,
+    "nanoGPT": in_directory(nano_gpt, "ckpt.pt"), "fairseq": fairseq_model,
+    "OpenNMT": opennmt_model, "Eole": eole_model, "CTranslate2": made,
     "Argos": in_directory(argos, "en_fr.argosmodel"),
     "Marian": lambda path: marian(path, weights(OPTIONS), OPTIONS),
     "Bergamot": lambda path: bergamot(
         path, weights(OPTIONS | MARIAN["ssru"]), OPTIONS | MARIAN["ssru"]
     ),
-}
+}  # fmt: skip
 AS_FILES = {
     "llama2.c": "model.bin",
     "nanoGPT": "ckpt.pt",

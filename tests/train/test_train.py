@@ -425,18 +425,11 @@ def test_validation_scores_are_those_of_evaluate(make, tmp_path):
     recipe = make(
         data__train=[{"built_in": "train", "pairs": 300}],
         data__valid=[{"built_in": "valid", "pairs": 300}],
-        validation__every=5,
-        validation__max_sentences=20,
-        validation__metric="bleu",
-        training__average="none",
-        training__accumulate=2,
-        training__warmup_steps=8,
-        training__max_steps=40,
-        training__learning_rate=0.02,
-        decoding__max_length=60,
-        decoding__beam_size=1,
-        tokenizer__bpe_dropout=0.0,
-    )
+        validation__every=5, validation__max_sentences=20, validation__metric="bleu",
+        training__average="none", training__accumulate=2, training__warmup_steps=8,
+        training__max_steps=40, training__learning_rate=0.02, decoding__max_length=60,
+        decoding__beam_size=1, tokenizer__bpe_dropout=0.0,
+    )  # fmt: skip
     watcher = Watcher()
     train(recipe, tmp_path / "run", observers=[watcher])
     best = [event for event in watcher.of(ValidationReport) if event.is_best][-1]
@@ -463,20 +456,11 @@ def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
     recipe = make(
         data__train=[{"tsv": str(tmp_path / "pairs.tsv")}],
-        data__valid=[],
-        validation__patience=0,
-        tokenizer__algorithm="word",
-        tokenizer__bpe_dropout=0.0,
-        model__d_model=32,
-        model__dropout=0.0,
-        training__max_steps=150,
-        training__accumulate=1,
-        training__warmup_steps=20,
-        training__learning_rate=0.01,
-        training__schedule="linear",
-        training__checkpoint_every=1000,
-        decoding__beam_size=1,
-    )
+        data__valid=[], validation__patience=0, tokenizer__algorithm="word",
+        tokenizer__bpe_dropout=0.0, model__d_model=32, model__dropout=0.0, training__max_steps=150,
+        training__accumulate=1, training__warmup_steps=20, training__learning_rate=0.01,
+        training__schedule="linear", training__checkpoint_every=1000, decoding__beam_size=1,
+    )  # fmt: skip
     watcher = Watcher()
     train(recipe, tmp_path / "run", observers=[watcher])
     losses = [event.loss for event in watcher.of(StepReport)]

@@ -114,39 +114,17 @@ def settings(job: TranslationJob) -> SimpleNamespace:
     """What Eole's command would make of its options."""
     is_greedy = job.beam_size == 1
     return SimpleNamespace(
-        transforms=[],
-        fuse_kvq=True,
-        fuse_gate=False,
-        optional_eos=[],
-        dynamic_shapes=None,
+        transforms=[], fuse_kvq=True, fuse_gate=False, optional_eos=[], dynamic_shapes=None,
         n_best=1,
         max_length=job.max_length + 1,  # the end of sentence counts here
-        max_length_ratio=0,
-        context_length=0,
-        beam_size=job.beam_size,
-        temperature=1.0,
+        max_length_ratio=0, context_length=0, beam_size=job.beam_size, temperature=1.0,
         top_k=1 if is_greedy else 0,  # Eole's greedy search; without it a beam of 1
-        top_p=0.0,
-        min_length=0,
-        ban_unk_token=True,
-        ratio=-0.0,
-        stepwise_penalty=False,
-        dump_beam="",
-        block_ngram_repeat=0,
-        ignore_when_blocking=[],
-        replace_unk=False,
-        tgt_file_prefix=False,
-        phrase_table="",
-        data_type="text",
-        verbose=False,
-        report_time=False,
-        report_align=False,
-        gold_align=False,
-        seed=-1,
-        with_score=False,
-        estim_only=False,
+        top_p=0.0, min_length=0, ban_unk_token=True, ratio=-0.0, stepwise_penalty=False,
+        dump_beam="", block_ngram_repeat=0, ignore_when_blocking=[], replace_unk=False,
+        tgt_file_prefix=False, phrase_table="", data_type="text", verbose=False, report_time=False,
+        report_align=False, gold_align=False, seed=-1, with_score=False, estim_only=False,
         self_attn_backend="pytorch",
-    )
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

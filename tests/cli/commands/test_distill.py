@@ -129,15 +129,8 @@ def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
 
     def started(out):
         command = [
-            sys.executable,
-            "-m",
-            "tformer_cli",
-            "distill",
-            str(recipe),
-            "-o",
-            str(out),
-            "-q",
-        ]
+            sys.executable, "-m", "tformer_cli", "distill", str(recipe), "-o", str(out), "-q",
+        ]  # fmt: skip
         return subprocess.Popen(
             [*command, "--threads", "1", *more], stdout=subprocess.DEVNULL, start_new_session=True
         )

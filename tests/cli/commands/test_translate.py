@@ -105,22 +105,15 @@ def test_several_translations_need_a_format_that_separates_them(model, output_fo
 @pytest.mark.parametrize(
     "options",
     [
-        ["-i", ""],
-        ["x", "-o", ""],
-        ["x", "-o", "n" * 300],
-        ["--seed", "9" * 30, "x"],
-        ["--length-penalty", "nan", "x"],
-        ["--beam-size", "9" * 30, "x"],
+        ["-i", ""], ["x", "-o", ""], ["x", "-o", "n" * 300], ["--seed", "9" * 30, "x"],
+        ["--length-penalty", "nan", "x"], ["--beam-size", "9" * 30, "x"],
         ["--min-length", "5", "--max-length", "2", "x"],
-        ["--ban", "", "x"],
-        ["--token-scores", "x"],
-        ["--flags", "--format", "tsv", "x"],
-        ["--ensemble-weights", "1,2", "x"],
-        ["--top-k", "5", "x"],
+        ["--ban", "", "x"], ["--token-scores", "x"], ["--flags", "--format", "tsv", "x"],
+        ["--ensemble-weights", "1,2", "x"], ["--top-k", "5", "x"],
         ["--temperature", "0.7", "--beam-size", "2", "x"],
         ["--glossary", "-"],
     ],
-)
+)  # fmt: skip
 def test_foreseeable_errors_are_one_line_and_status_two(model, options):
     refused("translate", model, *options)
 
