@@ -58,10 +58,10 @@ def ctranslate2(precision, workers):
 
 def on_torch(name, **options):
     """A library on PyTorch, as it is and tuned; all but transformers need an environment."""
-    script, venv = f"translate_{name}.py", "" if name == "hf" else name
-    tuned = {**options, "onednn": ""}
+    script, venv, given = "translate_torch.py", "" if name == "hf" else name, {"library": name}
+    tuned = {**given, **options, "onednn": ""}
     return {
-        name: Contestant(script=script, venv=venv),
+        name: Contestant(script=script, options=given, venv=venv),
         f"{name}-tuned": Contestant(
             script=script, options=tuned, environment=KEEP_PAGES, venv=venv
         ),

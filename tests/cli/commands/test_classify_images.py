@@ -235,7 +235,7 @@ def test_a_pooling_that_the_model_has_not_is_refused(classifier, images, tmp_pat
     saved(path, model)
     for pooling in ("first", "first-and-mean"):
         said = f"MODEL has no class token for {pooling}; give mean"
-        refused("embed", path, "0 " * 288, "--pooling", pooling, says=said)
+        refused("embed", path, "0 " * 288, "--pooling", pooling, "-q", says=said)
 
 
 def test_python_gives_paths_and_arrays(images, photos):
@@ -335,7 +335,6 @@ def test_models_of_texts_have_no_damaged_images(command, classifier, tmp_path):
     texts = tmp_path / "texts"
     texts.write_text("x\n")
     labels = {"score": ["--target-file", texts], "evaluate": ["--reference", texts]}
+    given = (*labels.get(command, []), "--damaged", "skip", "-q")
     said = "--damaged: is of a model of images; omit it"
-    refused(
-        command, classifier, "-i", texts, *labels.get(command, []), "--damaged", "skip", says=said
-    )
+    refused(command, classifier, "-i", texts, *given, says=said)
