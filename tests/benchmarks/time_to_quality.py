@@ -211,9 +211,8 @@ def shown(scores):
 
 def drawn(runs):
     """BLEU of the validation set over seconds of training, as SVG."""
-    from tformer_cli.curves.chart import Chart, Curve, Panel
-    from tformer_cli.curves.metrics import MetricName, XName
-    from tformer_cli.curves.render_svg import render_svg
+    from tformer_cli.show.chart import render_svg
+    from tformer_cli.show.curves import Chart, Curve, MetricName, Panel, XName
 
     curves = tuple(
         Curve(run=number, points=tuple((p["seconds"], p["valid_bleu"]) for p in run.points))
