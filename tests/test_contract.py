@@ -164,7 +164,7 @@ def test_nothing_in_is_nothing_out(command, words, tmp_path):
 
 @every_command
 def test_stderr_says_what_computes_unless_it_is_quiet(command, words, source):
-    source.write_text("A dog\nA man\n")
+    source.write_text("A <mask>\nA man <mask>\n" if command.verb == "fill" else "A dog\nA man\n")
     if command.second:
         words[-1].write_text("".join(f"{line or 'x'}\n" for line in command.second[:4:3]))
     shown = run(*words, "-i", source)

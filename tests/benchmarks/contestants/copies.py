@@ -44,7 +44,7 @@ def copy_layers(theirs, ours, names):
     """Copies a stack of layers whose parts have these names; call it without gradients."""
     for their, our in zip(theirs, ours.layers, strict=True):
         _copy_attention(their, our.self_attention, our.self_attention_norm, names, "self")
-        if hasattr(our, "cross_attention"):
+        if our.cross_attention is not None:
             _copy_attention(their, our.cross_attention, our.cross_attention_norm, names, "cross")
         inner, outer, norm = (their.get_submodule(name) for name in names["feed_forward"])
         inner.load_state_dict(our.feed_forward.inner.state_dict())
