@@ -15,7 +15,7 @@ from tests.models import save_random
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
 from tformer_cli.runtime import prepare_cpu
-from tformer_cli.text.segmentation import BpeDropout
+from tformer_cli.text.joint_tokenizer import BpeDropout
 from tformer_cli.trainer import speed
 
 OF_TERMINALS = (

@@ -168,7 +168,7 @@ def _corpus(directory, from_cache=None):
 
 
 def _trained(directory):
-    from tformer_cli.text.tokenizer_file import read_tokenizer
+    from tformer_cli.text.tokenizer import read_tokenizer
 
     return read_tokenizer(directory / "tokenizer.json")
 
