@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.jobs.heads import HeadInspector
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.weighting.weighting import WeightingName
-    from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.artifacts.config_file import Verb
+from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.lines.classify import LabeledText
     from tformer_cli.kinds.lines.embed import EmbeddedText
     from tformer_cli.kinds.lines.fill import FilledText

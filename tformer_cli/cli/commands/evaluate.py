@@ -57,7 +57,8 @@ if TYPE_CHECKING:
         MaskedEvaluation,
         TextEvaluation,
     )
-    from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.artifacts.config_file import Verb
+from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.metrics.significance import PairedDifference
     from tformer_cli.search.keywords import SearchOverrides
