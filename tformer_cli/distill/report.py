@@ -56,7 +56,6 @@ N_EXAMPLES = 3
 LARGEST_REPORT = 64 * MIB
 _MB = 1e6
 JSON_FILE, HTML_FILE = f"{REPORT}/report.json", f"{REPORT}/report.html"
-"""Paths in the distillation's directory."""
 
 
 @dataclass(frozen=True, kw_only=True)

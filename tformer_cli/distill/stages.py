@@ -210,7 +210,6 @@ class Manifest:
 
 
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
-    """Says what a run would do now; inputs that are not there yet are not asked for."""
     found: dict[str, tuple[Stage, State]] = {}
     for stage in stages:
         is_ready = all(found[name][1] is State.unchanged for name in stage.needs)
@@ -220,7 +219,6 @@ def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, Sta
 
 
 def _free_name(directory: Path, name: str) -> Path:
-    """A path that is not there yet: `name-1`, or the next number."""
     number = 1
     while (path := directory / f"{name}-{number}").exists():
         number += 1

@@ -42,7 +42,6 @@ from tformer_cli.trainer.distillation import Choice, DistillationConfig
 from tformer_cli.wording import count_of
 
 COUNTS = "selection.json"
-"""Counts of the selection, beside the corpora."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,7 +370,6 @@ def _write_chosen(
     score: SentenceScore | None,
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Writes each source with the chosen translation; counts the ranks of the chosen ones."""
     ranks: list[int] = []
     for number, ((source, reference), found) in enumerate(_translated(pairs, file), 1):
         place = chosen(found, reference, score)
@@ -408,7 +406,6 @@ def _write(out: TextIO, source: str, target: str) -> None:
 def _translated(
     pairs: Iterator[tuple[str, str]], file: Path
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
-    """Yields each pair with the translations of its first side."""
     both = zip_longest(pairs, read_translations(file))
     for number, (pair, found) in enumerate(both, 1):
         if pair is None or found is None:

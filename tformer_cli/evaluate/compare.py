@@ -111,7 +111,6 @@ def compare_classifiers(
 
 
 def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
-    """Returns the names of the systems, the baseline first."""
     names = list(files.systems)
     first = names[0] if baseline is None else baseline
     if first not in names:

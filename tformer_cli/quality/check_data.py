@@ -46,7 +46,6 @@ class DataReport:
     """Findings in corpora."""
 
     corpora: Sequence[str]
-    """Their names."""
     facts: CorpusFacts
     pairs: int
     """Examples of all corpora."""
@@ -55,7 +54,6 @@ class DataReport:
     not_utf8: int
     """Lines with bytes that are not UTF-8."""
     found: dict[str, CheckCount]
-    """Each check that was made."""
     doubts: Sequence[str]
     """About corpora as a whole."""
     commands: Sequence[str]
@@ -141,7 +139,6 @@ def _commands(
     found: dict[str, CheckCount],
     options: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
-    """Writes the commands that drop what was found."""
     dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
     if given.is_recipe:
         options = [*options, *_options_of_recipe(given, found)]

@@ -25,10 +25,10 @@ from tformer_cli.text.corpora import format_of, text_files
 from tformer_cli.version import __version__
 
 SCHEMA = "tformer.dataclean/1"
+# Files beside the kept pairs: counts, and a line for each dropped pair.
 REPORT, DROPPED = "report.json", "dropped.jsonl"
-"""Files beside the kept pairs: counts, and a line for each dropped pair."""
+# Pairs after which what is written counts: some seconds of work.
 MARK_EVERY = 1 << 16
-"""Pairs after which what is written counts: some seconds of work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,10 @@ class CleanReport:
     checks: dict[str, int]
     """Pairs that each check found; a pair may have several."""
     files: Sequence[str]
-    """Names of the files with the kept pairs."""
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
 
     def summary(self) -> dict[str, Any]:
-        """The report as an object for JSON."""
         return {"schema": SCHEMA, **vars(self), "dropped": self.pairs - self.kept}
 
 

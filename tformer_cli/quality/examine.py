@@ -46,8 +46,8 @@ CHUNK = 4096
 """Pairs that are read together."""
 REPEATS = (DUPLICATE, REPEATED_SOURCE, REPEATED_TARGET)
 """Checks of repeats, in the order of the keys of a pair."""
+# Bits of a place that hold the line; those above hold the corpus.
 CORPUS_BITS = 40
-"""Bits of a place that hold the line; those above hold the corpus."""
 
 Progress = Callable[[int], None]
 
@@ -58,18 +58,14 @@ class Corpora:
 
     configs: Sequence[CorpusConfig]
     directory: str = ""
-    """Where relative paths start."""
     languages: tuple[str, str] = ("", "")
     """Codes of source and target language; empty: unknown."""
     kind: CorpusKind = PAIRS
-    """Content of the sides of examples."""
     held_out: HeldOut = field(default_factory=HeldOut)
-    """Sentences that they must not have."""
     settings: CheckSettings = field(default_factory=CheckSettings)
     detector: Detector | None = None
     """Tells languages; None: scripts and common words do."""
     scores: ModelScores | None = None
-    """Scores of all pairs by models."""
     keeps_rows: bool = False
     """True if the examples of datasets have their rows as lines, as those of text files do."""
     counts: LineCounts = field(default_factory=LineCounts)
@@ -110,7 +106,6 @@ class Judged(NamedTuple):
     """Number of its corpus, from 0."""
     record: CorpusRecord
     found: dict[str, str]
-    """Why each check finds it doubtful."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +236,6 @@ def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
 
 
 def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
-    """Finds the keys of each pair among those that occur more than once."""
     rows = [one.slots(some) for one, some in zip(repeated, keys, strict=True)]
     found: list[list[int]] = np.stack(rows, axis=1).tolist()
     return found

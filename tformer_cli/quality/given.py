@@ -21,8 +21,8 @@ from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.text.lines import OPENERS, read_lines
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
+# Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL.
 DATASET_ENDINGS = (".csv", ".parquet", ".arrow")
-"""Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL."""
 TABLES = (*TSV, *JSONL, *DATASET_ENDINGS)
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
@@ -39,7 +39,6 @@ class GivenData(Corpora):
     is_recipe: bool = False
 
     def path_of(self, file: str) -> str:
-        """A file of a corpus as it is reached from here."""
         return f"{self.directory}/{file}" if self.directory else file
 
     def unjudged(self) -> dict[str, str]:
@@ -70,7 +69,6 @@ def given_data(
     *,
     near: bool = False,
 ) -> GivenData:
-    """Returns the corpora that are named."""
     fields, checks = fields or Fields(), checks or CheckSettings()
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in checks.held_out)
     is_recipe = _is_recipe(files)

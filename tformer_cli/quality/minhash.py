@@ -23,8 +23,8 @@ BANDS = HASHES // ROWS
 LEAST_SIMILARITY = 0.7
 """Share of equal hashes, an estimate of the similarity, from which on pairs are nearly the same."""
 BETWEEN_SIDES = "\x00"
+# Pairs whose hashes are computed together: their numbers fit a processor's cache.
 PAIRS_AT_ONCE = 256
-"""Pairs whose hashes are computed together: their numbers fit a processor's cache."""
 
 Signatures = npt.NDArray[np.uint32]
 _BYTES = 4 * HASHES
@@ -71,7 +71,6 @@ class NearDuplicates:
         self._slots: npt.NDArray[np.int64] = np.empty((0, BANDS), dtype=np.int64)
 
     def add(self, pairs: Sequence[SentencePair]) -> None:
-        """Takes account of pairs in the first pass."""
         self.add_signatures(signatures(pairs))
 
     def add_signatures(self, found: Signatures) -> None:
@@ -81,7 +80,6 @@ class NearDuplicates:
         self._bands.add(bands(found))
 
     def finish(self) -> None:
-        """Ends the first pass."""
         with scratch_errors():
             self._file.flush()
         self._repeated = self._bands.repeated()
@@ -125,7 +123,6 @@ class NearDuplicates:
             self._repeated[band].see(self._slots[number, band], self._number(number))
 
     def close(self) -> None:
-        """Closes the files."""
         with suppress(OSError):  # no room for the rest, which no one reads any more
             self._file.close()
         self._bands.close()
@@ -170,7 +167,6 @@ class Places:
         self._first: list[int] = []
 
     def extend(self, places: Sequence[int]) -> None:
-        """Adds the places of the next pairs."""
         for number, place in enumerate(places, self._n_pairs):
             if not self._starts or place - self._first[-1] != number - self._starts[-1]:
                 self._starts.append(number)
@@ -178,7 +174,6 @@ class Places:
         self._n_pairs += len(places)
 
     def of(self, number: int) -> int:
-        """Returns the place of a pair."""
         run = bisect_right(self._starts, number) - 1
         return self._first[run] + number - self._starts[run]
 

@@ -23,8 +23,8 @@ from tformer_cli.wording import count_of
 
 Scores = npt.NDArray[np.float32]
 Sides = tuple[str, str]
+# Pairs at the beginning whose texts must be those of the corpus.
 PAIRS_COMPARED = 1000
-"""Pairs at the beginning whose texts must be those of the corpus."""
 
 
 class ModelScores:

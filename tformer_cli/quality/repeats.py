@@ -20,12 +20,12 @@ import numpy.typing as npt
 from tformer_cli.files.aside import scratch_errors, scratch_file
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+# In place of a first place: not seen yet.
 NEVER = -1
-"""In place of a first place: not seen yet."""
+# Keys that are sorted together, about: 8 MB.
 SORTED_AT_ONCE = 1 << 20
-"""Keys that are sorted together, about: 8 MB."""
+# Keys that are read together: 1 MB.
 READ_AT_ONCE = 1 << 17
-"""Keys that are read together: 1 MB."""
 
 
 class KeyFiles:
@@ -68,7 +68,6 @@ def _keys_that_recur(file: BinaryIO) -> Keys:
 
 
 def _keys_of_part(file: BinaryIO, part: int, bits: int) -> Iterator[Keys]:
-    """Yields the keys of a file whose upper bits are the part's number."""
     file.seek(0)
     while data := file.read(8 * READ_AT_ONCE):
         keys = np.frombuffer(data, dtype=np.uint64)
@@ -91,7 +90,6 @@ class Repeated:
         return np.where(self._keys[found] == keys, found, -1)
 
     def first(self, slot: int) -> int:
-        """Returns where the key of a slot was first seen, or `NEVER`."""
         return int(self._first[slot])
 
     def see(self, slot: int, place: int) -> None:

@@ -49,14 +49,12 @@ class SplitReport:
     """Counts of each set."""
 
     pairs: dict[str, int]
-    """Pairs of each set."""
     seed: int
     files: list[str]
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
 
     def summary(self) -> dict[str, Any]:
-        """The report as an object for JSON."""
         return {"schema": SCHEMA, **vars(self)}
 
 
@@ -129,13 +127,12 @@ def _endings(corpus: CorpusConfig) -> list[str]:
     return endings
 
 
+# Of a set, pairs that may belong together in it; one pair may always.
 LARGEST_SHARE = 0.01
-"""Of a set, pairs that may belong together in it; one pair may always."""
 Labels = npt.NDArray[np.int64]
 
 
 def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Decides the set of each pair."""
     sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     labels = components(keys)
     _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
@@ -163,7 +160,6 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
 
 
 def components(keys: Keys) -> Labels:
-    """Labels pairs that belong together by the first of them."""
     labels = np.arange(keys.shape[1], dtype=np.int64)
     linked = np.zeros(keys.shape[1], dtype=bool)
     for side in keys:

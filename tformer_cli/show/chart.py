@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0
 _MARGIN, _LINE = 16.0, 22.0
+# Curves of at most this many points show each of them.
 _MARKED = 12
-"""Curves of at most this many points show each of them."""
 _FONT = "system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 
 
@@ -178,8 +178,8 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _LABEL_WIDTH = 7
 _WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
 """Columns and lines of a panel on a terminal."""
+# Pieces of a line, each with the run that it is drawn for; None: axes and words.
 TextLine = list[tuple[str, int | None]]
-"""Pieces of a line, each with the run that it is drawn for; None: axes and words."""
 
 
 def show_chart(console: "Console", chart: Chart) -> None:

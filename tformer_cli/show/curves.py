@@ -112,7 +112,6 @@ class RunMetrics:
 
 
 def read_run(path: Path) -> RunMetrics:
-    """Reads the metrics that a run has written so far."""
     absent = "name a run directory (a model directory alone has no curves)"
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
     for entry in read_run_log(path, METRICS_FILE, absent, _entry):
@@ -153,7 +152,6 @@ class Curve:
     """Index of the chart's run."""
     points: tuple[Point, ...]
     average: Point | None = None
-    """The value of the averaged weights at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +234,6 @@ class Scale:
     is_logarithmic: bool = False
     """True if equal steps are equal factors."""
     name: str = ""
-    """Quantity that it measures."""
 
     def place(self, value: float) -> float:
         """Returns the position of a value: 0 at the beginning, 1 at the end."""
@@ -319,7 +316,6 @@ def _plain(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """Writes one value in about four digits."""
     if value and not 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}"
     n_decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3

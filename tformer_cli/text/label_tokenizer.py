@@ -25,7 +25,6 @@ class LabelSide(TokenizerSide):
 
     @property
     def vocab_size(self) -> int:
-        """Special tokens and labels."""
         return FIRST_LABEL + len(self.names)
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:

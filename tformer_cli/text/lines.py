@@ -35,7 +35,6 @@ class LineCounts:
     """Counts of a reader's lines and problems."""
 
     lines: int = 0
-    """Lines read."""
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, now U+FFFD."""
 
@@ -114,7 +113,6 @@ def open_bytes(path: str | Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[str]:
-    """Yields the lines of a file as text."""
     stream = open_bytes(path)
     try:
         with readable(path):

@@ -51,7 +51,6 @@ class SubwordCodes:
                 raise DataError(f"{where}: is of an unknown version; use codes of version 0.2")
             del lines[0]
         self.ranks = _ranks(lines, where)
-        """The place of each merge."""
         self._cut: dict[str, tuple[str, ...]] = {}
 
     def cut(self, word: str) -> tuple[str, ...]:
@@ -196,7 +195,6 @@ class PieceTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "PieceTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             data = json.loads(text)
             new_tokens = stored_new_tokens(data, where)
@@ -225,7 +223,6 @@ class PieceTokenizer(Tokenizer):
         return type(self)(longer, PieceSide(others, target.codes))
 
     def to_json(self) -> str:
-        """The text of a `tokenizer.json`; its beginning says what it is."""
         version = VERSION_WITH_NEW_TOKENS if self.new_tokens else VERSION
         data: dict[str, Any] = {"tformer_tokenizer": version, "kind": "pieces"}
         for name, side in (("source", self._source), ("target", self._target)):

@@ -25,8 +25,8 @@ Span = tuple[int, int]
 """First character, and the one after the last."""
 VERSION = 1
 """Of the file of a tokenizer that Hugging Face `tokenizers` cannot read."""
+# Of one with new tokens: versions of tformer that would cut them refuse it.
 VERSION_WITH_NEW_TOKENS = 2
-"""Of one with new tokens: versions of tformer that would cut them refuse it."""
 
 
 def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
@@ -85,7 +85,6 @@ class TokenizerSide(ABC):
         return [[*self.start, *ids, *self.end] if ids else ids for ids in phrases]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a sentence, without special tokens."""
         return self.encode_batch([text])[0]
 
     @property
@@ -268,7 +267,6 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def parse_tokenizer(text: str, where: str = FILE_NAME) -> Tokenizer:
-    """Reads the text of a `tokenizer.json`; `where` names it in messages."""
     foreign = _FOREIGN.match(text)
     if foreign is None:
         reader = _JOINT

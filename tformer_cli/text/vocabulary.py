@@ -57,7 +57,6 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> Mapping[str, int]:
-        """The id of each piece."""
         ids = {piece: number for number, piece in enumerate(self.pieces)}
         if len(ids) < len(self.pieces):
             twice = next(p for number, p in enumerate(self.pieces) if ids[p] != number)

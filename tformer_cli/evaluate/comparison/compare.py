@@ -19,8 +19,8 @@ from tformer_cli.evaluate.comparison.paired_tests import (
 
 LENGTHS = (10, 20, 30, 40, 50, 60)
 """Edges of buckets of lengths, in words."""
+# Edges of buckets of word frequencies. Both are compare-mt's (Neubig et al. 2019).
 FREQUENCIES = (1, 2, 3, 4, 5, 10, 100, 1000)
-"""Edges of buckets of word frequencies. Both are compare-mt's (Neubig et al. 2019)."""
 Words = list[list[str]]
 Tokenizer = Callable[[str], str]
 
@@ -56,14 +56,12 @@ class Difference:
     """A sentence that a system translates much better or worse than the baseline."""
 
     line: int
-    """Number of its line, from 1."""
     system: str
     value: float
     """Its score by the first metric …"""
     baseline_value: float
     """… and the baseline's."""
     source: str | None
-    """The source sentence, if it is known."""
     references: tuple[str, ...]
     baseline_text: str
     text: str

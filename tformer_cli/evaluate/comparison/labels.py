@@ -65,7 +65,6 @@ class LabelComparison:
         }
 
     def document(self) -> Document:
-        """Returns a table of each measure, for people."""
         tables = [
             Table(
                 title=measure.name,

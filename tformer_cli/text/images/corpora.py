@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _SEPARATORS = ("\t", ",", ";", " ")
 _LABEL_COLUMNS = ("label", "class", "target", "digit")
+# In names such as train-images-idx3-ubyte.gz, beside which lies train-labels-idx1-ubyte.gz.
 _MNIST = re.compile(r"images([-.])idx\d")
-"""In names such as train-images-idx3-ubyte.gz, beside which lies train-labels-idx1-ubyte.gz."""
 
 
 def labeled_images(

@@ -49,7 +49,6 @@ MOST_SHOWN = 200
 
 
 def is_row(name: str) -> bool:
-    """Tells whether a name is the values of pixels."""
     return _ROW.fullmatch(name) is not None
 
 
@@ -136,7 +135,6 @@ def row_of_pixels(
 
 
 def is_number(cell: str) -> bool:
-    """Tells whether a cell of a table is a number."""
     try:
         float(cell)
     except ValueError:
@@ -198,8 +196,8 @@ def short_name(name: str) -> str:
 
 _UNSIGNED_BYTES = 8
 _MOST_DIMENSIONS = 4
+# Of an array: a damaged or hostile header must not make the program allocate without end.
 MOST_ARRAY_BYTES = 1 << 32
-"""Of an array: a damaged or hostile header must not make the program allocate without end."""
 
 
 def is_idx(path: Path) -> bool:
