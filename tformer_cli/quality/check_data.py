@@ -142,6 +142,7 @@ def _commands(
     dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
     if given.is_recipe:
         options = [*options, *_options_of_recipe(given, found)]
+    # the shorter command, which a user can read at a glance
     if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
         command = "dedupe"
         options = [one for one in options if one[0] in ("--near", "--held-out")]
@@ -227,6 +228,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     kind = report.facts.kind
     sentences = []
     for one in count.examples:
+        # line numbers are of a corpus, and a recipe may have several
         where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
         texts = kind.named(one.record.pair).items()
         sentences.append(
@@ -242,5 +244,6 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
 
 def _shown(text: str) -> str:
     """A text of bounded length, its invisible characters written out."""
+    # a line of a damaged file may have megabytes
     kept = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return "\n".join(written_out(line) for line in kept.split("\n"))

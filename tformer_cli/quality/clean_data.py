@@ -99,6 +99,7 @@ def _clean(
             else:
                 for stream, line in zip(kept, one.record.lines, strict=True):
                     stream.write(line.encode() + b"\n")
+            # waiting for the disk after each pair would take most of the time
             if number % MARK_EVERY == 0:
                 files.mark(number)
         return CleanReport(
@@ -113,6 +114,7 @@ def _clean(
 
 def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) -> dict[str, str]:
     """All that decides what is kept, by name."""
+    # by content: a file that was renamed is the same, one that was changed is not
     held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
     settings = given.settings
     scores = b"" if given.scores is None else given.scores.values.tobytes()
@@ -130,6 +132,7 @@ def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) ->
 def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
     """Reads what was written of pairs that were dropped: their lines, and why."""
     with Path(dropped.name).open("rb") as stream:
+        # behind it lies what this run writes
         end = dropped.tell()
         while stream.tell() < end:
             try:
@@ -180,6 +183,7 @@ def _dropped_line(one: Judged, given: GivenData) -> bytes:
     pair = given.kind.named(one.record.pair)
     record = {"line": one.record.number, "checks": one.found, **pair}
     corpus = given.data.train[0]
+    # so that a dropped example can be taken back as it was
     if not (corpus.source or corpus.text):  # a table may have more than the texts
         (record["row"],) = one.record.lines
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"

@@ -78,6 +78,7 @@ class Corpora:
 
         Progress goes on from what was read in an earlier pass.
         """
+        # each pass reads all lines anew; counts are those of one
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
             records = read_records(
@@ -149,6 +150,7 @@ def survey(
         if NEAR_DUPLICATE in wanted:
             near = stack.enter_context(closing(NearDuplicates()))
         for _, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
+            # before hours of work: scores of another corpus show in its first pairs
             if n_pairs == 0 and corpora.scores is not None:
                 corpora.scores.check_pairs([record.pair for record in chunk])
             n_pairs += len(chunk)
@@ -159,6 +161,7 @@ def survey(
                 files.add(_keys(chunk))
             if near is not None:
                 near.add([record.pair for record in chunk])
+        # only keys that recur stay in memory, which the second pass looks up
         repeated = files.repeated()
         if near is not None:
             near.finish()
@@ -202,12 +205,15 @@ def judge(
         like = [*map(held_out.nearly, texts)] if HELD_OUT in wanted else []
         for row, record in enumerate(chunk):
             if earlier is not None and n_judged + row < earlier.n_pairs:
+                # an earlier run has judged it; only what it kept must be seen again, for those that
+                # follow
                 found = earlier.of(record.number)
                 if slots is not None and EMPTY not in found and dropping.isdisjoint(found):
                     _see(surveyed, slots[row], row, places[row])
                 yield Judged(number, record, found)
                 continue
             if record.fault:
+                # the report names file and line itself
                 why = record.fault.partition(f" {record.number}: ")[2]
                 yield Judged(number, record, {MALFORMED: why or record.fault})
                 continue
@@ -220,6 +226,7 @@ def judge(
                         found[HELD_OUT] = f"a held-out file has the {names}"
                     elif why := _nearly_held_out([one[row] for one in like], kind):
                         found[HELD_OUT] = why
+                # a pair that is dropped anyway must not make an equal good one a repeat
                 if dropping.isdisjoint(found):
                     found |= _before(slots[row], surveyed.repeated, repeats, named, several)
                     if surveyed.near is not None and dropping.isdisjoint(found):
@@ -254,6 +261,7 @@ def _before(
         first = NEVER if slot < 0 or name not in wanted else one.first(slot)
         if first != NEVER:
             found[name] = f"as {_named(first, several=several)}"
+            # the same pair has the same sides: saying so again would count them as repeats
             if name == DUPLICATE:
                 break
     return found

@@ -135,6 +135,7 @@ class Sample:
     def __init__(self, size: int = SAMPLE_PAIRS) -> None:
         self.pairs: list[SentencePair] = []
         self._size, self._n_seen = size, 0
+        # fixed: the same corpus gets the same report
         self._random = random.Random(1)
 
     def add(self, pair: SentencePair) -> None:
@@ -194,6 +195,7 @@ def _lengths(filled: Sequence[SentencePair]) -> tuple[float, float]:
     if len(filled) < FEWEST_PAIRS:
         return 1.0, 0.0
     lengths = [(len(source), len(target)) for source, target in filled]
+    # medians, for many pairs of a noisy corpus may be wrong
     ratio = median(target / source for source, target in lengths)
     squares = (deviation(*pair, ratio, 1.0) ** 2 for pair in lengths)
     return ratio, max(median(squares) / MEDIAN_OF_SQUARE, LEAST_SPREAD)

@@ -70,12 +70,14 @@ def given_data(
     near: bool = False,
 ) -> GivenData:
     fields, checks = fields or Fields(), checks or CheckSettings()
+    # read later: what is wrong with the arguments is told first
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in checks.held_out)
     is_recipe = _is_recipe(files)
     if is_recipe:
         if fields.names_fields:
             raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
         kind, data = _data_of(load_recipe(files[0]), files[0])
+        # what validates a training must not be trained on
         of_valid = (_texts(read_corpus(corpus, data.directory), kind) for corpus in data.valid)
         texts = chain(texts, chain.from_iterable(of_valid))
     else:
@@ -167,6 +169,7 @@ def files_of(corpus: CorpusConfig, directory: str = "") -> list[str]:
 
     The splits of a dataset have no name of their own, apart from the first, "train".
     """
+    # `tformer data` has no option for other splits, so a command that names one cannot be written
     is_whole = corpus.split == "train" and not corpus.dataset_config
     if corpus.dataset and is_whole and Path(directory, corpus.dataset).exists():
         return [corpus.dataset]
@@ -192,6 +195,7 @@ def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
         (fields.target_language, corpus.target),
     ):
         ending = ending_of(file).removeprefix(".") if file else ""
+        # other endings (.txt, .src) say nothing of a language
         is_code = main_code(ending) in FUNCTION_WORDS.keys() | SCRIPTS.keys()
         found.append(given or (ending if is_code else ""))
     return found[0], found[1]
@@ -205,6 +209,7 @@ def ending_of(file: str) -> str:
 def plain_name(file: str) -> str:
     """The name of a file without its directory and the ending of a compressed one."""
     path = Path(file)
+    # what is written is not compressed
     return path.stem if path.suffix in OPENERS else path.name
 
 

@@ -54,6 +54,7 @@ def bands(found: Signatures) -> Keys:
     keys = np.zeros((len(found), BANDS), dtype=np.uint64)
     for row in range(ROWS):
         keys = (keys ^ rows[:, :, row]) * _MULTIPLIERS[row]
+        # products mix into the upper bits only; a band is compared by all of them
         keys ^= keys >> np.uint64(29)
     return keys.T
 
@@ -62,6 +63,7 @@ class NearDuplicates:
     """Signatures in a file, and an index of their bands."""
 
     def __init__(self) -> None:
+        # 256 bytes a pair would not fit memory for hundreds of millions of pairs
         self._file = scratch_file()
         self._bands = KeyFiles(BANDS)
         self._repeated: list[Repeated] = []
@@ -103,6 +105,8 @@ class NearDuplicates:
     def like(self, number: int) -> dict[int, float]:
         """Finds similar earlier pairs among those that a band was first seen in."""
         slots = self._slots[number]
+        # the first pair of a band stands for all of it: else a text that recurs a million times
+        # would be compared with each of them
         candidates = {
             self._repeated[band].first(slots[band]) for band in np.flatnonzero(slots >= 0)
         } - {NEVER}
@@ -216,6 +220,7 @@ class HeldOut:
         keys, parts = set[int](), [signatures_of_texts([])]
         filled = (sentence for sentence in sentences if sentence.strip())
         while some := list(islice(filled, READ_AT_ONCE)):
+            # repeated sentences need one signature
             new = {key_of(normalized(one)): one for one in some}
             if near:
                 parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))

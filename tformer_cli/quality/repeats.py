@@ -58,6 +58,7 @@ def _keys_that_recur(file: BinaryIO) -> Keys:
     """Reads a file once for each part of its keys: their hashes spread evenly over the parts."""
     with scratch_errors():
         n_keys = file.seek(0, os.SEEK_END) // 8
+    # reading the file again for each part costs less than sorting it on the disk
     bits = max(0, (n_keys - 1) // SORTED_AT_ONCE).bit_length()
     found = []
     for part in range(1 << bits):
@@ -116,6 +117,7 @@ def normalized(text: str) -> str:
 
     Text of punctuation alone stays as it is, apart from spaces at its ends.
     """
+    # ASCII is in that form already, and most text of many corpora is ASCII
     folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     return folded.translate(_KEPT) or text.strip()
 
@@ -128,4 +130,5 @@ def key_of(text: str) -> int:
 
 def keys_of_pair(source: str, target: str) -> tuple[int, int, int]:
     source, target = normalized(source), normalized(target)
+    # the length tells "ab" + "c" from "a" + "bc"
     return key_of(f"{len(source)} {source}{target}"), key_of(source), key_of(target)

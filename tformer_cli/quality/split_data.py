@@ -78,6 +78,7 @@ def split_data(
     corpora = replace(given, keeps_rows=True)
     keys = array("Q")
     texts = given.kind.texts
+    # keys have two rows in any case, so that a kind of corpus needs no path of its own
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
     with ExitStack() as stack:
         similar = [stack.enter_context(closing(NearDuplicates())) for _ in texts if near]
@@ -136,11 +137,13 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
     sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     labels = components(keys)
     _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    # by the text and not by its place: a corpus that grows keeps most of its held-out pairs
     order = np.argsort(_mixed(keys[0][first] ^ _mixed(keys[1][first]), seed), kind="stable")
     chosen = {TEST: n_test, VALID: n_valid}
     of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     place = 0
     for name, wanted in chosen.items():
+        # one large group, such as all greetings, would make a test set of one kind
         most = max(1, int(LARGEST_SHARE * wanted))
         n_taken = 0
         while n_taken < wanted:
@@ -208,6 +211,7 @@ def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
     if not len(repeated):
         return np.zeros(len(keys), dtype=bool)
     found = np.searchsorted(repeated, keys)
+    # an index past the end; its key differs from the first one in any case
     found[found == len(repeated)] = 0
     same: npt.NDArray[np.bool_] = repeated[found] == keys
     return same

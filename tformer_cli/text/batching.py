@@ -116,6 +116,7 @@ def regroup(
     """
     longer = np.maximum(source_lengths, target_lengths) + 1
     low, high = int(longer.max()), int(longer.max()) * len(longer)
+    # each try must blur alike, or the search would not converge
     blur = rng.integers(2**32)
     while low < high:
         middle = (low + high) // 2

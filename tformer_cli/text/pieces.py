@@ -60,6 +60,7 @@ class SubwordCodes:
             *inner, last = self._merged(word)
             found = (*(piece + CONTINUES for piece in inner), last)
             if len(self._cut) >= _MOST_CACHED:
+                # rare words are of no use later, so memory starts afresh
                 self._cut.clear()
             self._cut[word] = found
         return found
@@ -67,6 +68,7 @@ class SubwordCodes:
     def _merged(self, word: str) -> list[str]:
         if len(word) == 1:
             return [word]
+        # files of before version 0.2 have the end of a word as a symbol of its own
         symbols = [*word, END] if self._ends_apart else [*word[:-1], word[-1] + END]
         none = MOST_PIECES
         while len(symbols) > 1:
@@ -93,6 +95,7 @@ def _ranks(lines: list[str], where: str) -> Mapping[tuple[str, str], int]:
                 f"{where}: its merge {number + 1} is not two symbols; use a file of subword-nmt "
                 "or fastBPE codes"
             )
+        # subword-nmt lets the first of equal merges win
         ranks.setdefault((parts[0], parts[1]), number)
     return ranks
 

@@ -31,6 +31,7 @@ VERSION_WITH_NEW_TOKENS = 2
 
 def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
     """The ids of a source sentence as a model reads them."""
+    # an encoder needs a position to attend to, also of a blank
     return [*ids, EOS_ID] if eos or not ids else list(ids)
 
 
@@ -254,6 +255,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """Reads a `tokenizer.json`, or the one in a model directory."""
     file = path / FILE_NAME if path.is_dir() else path
     try:
+        # a file that is named may be a pipe, that of a model may not
         read = read_regular if path.is_dir() else read_bounded
         text = read(file, MAX_FILE_BYTES).decode("utf-8")
     except UnicodeDecodeError:

@@ -128,6 +128,7 @@ def gains(
     metric: MeasuredMetric, by_sentence: Sequence[Sequence[float]], number: int
 ) -> list[float]:
     """How much better than the baseline a system is on each sentence; less than 0: worse."""
+    # of TER less is better
     sign = -1.0 if metric.less_is_better else 1.0
     pairs = zip(by_sentence[number], by_sentence[0], strict=True)
     return [sign * (ours - theirs) for ours, theirs in pairs]
@@ -231,6 +232,7 @@ def frequencies(
     lowercase: bool = False,
 ) -> Counter[str]:
     """Counts in a text, such as that of the training, the words that other texts have."""
+    # a training text has millions of words that no translation has
     counts = dict.fromkeys(chain.from_iterable(chain.from_iterable(wanted)), 0)
     for line in lines:
         for word in tokenize(line.lower() if lowercase else line).split():

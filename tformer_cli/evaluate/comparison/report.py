@@ -147,6 +147,7 @@ def _name_of(metric: TestedMetric) -> str:
 
 def _marked(values: Sequence[float], *, less: bool) -> list[Cell]:
     """Writes numbers, the best of them marked: several that look the same are all best."""
+    # compared as they are written: a reader could not tell two that look alike
     texts = [f"{value:.2f}" for value in values]
     best = f"{(min if less else max)(values):.2f}"
     return [Cell(text, text == best) for text in texts]

@@ -75,6 +75,7 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
         return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
     path = Path(name).expanduser()
     file, mark, number = name.rpartition("#")
+    # a file may have "#" in its name
     if mark and number.isascii() and number.isdigit() and not path.exists():
         return _one_of_many(Path(file).expanduser(), int(number))
     return _picture(path, name)
@@ -226,6 +227,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             n_bytes = math.prod(shape)
             if n_bytes > MOST_ARRAY_BYTES:
                 raise DataError(f"{path}: says it has {n_bytes:,} bytes; split it into files")
+            # one more, to see that nothing follows
             content = stream.read(n_bytes + 1)
     except (OSError, EOFError, zlib.error):
         raise DataError(wrong) from None

@@ -152,6 +152,7 @@ class BatchStream:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        # a thread, for tensors need no copy and numpy releases the lock
         worker = Prefetcher(self._stream(), self._prefetch)
         self._workers.append(worker)
         try:
