@@ -10,7 +10,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.heads.names import head_layout
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.inspect.jobs.write_pruned import write_pruned
+from tformer_cli.inspect.jobs.ablate import write_pruned
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.search.shortlist import Shortlist

@@ -11,6 +11,11 @@ Distance between the maps of two heads: the mean Jensen–Shannon divergence of 
 JSD(p, q) = ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = ½ (p + q), which is H(m) − ½ (H(p) + H(q)); in nats,
 0 for equal rows and ln 2 for rows without a common key (Lin 1991; of heads Clark et al. 2019,
 section 6). Computed in float64 over all rows of all sentences.
+
+Two models head by head: who is whose counterpart, who has moved, who does another job.
+
+Both models read the same sentences and the same targets, so their maps have the same rows and
+columns, and may be subtracted.
 """
 
 import math
@@ -24,24 +29,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, Kind
+from tformer_cli.heads.roles import Role, role_of
 from tformer_cli.inspect.capture.forced import AttentionMaps
 from tformer_cli.inspect.heads.metrics import entropies
+from tformer_cli.inspect.record import HeadsRecord, ModelSummary
+from tformer_cli.wording import count_of
 
-LARGEST = math.log(2)
-"""The divergence of rows that share no key."""
+LARGEST = math.log(2)  # The divergence of rows that share no key
 Numbers = NDArray[np.float64]
 
 
 def divergence_sums(first: Tensor, second: Tensor) -> Tensor:
-    """Sums over rows the divergence of every head of one model from every head of another.
-
-    Args:
-        first: (G, Q, K) attention weights.
-        second: (H, Q, K) attention weights of the same queries and keys.
-
-    Returns:
-        (G, H) float64.
-    """
+    """Sums the divergences of rows of heads (G, Q, K) from those of others (H, Q, K): (G, H)."""
     first, second = first.double(), second.double()
     own, others = entropies(first), entropies(second)
     rows = [
@@ -74,13 +73,10 @@ class HeadDistances:
         return self._sums[kind] / max(1, self._n_rows[kind])
 
 
-Matching = Literal["layer", "kind"]
-"""True if heads are paired within their layer, or across the layers of their kind."""
-OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9
-"""Cost of another number or layer, in nats: of heads that look alike, those of one name pair."""
+Matching = Literal["layer", "kind"]  # Pair heads within their layer, or across layers of a kind
+OTHER_NUMBER, OTHER_LAYER = 1e-9, 2e-9  # In nats: of heads that look alike, namesakes pair
 
-_FREE = -1
-"""Number of no row."""
+_FREE = -1  # Number of no row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +85,8 @@ class HeadMatch:
 
     first: HeadId | None
     second: HeadId | None
-    divergence: float | None
-    """Mean Jensen–Shannon divergence of their rows, in nats."""
-    divergence_in_place: float | None
-    """That of the first head from the second model's head of the same name, if there is one."""
+    divergence: float | None  # Mean Jensen–Shannon divergence of their rows, in nats
+    divergence_in_place: float | None  # From the other model's head of the same name
 
     @property
     def has_moved(self) -> bool:
@@ -134,7 +128,6 @@ def match_heads(
 def _pairs(
     rows: list[HeadId], columns: list[HeadId], costs: Numbers, matching: Matching
 ) -> list[tuple[int, int]]:
-    """The numbers of the rows and columns that are paired."""
     names = [
         [
             OTHER_LAYER * (row.layer != column.layer) + OTHER_NUMBER * (row.head != column.head)
@@ -155,18 +148,11 @@ def _pairs(
 
 
 def minimal_assignment(costs: Numbers) -> list[tuple[int, int]]:
-    """Pairs rows with columns so that the sum of their costs is the least.
+    """Pairs rows with columns of costs (N, M), min(N, M) pairs, so that their sum is the least.
 
     The linear assignment problem, solved by shortest augmenting paths with potentials (the
     Hungarian method; Kuhn 1955, Jonker & Volgenant 1987), in O(n³) steps of which the innermost is
-    one over arrays.
-
-    Args:
-        costs: (N, M) finite costs.
-
-    Returns:
-        min(N, M) pairs of a row and a column, each in one pair at most, by row. The same costs
-        give the same pairs, also where several are as good.
+    one over arrays. The same costs give the same pairs, also where several are as good.
     """
     if not np.isfinite(costs).all():
         raise ValueError("every cost must be finite")
@@ -216,3 +202,103 @@ def _augment(
         before = int(came_from[column])
         row_of[column] = row if before == _FREE else row_of[before]
         column = before
+
+
+Metrics = dict[HeadId, dict[str, float]]  # The metrics of each head of a model
+MAPS_DRAWN = 8  # Most pairs whose maps a picture shows; of more, those that have changed most
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadChange:
+    """A pair of heads and their roles."""
+
+    match: HeadMatch
+    first_role: Role | None  # Role of the first model's head; None where there is no head
+    second_role: Role | None
+
+    @property
+    def has_changed_role(self) -> bool:
+        roles = self.first_role, self.second_role
+        return None not in roles and self.first_role != self.second_role
+
+    @property
+    def kind(self) -> Kind:
+        head = self.match.first or self.match.second
+        if head is None:
+            raise ValueError("a match has at least one head")
+        return head.kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadDiff:
+    """Changes of every head between two models."""
+
+    first: ModelSummary
+    second: ModelSummary
+    matching: Matching  # True if heads were paired within their layer or across layers
+    n_sentences: int
+    changes: tuple[HeadChange, ...]  # The heads of A, then those that only B has; by kind
+    rare_reason: str = ""  # Reason why no head could have the role "rare"; empty if one could
+    shown: tuple[HeadsRecord, HeadsRecord]  # A sentence as A and as B read it, same target
+
+    @property
+    def most_changed(self) -> HeadChange | None:
+        """The pair with the largest divergence, the first of several; None without pairs."""
+        paired = [change for change in self.changes if change.match.divergence is not None]
+        return max(paired, key=lambda change: change.match.divergence or 0.0, default=None)
+
+    def difference(self, change: HeadChange) -> Tensor:
+        """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0."""
+        if change.match.first is None or change.match.second is None:
+            raise ValueError("a head without a counterpart has no difference")
+        before, after = self.shown
+        return after.captured.weights(change.match.second) - before.captured.weights(
+            change.match.first
+        )
+
+
+def changes_of(
+    layouts: tuple[HeadLayout, HeadLayout],
+    distances: HeadDistances,
+    metrics: tuple[Metrics, Metrics],
+    kinds: list[Kind],
+    matching: Matching,
+) -> list[HeadChange]:
+    def role(known: Metrics, head: HeadId | None) -> Role | None:
+        return None if head is None else role_of(known[head])
+
+    return [
+        HeadChange(
+            match=match,
+            first_role=role(metrics[0], match.first),
+            second_role=role(metrics[1], match.second),
+        )
+        for kind in kinds
+        for match in match_heads(*layouts, distances, kind, matching)
+    ]
+
+
+def drawn(diff: HeadDiff) -> list[HeadChange]:
+    paired = [change for change in diff.changes if change.match.divergence is not None]
+    return sorted(paired, key=lambda change: -(change.match.divergence or 0.0))[:MAPS_DRAWN]
+
+
+def summary_of(diff: HeadDiff) -> str:
+    divergences = [c.match.divergence for c in diff.changes if c.match.divergence is not None]
+    moved = sum(change.match.has_moved for change in diff.changes)
+    changed = sum(change.has_changed_role for change in diff.changes)
+    how = "within their layer" if diff.matching == "layer" else "across layers"
+    mean = sum(divergences) / len(divergences) if divergences else 0.0
+    text = (
+        f"{count_of(diff.n_sentences, 'sentence')}; "
+        f"{count_of(len(divergences), 'head')} paired {how}, mean divergence {mean:.4f}; "
+        f"{moved} moved, {changed} changed role"
+    )
+    only = {
+        "A": [str(c.match.first) for c in diff.changes if c.match.second is None],
+        "B": [str(c.match.second) for c in diff.changes if c.match.first is None],
+    }
+    parts = [f"only in {side}: {', '.join(heads)}" for side, heads in only.items() if heads]
+    if diff.rare_reason and any(change.kind == "enc" for change in diff.changes):
+        parts.append(f"rare-word heads are not classified: {diff.rare_reason}")
+    return "; ".join([text, *parts])

@@ -18,11 +18,15 @@ One backward pass gives all heads. The absolute value is taken
 
 and the sum is divided by the number of target tokens, for every kind: I_h is in nats a target
 token, to be compared with Δ loss, of which it is the first-order estimate.
+
+Pruning takes heads out of the weights; the smaller, ordinary model computes the same. A head that
+is switched off (ξ_h = 0) adds nothing to its layer's sum; so its rows of W_Q, W_K and W_V and its
+columns of W_O can go. What remains of a layer without heads is the bias of W_O.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Literal
 
@@ -30,23 +34,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tformer_cli.artifacts.tensors import shapes_alone
 from tformer_cli.heads.gates import Place, closed_gates
 from tformer_cli.heads.names import HeadId, Inspected, Kind, attentions, head_layout
 from tformer_cli.inspect.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.batching import Batch, collate
 from tformer_cli.text.tokenizer import PAD_ID
 
 
 @contextmanager
 def gated(model: Inspected, gates: Mapping[Place, Tensor]) -> Iterator[None]:
-    """Sets the gates of some attentions; whatever happens, those from before come back.
-
-    Args:
-        model: the model.
-        gates: for each place factors broadcastable to (B, H, Q, E).
-    """
+    """Sets gates, broadcastable to (B, H, Q, E); whatever happens, those from before come back."""
     places = [
         (a, gates[kind, layer]) for kind, layer, a in attentions(model) if (kind, layer) in gates
     ]
@@ -68,20 +70,14 @@ def heads_off(model: Inspected, heads: Iterable[HeadId]) -> Iterator[None]:
 
 
 def gates_of_each(n_heads: int, heads: Iterable[int], n_sentences: int) -> Tensor:
-    """Makes gates that switch one head off in every row.
-
-    Returns:
-        (R·B, H, 1, 1) factors: rows of the first head first.
-    """
+    """Makes gates (R·B, H, 1, 1) that switch one head off in every row, the first head first."""
     gates = 1.0 - torch.eye(n_heads)[list(heads)]
     # (R, H) -> (R·B, H) -> (R·B, H, 1, 1)
     return gates.repeat_interleave(n_sentences, dim=0)[:, :, None, None]
 
 
-LARGEST_POSITIONS = 1 << 13
-"""Most positions, rows times the longer side, of one pass over repeated rows: bounds memory."""
-LARGEST_LOGITS = 1 << 22
-"""Most logits held at a time."""
+LARGEST_POSITIONS = 1 << 13  # Rows times the longer side, of one pass over repeated rows
+LARGEST_LOGITS = 1 << 22  # Most logits held at a time
 
 
 Measure = Callable[[Inspected, Tensor, Tensor], Tensor]
@@ -92,10 +88,7 @@ or (R, M) of several measures."""
 def batch_of(
     model: Inspected, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, ends: bool = True
 ) -> Batch:
-    """Pads pairs of ids without specials as a model reads them; see `capture.batches.IdPair`.
-
-    The target of a classifier is the id of its label.
-    """
+    """Pads pairs of ids as a model reads them; a classifier has the id of its label as target."""
     config = model.config
     return collate(
         [source for source, _ in pairs],
@@ -108,12 +101,7 @@ def batch_of(
 
 
 def batch_of_gaps(source_ids: Sequence[int], fills: Mapping[int, int]) -> Batch:
-    """Makes a batch of one text for a masked language model.
-
-    Args:
-        source_ids: (S) what the model reads.
-        fills: the tokens to be predicted, by their positions.
-    """
+    """Makes a batch of one text (S) with the tokens that fill its gaps, by their positions."""
     source = torch.tensor([list(source_ids)])
     target = torch.full_like(source, PAD_ID)
     for position, token in fills.items():
@@ -126,26 +114,13 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def sentence_losses(model: Inspected, batch: Batch) -> Tensor:
-    """Computes -Σ ln p of each sentence's target tokens, the end of sentence included.
-
-    Returns:
-        (B) float64 losses in nats. They have a gradient if it is enabled.
-    """
+    """Computes (B) -Σ ln p of target tokens, float64; they have a gradient if it is enabled."""
     hidden = model.target_hidden(batch.source, batch.source_mask, batch.target_input)
     return losses_of(model, hidden, batch.target_output)
 
 
 def losses_of(model: Inspected, hidden: Tensor, target_output: Tensor) -> Tensor:
-    """Computes the losses of rows from the decoder's last hidden states.
-
-    Args:
-        model: the model.
-        hidden: (R, T, D) hidden states.
-        target_output: (R, T) tokens to be predicted, padding after them.
-
-    Returns:
-        (R) float64 sums over each row's tokens.
-    """
+    """Computes (R) float64 losses of tokens (R, T) from the last hidden states (R, T, D)."""
     return _sums_over_rows(model, hidden, target_output, _losses)[:, 0]
 
 
@@ -218,14 +193,10 @@ class _Shared:
     """Hidden states below each layer, which all ablations of a batch share."""
 
     batch: Batch
-    below_encoder: tuple[Tensor, ...]
-    """Input of each encoder layer, (B, S, D), if the model has any."""
-    memory: Tensor
-    """(B, S, D); of a language model (B, S, 0)."""
-    below_decoder: tuple[Tensor, ...]
-    """Input of each decoder layer, (B, T, D), if the model has any."""
-    last: Tensor
-    """(B, T, D) hidden states with all heads; of a classifier (B, 1, D) the pooled ones."""
+    below_encoder: tuple[Tensor, ...]  # Input (B, S, D) of each encoder layer
+    memory: Tensor  # (B, S, D); of a language model (B, S, 0)
+    below_decoder: tuple[Tensor, ...]  # Input (B, T, D) of each decoder layer
+    last: Tensor  # (B, T, D) with all heads; of a classifier (B, 1, D), the pooled ones
 
     @classmethod
     def of(cls, model: Inspected, batch: Batch) -> "_Shared":
@@ -337,3 +308,82 @@ def _open_gates(model: Inspected, batch: Batch) -> dict[Place, Tensor]:
         for kind, layer, attention in attentions(model)
         if attention.n_heads
     }
+
+
+_NAMES: dict[Kind, str] = {
+    "enc": "encoder.layers.{}.self_attention",
+    "dec": "decoder.layers.{}.self_attention",
+    "cross": "decoder.layers.{}.cross_attention",
+}
+
+
+def prune_heads(model: Transformer, heads: Iterable[HeadId]) -> Transformer:
+    if not model.config.projections:
+        raise ValueError("heads without projections cannot be taken out: they have no weights")
+    kept = _kept_heads(model, set(heads))
+    weights = dict(model.state_dict())
+    for (kind, layer), numbers in kept.items():
+        name = _NAMES[kind].format(layer)
+        weights |= _without(weights, name, numbers, model.config)
+    with shapes_alone():
+        pruned = Transformer(_pruned_config(model, kept), model.vocab_size)
+    pruned.load_state_dict(weights, assign=True)
+    return pruned.eval().requires_grad_(requires_grad=False)
+
+
+def _kept_heads(model: Transformer, removed: set[HeadId]) -> dict[tuple[Kind, int], list[int]]:
+    return {
+        (kind, layer): [
+            head for head in range(attention.n_heads) if HeadId(kind, layer, head) not in removed
+        ]
+        for kind, layer, attention in attentions(model)
+    }
+
+
+def _pruned_config(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> ModelConfig:
+    def of(kind: Kind) -> tuple[int, ...]:
+        return tuple(len(heads) for (its_kind, _), heads in kept.items() if its_kind == kind)
+
+    return replace(
+        model.config,
+        n_key_heads=0,
+        encoder_heads=of("enc"),
+        decoder_heads=of("dec"),
+        cross_heads=of("cross"),
+        bias_heads=_bias_heads(model, kept),
+    )
+
+
+def _bias_heads(model: Transformer, kept: dict[tuple[Kind, int], list[int]]) -> tuple[int, ...]:
+    """Finds the biases of positions that the remaining heads have; their table stays whole."""
+    return tuple(
+        (attention.bias_heads or range(model.config.n_heads))[head]
+        for kind, layer, attention in attentions(model)
+        if attention.positions.biases
+        for head in kept[kind, layer]
+    )
+
+
+def _without(
+    weights: dict[str, Tensor], name: str, heads: list[int], config: ModelConfig
+) -> dict[str, Tensor]:
+    """Keeps the rows and columns of some heads; those that shared keys and values get their own."""
+    width, joined = config.head_width, weights[f"{name}.out_projection.weight"].shape[1]
+    n_sharing = config.n_heads // (config.n_key_heads or config.n_heads)
+
+    def places(first: int, n_sharing: int = 1) -> Tensor:
+        starts = [first + head // n_sharing * width for head in heads]
+        return torch.tensor([start + e for start in starts for e in range(width)]).long()
+
+    # which of the H·E columns of W_O stay, and which rows of W_Q, W_K and W_V below each other
+    columns, keys = places(0), joined // n_sharing
+    rows = torch.cat((columns, places(joined, n_sharing), places(joined + keys, n_sharing)))
+    output = f"{name}.out_projection.weight"
+    found = {output: weights[output][:, columns]}
+    for part in (f"{name}.in_projection.weight", f"{name}.in_projection.bias"):
+        if part in weights:
+            found[part] = weights[part][rows]
+    if f"{name}.relative.projection" in weights:
+        found[f"{name}.relative.projection"] = weights[f"{name}.relative.projection"][columns]
+    own = (f"{name}.similarity.", f"{name}.relative.content", f"{name}.relative.position")
+    return found | {part: weights[part][heads] for part in weights if part.startswith(own)}

@@ -4,16 +4,16 @@ import torch
 from tests.model.conftest import small_model
 from tformer_cli.heads.gates import keep_only
 from tformer_cli.heads.names import HeadId, attentions, head_layout
-from tformer_cli.inspect.ablation.losses import (
+from tformer_cli.inspect.ablation import (
     gated,
     heads_off,
     importance_sums,
     layer_normalized,
     losses_along,
     losses_without_each,
+    prune_heads,
     sentence_losses,
 )
-from tformer_cli.inspect.ablation.pruning import prune_heads
 from tformer_cli.text.batching import collate
 
 VALUELESS = HeadId("cross", 1, 2)
