@@ -71,6 +71,7 @@ def compare_losses(
     Returns:
         For each of the others its difference from the baseline.
     """
+    # one product a draw gives tokens and losses of all systems
     sums = np.column_stack((n_tokens, baseline, others.T))
     drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])
     means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
@@ -93,6 +94,7 @@ def compare_labels(
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
     )
+    # every example once: the scores themselves, before those of the draws
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [

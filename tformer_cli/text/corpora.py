@@ -143,6 +143,7 @@ def corpus_name(config: CorpusConfig) -> str:
 
 def corpus_file(name: str, directory: str) -> Path:
     path = Path(directory) / Path(name).expanduser()
+    # a file may be called so
     if name == "-" and not path.exists():
         raise DataError("-: corpora are read more than once, which stdin cannot be; name a file")
     if path.is_dir():
@@ -176,6 +177,7 @@ def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Records:
             pair = SentencePair(source_line, target_line)
             yield CorpusRecord(place + 1, pair, pair)
             continue
+        # both counts are named: the difference often tells what was lost
         longer, shorter = (target, source) if source_line is None else (source, target)
         n_lines = {shorter: place, longer: place + 1 + sum(1 for _ in lines)}
         raise DataError(
@@ -223,10 +225,12 @@ def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
 def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Records:
     fields = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
+        # a file of objects may end with a blank line
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
+            # files that were joined have marks inside
             record = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             fault = f"{where}: is not JSON ({error}); write one object per line"
