@@ -17,9 +17,8 @@ import torch
 import transformers
 from harness import write
 
-from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.lines.embed import embed_texts
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 
 BATCH = 32
 
@@ -51,7 +50,7 @@ def main():
 
 
 def ours(model):
-    opened = open_encoder(model, kinds_for("embed"), device="cpu", threads=1)
+    opened = open_model(model, "embed", device="cpu", threads=1)
     if opened.compiled is None:
         raise SystemExit("the kernels do not take this model")
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.commands import output_of, record_of, records_of, refused, run
 from tests.models import LINES, save_random
-from tformer_cli.kinds.lines.classify import LabelEvaluation
+from tformer_cli.evaluate.evaluate import LabelEvaluation
 from tformer_cli.metrics.labels import score_labels
 
 LABELS = ("fair", "good", "no\tgood")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.commands import output_of, record_of, refused
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 CHOSEN = ["--source-language", "eng", "--target-language", "fra"]
 COMMANDS = {
@@ -44,7 +44,7 @@ def test_a_model_of_two_languages_refuses_the_options(model, command):
 
 
 def test_the_chosen_language_is_what_is_scored_and_translated(foreign):
-    opened = open_translator(foreign, source_language="eng", target_language="fra")
+    opened = open_model(foreign, source_language="eng", target_language="fra")
     sides = opened.directory.tokenizer
     given = ("score", foreign, *COMMANDS["score"])
     record = record_of(*given, *CHOSEN, "--format", "jsonl", "--quiet")
