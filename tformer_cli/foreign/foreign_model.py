@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.shortlist import Shortlist
@@ -29,6 +30,19 @@ _WEIGHT = {"part": "weight", "W": "W", "scale": "scale", "gamma": "gamma", "laye
 # words of the names of weights and of biases in the tables of families
 _BIAS = {"part": "bias", "W": "b", "scale": "bias", "gamma": "beta", "layer_part": "bias"}
 MOST_SHOWN = 4
+
+
+# settings that every export can hold, or that change none of its numbers
+HELD_BY_EXPORTS: Mapping[str, Container[Any]] = {
+    **PLAIN_TRANSLATION,
+    **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions"), ANY),
+    # dropout changes training, and no output
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+    # these belong to kinds of positions that a table names or refuses
+    **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
+    # numbers that differ from layer to layer are refused with a message of their own
+    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
+}
 
 
 class Integers(NamedTuple):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tformer_cli.allow_list import ANY
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
+    HELD_BY_EXPORTS,
     NEVER,
     ForeignModel,
     Reader,
@@ -36,7 +37,6 @@ from tformer_cli.foreign.keys import (
     read_json_file,
     read_shape,
 )
-from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig, Pooler
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
+    from tformer_cli.model.config import ModelConfig, Pooler
     from tformer_cli.model.embedding import PositionedEmbedding
     from tformer_cli.text.tokenizer import Tokenizer
 
@@ -55,14 +56,8 @@ Table = Mapping[str, Sequence[str]]
 Task = Literal["encoder", "decoder", "translation", "t5", "vision"]
 # settings that exports can hold where their family's table does not say otherwise
 _KNOWN: Mapping[str, Container[Any]] = {
-    **PLAIN_TRANSLATION,
-    **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions", "tied_embeddings"), ANY),
-    # dropout changes training, and no output
-    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
-    # these belong to kinds of positions that a table names or refuses
-    **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
-    # numbers that differ from layer to layer are refused with a message of their own
-    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
+    **HELD_BY_EXPORTS,
+    "tied_embeddings": ANY,
     "norm": ("post",),
     "bias": (True,),
     "output_bias": (False,),

@@ -38,11 +38,12 @@ from tformer_cli.foreign.formats.marian_binary import (
     read_npz,
     read_yaml,
 )
-from tformer_cli.foreign.keys import check_settings, number, read_bytes
+from tformer_cli.foreign.keys import check_settings, number, read_bytes, read_shape
 from tformer_cli.foreign.marian.layout import (
     EOS_PIECE,
     EPSILONS,
     POSITIONS,
+    SHAPE,
     TOKENIZER,
     UNK_PIECE,
     Kind,
@@ -64,8 +65,6 @@ _COMMON: Mapping[str, Any] = MappingProxyType(
         "transformer-postprocess": ("dan", "da"),
         "transformer-postprocess-top": ("", "n"),
         "transformer-ffn-depth": ("2",),
-        "transformer-ffn-activation": ("relu", "swish"),
-        "transformer-decoder-autoreg": ("self-attention", "rnn"),
         "transformer-decoder-dim-ffn": ("0",),
         "transformer-decoder-ffn-depth": ("0",),
         "transformer-attention-mask": ("default",),
@@ -194,12 +193,11 @@ def _config(
             f"{path}: has norms both before and after its sub-layers, which is not supported; "
             "import another model"
         )
-    is_recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
+    shape = read_shape(path, settings, SHAPE)
     # the cells of "transformer-new" are of this kind whatever the setting says
-    if is_recurrent and kind == "transformer" and settings.get("dec-cell") != "ssru":
-        raise ArtifactError(
-            f"{path}: dec-cell = {settings.get('dec-cell')} is not supported; import another model"
-        )
+    cell = settings.get("dec-cell")
+    if shape["decoder_cell"] == "ssru" and kind == "transformer" and cell != "ssru":
+        raise ArtifactError(f"{path}: dec-cell = {cell} is not supported; import another model")
     has_top = settings.get("transformer-postprocess-top") == "n"
     if is_pre and not has_top:
         raise ArtifactError(f"{path}: is pre-norm without final norms, which is not supported")
@@ -207,15 +205,10 @@ def _config(
     tied = settings.get("tied-embeddings") == "true"
     return model_config(
         path,
-        d_model=number(path, settings, "dim-emb"),
-        n_heads=number(path, settings, "transformer-heads"),
-        d_ff=number(path, settings, "transformer-dim-ffn"),
-        n_encoder_layers=number(path, settings, "enc-depth"),
-        n_decoder_layers=number(path, settings, "dec-depth"),
+        **shape,
         norm="pre" if is_pre else "post",
         final_norm="always" if has_top and not is_pre else "pre-norm",
         norm_epsilon=EPSILONS[kind],
-        activation=settings.get("transformer-ffn-activation", "swish"),
         positions="learned" if positions else "table",
         max_positions=len(positions["encoder"]) if positions else MAX_POSITIONS,
         scale_embeddings=not positions,
@@ -223,7 +216,6 @@ def _config(
         tied_embeddings="all" if is_joint else "decoder" if tied else "none",
         source_vocab_size=0 if is_joint else len(rows[0].pieces),
         output_bias=True,
-        decoder_cell="ssru" if is_recurrent else "attention",
     )
 
 
