@@ -51,10 +51,10 @@ from tformer_cli.foreign.marian.layout import (
     read_shortlist,
     table_of,
 )
+from tformer_cli.foreign.torch_family import spm_tokenizer
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import read_spm
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide
 from tformer_cli.text.tokenizer_file import read_tokenizer
 
@@ -322,14 +322,7 @@ def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read
         eos, unk = pieces.index(EOS_PIECE), pieces.index(UNK_PIECE)
         rows.append(arranged(pieces, None, unk, None, eos))
     first, last = rows[0], rows[-1]
-    is_same = first.pieces == last.pieces
-    tokenizer = SentencePieceTokenizer.build(
-        read_bytes(spms[0]),
-        None if spms[0] == spms[-1] else read_bytes(spms[-1]),
-        first.pieces,
-        None if is_same else last.pieces,
-        where=str(spms[0]),
-    )
+    tokenizer = spm_tokenizer((spms[0], spms[-1]), (first, last))
     return (first, last), tokenizer, list(dict.fromkeys([*files, *spms]))
 
 
