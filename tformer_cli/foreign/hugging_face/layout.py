@@ -153,11 +153,7 @@ def _byte_pieces(
 ) -> Layout:
     """GPT-2's files: pieces with their exported ids, and merges.
 
-    Args:
-        tokenizer: has them.
-        ids: the exported ids.
-        settings: of the tokenizer.
-        names: other names of pieces; None: the files do not list them.
+    `names` are other names of pieces; the files do not list those whose name is None.
     """
     numbered = {
         str(names.get(piece, original_piece(piece))): number
