@@ -21,7 +21,7 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.shortlist import Shortlist
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
-NEVER = -1e9  # bias of a token that is never written
+BANNED_BIAS = -1e9  # bias of a token that is never written
 MOST_ROWS = 1 << 20  # of a vocabulary's embedding
 UNUSED = "<unused "  # begins the name of a row without a piece
 _LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
@@ -142,7 +142,7 @@ def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
     return found
 
 
-def arranged(
+def reorder_vocabulary(
     pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int | None
 ) -> Rows:
     """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
@@ -171,7 +171,7 @@ def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[s
 
 
 def original_piece(piece: str) -> str:
-    """Returns the name that a piece had before `arranged` renamed those named as specials."""
+    """Returns the name of a piece before `reorder_vocabulary` renamed those named as specials."""
     inner = piece.removeprefix("<foreign ").removesuffix(">")
     return inner if inner != piece and inner in SPECIAL_PIECES else piece
 
@@ -179,13 +179,13 @@ def original_piece(piece: str) -> str:
 def output_bias(rows: Rows, bias: Array | None) -> Array:
     """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
-    plain = np.where(plain == -np.inf, NEVER, plain)
+    plain = np.where(plain == -np.inf, BANNED_BIAS, plain)
     found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
-    found[list(rows.banned)] = NEVER
+    found[list(rows.banned)] = BANNED_BIAS
     return found
 
 
-def assembled(
+def build_weights(
     config: ModelConfig,
     vocab_size: int,
     table: Mapping[str, Sequence[str]],

@@ -19,9 +19,9 @@ from tformer_cli.foreign.foreign_model import (
     ForeignModel,
     Reader,
     Rows,
-    arranged,
     model_config,
     name_table,
+    reorder_vocabulary,
 )
 from tformer_cli.foreign.formats.mapped_file import LazyArrays
 from tformer_cli.foreign.formats.weight_files import named_tensors, plain, read_safetensors
@@ -185,7 +185,8 @@ def vocabulary_sides(
                 f"{path}: its vocabulary lacks {missing or UNK}, or has an entry twice; import "
                 "another model"
             )
-        found.append(arranged(pieces, ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)))
+        first = ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)
+        found.append(reorder_vocabulary(pieces, *first))
     return found[0], found[1]
 
 

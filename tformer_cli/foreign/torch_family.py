@@ -1,4 +1,4 @@
-"""One reader for models of fairseq, OpenNMT-py and Eole: each of them is a table of names.
+"""One reader for models of fairseq, OpenNMT-py and Eole, each a table; and what cuts their texts.
 
 Their settings are those of a training run, of which few concern the model; their texts are cut by
 SentencePiece, by a list of merges, or before they reach the tool.
@@ -19,7 +19,7 @@ from tformer_cli.foreign.foreign_model import (
     Reader,
     Rows,
     Weight,
-    assembled,
+    build_weights,
     output_bias,
 )
 from tformer_cli.foreign.formats.mapped_file import Array
@@ -74,8 +74,11 @@ def read_tokenizer(
     spms = _by_side(directory, models, languages)
     if spms is not None:
         return spm_tokenizer(spms, sides, tokens), list(dict.fromkeys(spms)), []
-    if tokens.before_target:  # which no text of pieces can name
-        raise ArtifactError(f"{directory}: {IN_PIECES}; put the one that it was trained with there")
+    if tokens.before_target:  # texts of pieces do not name a language
+        raise ArtifactError(
+            f"{directory}: has no SentencePiece model; put the one that it was trained with there "
+            "(one *.spm or *.model file, or source.spm and target.spm)"
+        )
     codes = _by_side(directory, merges, languages)
     if codes is None:
         return PieceTokenizer.build(pieces, others, where=str(directory)), [], [IN_PIECES]
@@ -146,7 +149,7 @@ def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = 
 class Names:
     """A tool's names of weights."""
 
-    # those of the modules of a layer and of norms; see `assembled`
+    # those of the modules of a layer and of norms; see `build_weights`
     layers: Mapping[str, Sequence[str]]
     source: str
     target: str
@@ -178,7 +181,7 @@ def read_model(
         given[f"{side}_input.positions.table"] = rows
     read = partial(_take_or_zeros, reader) if names.lacks_biases else reader.take
     n_pieces = len(sides[1].pieces)
-    weights = assembled(config, n_pieces, names.layers, read, given, reader.where)
+    weights = build_weights(config, n_pieces, names.layers, read, given, reader.where)
     reader.check_all_taken()
     tokenizer, texts, notes = read_tokenizer(directory, languages, sides)
     return ForeignModel(

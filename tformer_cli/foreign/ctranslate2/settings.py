@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.foreign_model import Reader, Rows, arranged, model_config
+from tformer_cli.foreign.foreign_model import Reader, Rows, model_config, reorder_vocabulary
 from tformer_cli.foreign.keys import parse_json, read_bytes, read_json_file, read_lines
 from tformer_cli.foreign.torch_family import read_tokenizer
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages
@@ -389,8 +389,8 @@ def _rows(file: Path, pieces: list[str], special: SpecialTokens, *, is_target: b
 
     named = {special.unk, special.eos, special.start}
     pad = next((piece for piece in PADDING if piece in pieces and piece not in named), None)
-    start = find(special.start)
-    return arranged(pieces, find(pad), pieces.index(special.unk), start, find(special.eos))
+    ids = find(pad), pieces.index(special.unk), find(special.start), find(special.eos)
+    return reorder_vocabulary(pieces, *ids)
 
 
 def _languages(

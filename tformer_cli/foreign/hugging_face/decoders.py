@@ -14,13 +14,13 @@ import numpy as np
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import (
-    NEVER,
+    BANNED_BIAS,
     ForeignModel,
     Rows,
     Weight,
-    arranged,
     model_config,
     output_bias,
+    reorder_vocabulary,
 )
 from tformer_cli.foreign.hugging_face.byte_pieces import (
     END,
@@ -105,7 +105,7 @@ class SpmVocabulary:
                 f"{where}: texts begin and end with the ids {self.ends[0]} and {self.ends[1]}, but "
                 f"the model has {size:,} rows; use this model's own files"
             )
-        return arranged(model.pieces, None, model.unknown, *self.ends)
+        return reorder_vocabulary(model.pieces, None, model.unknown, *self.ends)
 
     def tokenizer(self, rows: Rows, where: str) -> Tokenizer:  # noqa: ARG002 - as all have it
         return SentencePieceTokenizer.build(self.data, None, rows.pieces, where=str(self.file))
@@ -218,7 +218,7 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
 def _generation(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
     """Returns the defaults of generation: special tokens, and those that are never written."""
     bias = directory.model.output_bias
-    never = {UNK_ID} if bias is None else set((bias == NEVER).nonzero().flatten().tolist())
+    never = {UNK_ID} if bias is None else set((bias == BANNED_BIAS).nonzero().flatten().tolist())
     written = {layout.ids[n] for n in range(len(layout.ids)) if n not in never}
     ids = {layout.ids[token] for token in never} - written - {-1}
     return {

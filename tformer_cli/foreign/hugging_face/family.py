@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tformer_cli.allow_list import ANY
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
+    BANNED_BIAS,
     HELD_BY_EXPORTS,
-    NEVER,
     ForeignModel,
     Reader,
     Weight,
-    assembled,
+    build_weights,
     foreign_names,
     lacks_bias,
 )
@@ -90,7 +90,7 @@ class Family:
     # what config.json says of all models of the family
     written: Mapping[str, Any] = field(default_factory=dict)
     rows: KeyRows  # other keys of config.json; see `keys`
-    modules: Table  # the library's names of layers' modules; see `assembled`
+    modules: Table  # the library's names of layers' modules; see `build_weights`
     outer: Mapping[str, str]  # its names of the weights around the layers, by tformer's
     # the same of the weights of each head
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -254,7 +254,7 @@ def finish(
             array = array * (factors[:, None] if array.ndim == 2 else factors)
         return array
 
-    weights = assembled(config, len(ids), family.modules, read, given, str(source.file))
+    weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
     beginnings, note = family.omitted
     left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
     if left:
@@ -324,7 +324,7 @@ def position_rows(stack: PositionedEmbedding, config: ModelConfig) -> Tensor:
 def check_no_biases(directory: ModelDirectory, family: Family, advice: str) -> None:
     """Refuses a model whose logits have biases besides those that ban tokens."""
     bias = directory.model.output_bias
-    if bias is not None and bool(bias[bias != NEVER].any()):
+    if bias is not None and bool(bias[bias != BANNED_BIAS].any()):
         raise UsageError(
             f"{directory.path}: its logits have biases, which {family.classes['']} of Hugging Face "
             f"lacks; {advice}"

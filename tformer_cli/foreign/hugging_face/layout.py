@@ -18,7 +18,7 @@ from torch import Tensor
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.foreign_model import NEVER, UNUSED, original_piece
+from tformer_cli.foreign.foreign_model import BANNED_BIAS, UNUSED, original_piece
 from tformer_cli.foreign.hugging_face.byte_pieces import END
 from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.text.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
@@ -64,7 +64,7 @@ class Layout:
 
 
 def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
-    rows = torch.where(rows == NEVER, 0.0, rows)
+    rows = torch.where(rows == BANNED_BIAS, 0.0, rows)
     found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
     places = [token for token, number in enumerate(ids) if number >= 0]
     found[[ids[token] for token in places]] = rows[places]

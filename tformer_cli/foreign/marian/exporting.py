@@ -24,8 +24,8 @@ from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.foreign.foreign_model import (
+    BANNED_BIAS,
     HELD_BY_EXPORTS,
-    NEVER,
     UNUSED,
     Integers,
     foreign_names,
@@ -191,7 +191,7 @@ def _never_written(weights: Mapping[str, Array]) -> set[int]:
     The others have to stay: a model's probabilities sum to 1 with theirs.
     """
     bias = weights.get("output_bias", np.zeros(BOS_ID + 1))
-    return {token for token in (PAD_ID, BOS_ID) if bias[token] <= NEVER / 2}
+    return {token for token in (PAD_ID, BOS_ID) if bias[token] <= BANNED_BIAS / 2}
 
 
 def _vocabulary(directory: ModelDirectory, side: TokenizerSide, unwritten: set[int]) -> _Vocabulary:

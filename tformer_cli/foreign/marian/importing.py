@@ -23,11 +23,11 @@ from tformer_cli.foreign.foreign_model import (
     Reader,
     Rows,
     Weight,
-    arranged,
-    assembled,
+    build_weights,
     model_config,
     names_of_rows,
     output_bias,
+    reorder_vocabulary,
     tensor2tensor_halves,
 )
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
@@ -139,7 +139,7 @@ def convert(
 
     given = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)
-    found = assembled(config, len(rows[1].pieces), table, read, given, where)
+    found = build_weights(config, len(rows[1].pieces), table, read, given, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
@@ -320,7 +320,7 @@ def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read
         if EOS_PIECE not in pieces or UNK_PIECE not in pieces:
             raise ArtifactError(f"{file}: lacks {EOS_PIECE} or {UNK_PIECE}; use another model")
         eos, unk = pieces.index(EOS_PIECE), pieces.index(UNK_PIECE)
-        rows.append(arranged(pieces, None, unk, None, eos))
+        rows.append(reorder_vocabulary(pieces, None, unk, None, eos))
     first, last = rows[0], rows[-1]
     tokenizer = spm_tokenizer((spms[0], spms[-1]), (first, last))
     return (first, last), tokenizer, list(dict.fromkeys([*files, *spms]))

@@ -88,7 +88,7 @@ POSITIONS: Mapping[str, str] = MappingProxyType(
 
 
 def table_of(config: ModelConfig, kind: Kind) -> dict[str, tuple[str, ...]]:
-    """Names the modules of a model in Marian, in the terms of `assembled`."""
+    """Names the modules of a model in Marian, in the terms of `build_weights`."""
     if kind == "transformer-new":
         return dict(_class_names(config))
     pre = "_pre" if config.norm == "pre" else ""
