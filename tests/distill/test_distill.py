@@ -5,8 +5,8 @@ import shutil
 import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
-from tests.conftest import LINES
 from tests.distill.conftest import TARGETS, write_lines
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.distill import report as report_module
 from tformer_cli.distill.distill import distill, plan_distillation
@@ -23,7 +23,7 @@ from tformer_cli.errors import (
 from tformer_cli.evaluate.benchmark import _measured
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.recipe import load_recipe
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train.start import completion
 from tformer_cli.train.train import train
 

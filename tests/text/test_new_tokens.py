@@ -2,21 +2,14 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import parse_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 TEXTS = [
-    "<x> A man",
-    "A <x> man",
-    "A man <x>",
-    "<x>",
-    "<x> <x>",
-    "<x>man, not<x> apart",
-    " <x>  two spaces",
-    "naïve 漢字 Żółć",
-    "",
-]
+    "<x> A man", "A <x> man", "A man <x>", "<x>", "<x> <x>", "<x>man, not<x> apart",
+    " <x>  two spaces", "naïve 漢字 Żółć", "",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ import pytest
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenize import decode_lines, encode_lines, measure, train
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20
 
@@ -72,13 +72,7 @@ def test_statistics_count_pieces_unknowns_and_losses(text):
     words = train([str(text)], TokenizerConfig(algorithm="word")).tokenizer
     counted = measure(words, ["The dog", "", "The cat sees"])
     assert counted.summary() == {
-        "lines": 3,
-        "words": 5,
-        "characters": 19,
-        "pieces": 5,
-        "pieces_per_word": 1.0,
-        "pieces_per_character": 5 / 19,
-        "unknown_rate": 0.2,
-        "vocabulary_used": 4 / words.vocab_size,
-        "lines_not_restored": 1,
-    }
+        "lines": 3, "words": 5, "characters": 19, "pieces": 5, "pieces_per_word": 1.0,
+        "pieces_per_character": 5 / 19, "unknown_rate": 0.2,
+        "vocabulary_used": 4 / words.vocab_size, "lines_not_restored": 1,
+    }  # fmt: skip

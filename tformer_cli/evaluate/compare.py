@@ -11,12 +11,12 @@ from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import get_reference_files, get_source_file
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.evaluate.comparison.compare import SystemTexts, TestSet, compare_systems
+from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
-from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.lines.classify import classify_lines
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
@@ -103,7 +103,7 @@ def compare_classifiers(
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_testing(order))
     return compare_labelings(
-        [(one.name, one.lines) for one in read.systems],
+        list(read.systems.items()),
         read.references[0],
         samples=settings.samples or 0,
         seed=settings.seed,
@@ -144,17 +144,15 @@ def _read(
     found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
     reference_lines = tuple(next(found) for _ in references)
     source_lines = next(found) if source is not None else None
-    systems = []
+    systems = {}
     for one in order:
         if is_model[one] and source_lines is None:
             raise UsageError(
                 f"--source: is missing; {files.systems[one]} is a model: name its text"
             )
         lines = answers(files.systems[one], source_lines or ()) if is_model[one] else next(found)
-        systems.append(SystemTexts(name=one, lines=lines))
-    return TestSet(
-        name=name, references=reference_lines, systems=tuple(systems), source=source_lines
-    )
+        systems[one] = lines
+    return TestSet(name=name, references=reference_lines, systems=systems, source=source_lines)
 
 
 def _answers(
@@ -173,12 +171,11 @@ def _answers(
 
 
 def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    return (one.text for one in open_translator(model, **how).translator.stream(sources))
+    return (one.text for one in open_model(model, **how).translator.stream(sources))
 
 
 def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    opened = open_classifier(model, **how)
-    return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
+    return (one.label for one in classify_lines(open_model(model, "classify", **how), sources))
 
 
 def _compared(

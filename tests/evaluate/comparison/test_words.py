@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.evaluate.comparison.words import (
+from tformer_cli.evaluate.comparison.compare import (
     FREQUENCIES,
     bucket_labels,
     bucket_of,
@@ -50,14 +50,7 @@ def test_buckets_begin_at_their_edges():
     assert labels == ["0", "1", "2", "3", "4", "5–9", "10–99", "100–999", "1000+"]
     placed = {n: labels[bucket_of(n, FREQUENCIES)] for n in (0, 1, 4, 5, 9, 10, 999, 1000, 5000)}
     assert placed == {
-        0: "0",
-        1: "1",
-        4: "4",
-        5: "5–9",
-        9: "5–9",
-        10: "10–99",
-        999: "100–999",
-        1000: "1000+",
+        0: "0", 1: "1", 4: "4", 5: "5–9", 9: "5–9", 10: "10–99", 999: "100–999", 1000: "1000+",
         5000: "1000+",
-    }
+    }  # fmt: skip
     assert bucket_labels((10, 20)) == ["<10", "10–19", "20+"]

@@ -23,7 +23,7 @@ from tformer_cli.foreign.keys import parse_json, read_bytes, read_json_file, rea
 from tformer_cli.foreign.torch_family import read_tokenizer
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages
 from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer as read_own_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer as read_own_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
