@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.artifacts.config_file import TaskKind, Verb
     from tformer_cli.artifacts.weights_file import StoredWeights
     from tformer_cli.fast.native_encoder import CompiledEncoder
-    from tformer_cli.kinds.kind import Verb
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import ModelConfig, Precision
     from tformer_cli.search.config import DecodingConfig, Engine, PrecisionChoice

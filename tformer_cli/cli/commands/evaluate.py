@@ -50,15 +50,14 @@ from tformer_cli.text.lines import LineCounts
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.config_file import ModelInfo, Verb
     from tformer_cli.evaluate.evaluate import (
         Evaluation,
         LabelEvaluation,
         MaskedEvaluation,
         TextEvaluation,
     )
-    from tformer_cli.artifacts.config_file import Verb
-from tformer_cli.kinds.kind import Kind
+    from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.metrics.significance import PairedDifference
     from tformer_cli.search.keywords import SearchOverrides
