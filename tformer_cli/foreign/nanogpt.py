@@ -145,7 +145,7 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
 def _shape(arrays: LazyArrays, name: str, path: Path) -> tuple[int, int]:
     shape = arrays[name].shape if name in arrays else ()
     if len(shape) != 2:
-        raise ArtifactError(f"{path}: {name} is no matrix; save the model again")
+        raise ArtifactError(f"{path}: {name} is not a matrix; save the model again")
     return shape[0], shape[1]
 
 

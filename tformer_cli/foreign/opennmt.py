@@ -224,8 +224,7 @@ def _vocabularies(path: Path, saved: Any) -> tuple[tuple[list[str], list[str]], 
         entries = _entries(saved.get(side), _MOST_NESTED)
         if entries is None or not all(isinstance(entry, str) for entry in entries):
             raise ArtifactError(
-                f"{path}: its vocabulary is of a kind that is not known; save it with OpenNMT-py 1 "
-                "to 3"
+                f"{path}: its vocabulary has an unknown format; save it with OpenNMT-py 1 to 3"
             )
         found.append(entries)
     start = saved.get("decoder_start_token", START)

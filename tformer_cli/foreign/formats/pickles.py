@@ -17,7 +17,7 @@ MOST_OPERATIONS = 1 << 23
 # dictionary, which takes about a hundred.
 CALL_OPERATIONS, CONTAINER_OPERATIONS = 16, 4
 LONGEST_NAME = 1000  # characters of a class's or function's name and of its module's
-# larger numbers are no keys: many with equal hashes would make a dictionary slow
+# skip larger numbers as keys: many with equal hashes would make a dictionary slow
 MOST_AS_KEY = 1 << 32
 _MARK = object()
 
@@ -218,7 +218,7 @@ _DONE: dict[str, _Operation] = {
     "GLOBAL": lambda reader, name: reader._name(*name.partition(" ")[::2]),
     "STACK_GLOBAL": PickleReader._stack_global,
     **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleReader._reduce),
-    # the arguments by name are of objects that are not made
+    # no object is made, so its named arguments are dropped
     "NEWOBJ_EX": lambda reader, _: reader._reduce(reader._stack.pop()),
     "BUILD": PickleReader._build,
     "BINPERSID": PickleReader._binpersid,

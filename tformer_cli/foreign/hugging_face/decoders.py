@@ -138,7 +138,9 @@ def put_together(
     outer = {ours: f"{theirs}.weight" for ours, theirs in family.outer.items()}
     embedding = reader.take(outer["target_embedding"])
     if embedding.ndim != 2:
-        raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
+        raise ArtifactError(
+            f"{file}: embedding: expected 2 dimensions, found {embedding.ndim}; download it again"
+        )
     rows = banned(vocabulary.rows(len(embedding), str(file)))
     output = reader.take(outer["output"]) if outer["output"] in reader else embedding
     tied = "decoder" if np.array_equal(output, embedding) else "none"
@@ -265,7 +267,7 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
     model, config, outer = directory.model, directory.config, family.outer
     check_no_biases(directory, family, "export with --format int8")
-    # √D of the embeddings alone: where both are one matrix it becomes two
+    # √D scales only the embeddings: a matrix that both share becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     found = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
     if config.tied_embeddings == "none" or config.scale_embeddings:

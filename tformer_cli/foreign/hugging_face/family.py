@@ -317,7 +317,7 @@ def position_rows(stack: PositionedEmbedding, config: ModelConfig) -> Tensor:
     """(P, D) the vectors of positions of a stack's input, learned, computed or imported."""
     import torch
 
-    # None only where positions are no vectors, which tables refuse
+    # None only where positions are not vectors, which tables refuse
     return cast("Tensor", stack.positions.rows(0, config.max_positions, torch.device("cpu")))
 
 

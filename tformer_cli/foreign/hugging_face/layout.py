@@ -40,7 +40,7 @@ class Layout:
     source_ids: tuple[int, ...] = ()  # the same of the source's vocabulary, if that is another
     files: Mapping[str, bytes]
     settings: Mapping[str, Any]  # what tokenizer_config.json says besides what all have
-    renormalizes: bool = False  # true if probabilities are of the tokens that can be written alone
+    renormalizes: bool = False  # probabilities are only of tokens that can be written
     # the exported id of the language that translations begin with, if one is set
     first_token: int | None = None
 
@@ -111,7 +111,7 @@ def decoder_layout(directory: ModelDirectory) -> Layout:
             },
         )
     raise UsageError(
-        f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write; use "
+        f"{directory.path}: --format huggingface cannot write its kind of tokenizer; use "
         "the model it was imported from"
     )
 
@@ -138,7 +138,7 @@ def encoder_layout(directory: ModelDirectory) -> Layout:
         return Layout(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
     if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
         raise UsageError(
-            f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write "
+            f"{directory.path}: --format huggingface cannot write its kind of tokenizer "
             "for encoders; use it here"
         )
     settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": tokenizer.mask}
