@@ -82,6 +82,7 @@ class Reader:
 
     def take_first(self, names: Iterable[str]) -> Array:
         """Reads the first of several names of the same array; the others must be equal."""
+        # tools store a tied matrix under one name or several; an edit of one would be lost
         there = [name for name in names if name in self.arrays]
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
@@ -153,6 +154,7 @@ def reorder_vocabulary(
     first = [-1 if number is None else number for number in (pad, unk, start, eos)]
     rest = [n for n in range(len(pieces)) if n not in first]
     names = [f"<foreign {piece}>" if piece in SPECIAL_PIECES else piece for piece in pieces]
+    # a padding or start that is no token of its own would take probability from the others
     banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
     return Rows((*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned))
 
@@ -164,6 +166,7 @@ def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[s
             f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use this "
             "model's own files"
         )
+    # tools pad matrices to multiples of 8 or 64, so rows without a piece are common
     names = [f"{UNUSED}{place}>" for place in range(size)]
     for piece, place in pieces.items():
         names[place] = piece
@@ -179,6 +182,7 @@ def original_piece(piece: str) -> str:
 def output_bias(rows: Rows, bias: Array | None) -> Array:
     """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
+    # -inf would make NaN of the softmax of a row whose tokens are all banned
     plain = np.where(plain == -np.inf, BANNED_BIAS, plain)
     found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
     found[list(rows.banned)] = BANNED_BIAS
@@ -206,6 +210,7 @@ def build_weights(
         if name in given or not lacks_bias(name, table):
             weight = given[name] if name in given else _stacked(name, table, read)
         matrix = weight.integers if isinstance(weight, Integers) else weight
+        # files of two models of one family differ here first
         if matrix.shape != shape:
             raise ArtifactError(
                 f"{where}: {name} would have the shape {list(matrix.shape)}, but the settings ask "

@@ -89,6 +89,7 @@ def read_tokenizer(
 
 def _files(directory: Path) -> tuple[list[Path], list[Path]]:
     """Finds SentencePiece models and files of merges; these may be called as those are."""
+    # subword-nmt's users call their merges bpe.model, too, so the first bytes decide
     models = sorted({path for pattern in SPMS for path in directory.glob(pattern)})
     in_text = [path for path in models if read_bytes(path).startswith(_VERSION)]
     named = {path for pattern in CODES for path in directory.glob(pattern)}

@@ -100,7 +100,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     _fill(spec, directory)
     # Missing or misshapen weights are found here, before anything is written
     spec.validate()
-    spec.optimize(quantization)
+    spec.optimize(quantization)  # the engine converts again when it loads
     hashes = {name: hash_file(directory.path / name) for name in (WEIGHTS, TOKENIZER)}
     with directory_aside(path) as aside:
         spec.save(str(aside))

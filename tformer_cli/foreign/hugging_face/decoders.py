@@ -143,6 +143,7 @@ def put_together(
         )
     rows = banned(vocabulary.rows(len(embedding), str(file)))
     output = reader.take(outer["output"]) if outer["output"] in reader else embedding
+    # files store a tied matrix twice, or once; equal rows stay one matrix when they are trained on
     tied = "decoder" if np.array_equal(output, embedding) else "none"
     config = model_config(file, **{**shape, "tied_embeddings": tied, **vocabulary.texts})
     given: dict[str, Weight] = {

@@ -203,6 +203,7 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
                 return f"{name.removesuffix(old)}LayerNorm.{new}"
         return name
 
+    # messages name tensors as the file does
     has_prefix = any(name.startswith(family.prefix) for name in arrays)
 
     def shown(name: str) -> str:

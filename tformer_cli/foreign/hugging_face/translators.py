@@ -145,7 +145,7 @@ def _outer(
 def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Array:
     if config.positions == "learned":
         return source.reader.take(name)[_OFFSET:]
-    if source.family.model_type == "m2m_100":
+    if source.family.model_type == "m2m_100":  # its files hold no positions
         return tensor2tensor_halves(config.max_positions, config.d_model, first)
     if name in source.reader:  # older files have it; it counts
         return source.reader.take(name)
