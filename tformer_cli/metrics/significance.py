@@ -15,8 +15,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 Statistics = NDArray[np.float64]
+# Draws, as in the paper.
 RESAMPLES = 1000
-"""Draws, as in the paper."""
 _SHARE_OUTSIDE = 0.025
 
 
@@ -68,6 +68,7 @@ def compare_losses(
         seed: of the draws.
         name: of the number.
     """
+    # one product a draw gives tokens and losses of all systems
     sums = np.column_stack((n_tokens, baseline, others.T))
     drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])
     means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
@@ -86,11 +87,11 @@ def compare_labels(
     n_resamples: int = RESAMPLES,
     seed: int = 1,
 ) -> list[PairedDifference]:
-    """Compares accuracy and macro F1 of two classifiers, in percent."""
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
     )
+    # every example once: the scores themselves, before those of the draws
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [
