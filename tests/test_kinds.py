@@ -51,10 +51,8 @@ kinds/opening/translator.py
 quickstart.py
 kinds/lines/score_labels.py
 cli/inspect/inspect_ablate.py
-cli/inspect/inspect_diff.py
 cli/inspect/inspect_heads.py
-cli/inspect/inspect_report.py
-cli/inspect/inspect_step.py
+cli/inspect/inspect_sentences.py
 cli/inspect/inspect_view.py
 heads/names.py
 inspect/capture/forced.py

@@ -229,12 +229,12 @@ def render_diff_svg(diff: HeadDiff) -> str:
 
 def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[float, float]:
     before, after = diff.shown
-    kind, match = change.kind, change.match
-    if match.first is None or match.second is None:
+    kind = change.kind
+    if change.first is None or change.second is None:
         raise ValueError("a head without a counterpart has no difference")
     title = (
-        f"{KIND_NAMES[kind].capitalize()}: {match.first} in A, {match.second} in B, "
-        f"divergence {match.divergence:.4f}"
+        f"{KIND_NAMES[kind].capitalize()}: {change.first} in A, {change.second} in B, "
+        f"divergence {change.divergence:.4f}"
     )
     draw_text(root, title, MARGIN, y + 12, 13.0, weight="600")
     y += 18
@@ -242,8 +242,8 @@ def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tu
     largest = max(difference.abs().max().item(), 1e-30)
     labels = before.row_labels(kind), before.column_labels(kind)
     panels: tuple[tuple[str, Tensor, ColorOf], ...] = (
-        ("A", before.captured.weights(match.first), partial(hex_color, kind)),
-        ("B", after.captured.weights(match.second), partial(hex_color, kind)),
+        ("A", before.captured.weights(change.first), partial(hex_color, kind)),
+        ("B", after.captured.weights(change.second), partial(hex_color, kind)),
         (
             f"B − A: orange more, blue less, up to {largest:.2f}",
             difference / largest,
