@@ -89,7 +89,7 @@ from tformer_cli.show.curves import XName, make_chart, read_run
 from tformer_cli.show.terminal import show_document
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenize import measure
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 WIDTHS = (60, 80, 120)

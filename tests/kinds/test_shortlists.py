@@ -14,8 +14,7 @@ from tformer_cli.inspect.jobs.ablate import write_pruned
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.search.shortlist import Shortlist
-from tformer_cli.text.tokenizer import EOS_ID
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
 FIRST = 40

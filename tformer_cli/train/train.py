@@ -63,8 +63,7 @@ from tformer_cli.text.loading.loader import (
     SegmentLoader,
     TrainingLoader,
 )
-from tformer_cli.text.tokenizer import Tokenizer
-from tformer_cli.text.tokenizer_file import parse_tokenizer, read_tokenizer
+from tformer_cli.text.tokenizer import Tokenizer, parse_tokenizer, read_tokenizer
 from tformer_cli.train.data import (
     completed_recipe,
     encoded_corpora,

@@ -17,7 +17,7 @@ from tformer_cli.heads.roles import role_grid, role_of
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.views.heads import head_map, record_blocks
 from tformer_cli.show.terminal import room_of, show_blocks
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
 

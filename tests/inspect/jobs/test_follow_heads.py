@@ -19,7 +19,7 @@ from tformer_cli.inspect.views.timeline import heads_over_time, read_timeline
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.corpora import SentencePair
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train.train import train
 from tformer_cli.trainer import gradients
 
