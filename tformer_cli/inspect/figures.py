@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
@@ -37,7 +38,6 @@ from tformer_cli.show.svg import (
     new_svg,
     svg_text,
 )
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch import Tensor
