@@ -11,11 +11,11 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tests.cli.commands.test_classify import run
-from tests.conftest import LINES
+from tests.commands import run
 from tests.inspect.conftest import check_losses
 from tests.inspect.test_other_tasks import saved
 from tests.inspect.views.test_image import directory
+from tests.models import LINES
 from tests.oracles.vit import config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.heads.names import HeadId, attentions
@@ -33,7 +33,8 @@ from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.walkthrough.step import Subject
 from tformer_cli.inspect.walkthrough.walkthrough import explain
 from tformer_cli.inspect.weighting.maps import Pooled
-from tformer_cli.kinds.lines.classify import open_classifier
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.search.config import DecodingConfig
@@ -144,7 +145,7 @@ def test_a_head_is_worked_through_to_the_label(labeled, head):
     (record,) = inspect_view(
         "step", labeled.path, labeled.items[:1], settings={"head": head, "token": "2"}
     )
-    (found,) = open_classifier(labeled.path, device="cpu").label(labeled.items[:1])
+    (found,) = label_texts(open_model(labeled.path, "classify", device="cpu"), labeled.items[:1])
     assert record.difference < 1e-5
     assert {step.number for step in record.steps if step.checks} >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
     assert record.steps[10].name == "label"
@@ -169,7 +170,7 @@ def test_states_that_are_not_the_models_fail_the_last_step(labeled):
 
 def test_each_layer_has_labels(labeled):
     (record,) = inspect_view("logits", labeled.path, labeled.items[1:], settings={"lens": True})
-    (found,) = open_classifier(labeled.path, device="cpu").label(labeled.items[1:])
+    (found,) = label_texts(open_model(labeled.path, "classify", device="cpu"), labeled.items[1:])
     (position,) = record.positions
     is_image = labeled.model.config.reads_images
     assert position.read == ("the image" if is_image else "the text")
@@ -259,7 +260,10 @@ def test_metrics_of_a_corpus_of_one_image_are_its_own(digits):
 
 def test_accuracy_without_heads_is_measured_by_command(digits, tmp_path):
     path, _ = digits
-    labels = [one.label for one in open_classifier(path, device="cpu").label([image(1), image(2)])]
+    labels = [
+        one.label
+        for one in label_texts(open_model(path, "classify", device="cpu"), [image(1), image(2)])
+    ]
     table = tmp_path / "images.csv"
     rows = [f"{image(n).replace(' ', ',')},{labels[n - 1]}\n" for n in (1, 2)]
     table.write_text("".join(rows))

@@ -15,8 +15,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 Statistics = NDArray[np.float64]
+# Draws, as in the paper.
 RESAMPLES = 1000
-"""Draws, as in the paper."""
 _SHARE_OUTSIDE = 0.025
 
 
@@ -67,9 +67,6 @@ def compare_losses(
         n_resamples: draws.
         seed: of the draws.
         name: of the number.
-
-    Returns:
-        For each of the others its difference from the baseline.
     """
     sums = np.column_stack((n_tokens, baseline, others.T))
     drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])
@@ -89,7 +86,6 @@ def compare_labels(
     n_resamples: int = RESAMPLES,
     seed: int = 1,
 ) -> list[PairedDifference]:
-    """Compares accuracy and macro F1 of two classifiers, in percent."""
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
