@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 from tformer_cli.text.lines import read_lines
 
@@ -75,15 +75,79 @@ class ContestantError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a contestant's process came to."""
+    """What a contestant wrote, and the largest resident memory of its processes in MB."""
 
     values: dict[str, Any]
-    """What it wrote."""
     peak_rss: float
-    """Largest resident memory of the process and of those it started, MB."""
 
 
-def common_parser(description: str) -> argparse.ArgumentParser:
+class Cost(NamedTuple):
+    """Seconds of the processor and on the clock, and the largest memory in MB, of a process."""
+
+    processor: float
+    wall: float
+    peak: float
+
+
+def cost_of(command, *, threads=None, stdin=None, **variables):
+    """Runs a command to its end; its output is shown if it fails."""
+    if threads:
+        variables |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+    begun = time.perf_counter()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as text:
+        text.write(stdin or b"")
+        text.seek(0)
+        process = subprocess.Popen(
+            list(map(str, command)), env={**os.environ, **variables}, stdin=text, stdout=output,
+            stderr=output,
+        )  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            output.seek(0)
+            fail(f"{' '.join(map(str, command))}\n{output.read().decode(errors='replace')}")
+    wall = time.perf_counter() - begun
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
+
+
+def output_by(*arguments, stdin=None):
+    """Runs Python with arguments; returns what it wrote."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def output_of(*arguments, stdin=None):
+    """Runs a command of tformer; returns what it wrote."""
+    return output_by(*TFORMER[1:], *arguments, stdin=stdin)
+
+
+def write(line):
+    """Prints a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def print_table(title, columns, rows, width=130):
+    """Prints a table; all columns but the first hold numbers."""
+    from rich.console import Console  # here, or it would count as memory of those who print none
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=not number)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(width=None if sys.stdout.isatty() else width, highlight=False).print(table)
+
+
+def write_json(file, report):
+    """Writes all figures, if they are asked for."""
+    if file:
+        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def common_parser(description):
     """Options of data, model, threads and environments."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, required=True, help="directory of parallel text")
@@ -100,7 +164,7 @@ def common_parser(description: str) -> argparse.ArgumentParser:
 
 
 @contextmanager
-def work_directory(path: Path | None) -> Iterator[Path]:
+def work_directory(path):
     """The directory of a benchmark's files; a temporary one goes at the end."""
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
@@ -110,18 +174,18 @@ def work_directory(path: Path | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def say(text: str) -> None:
+def say(text):
     """Tells how far the work is."""
     sys.stderr.write(text + "\n")
 
 
-def fail(text: str) -> NoReturn:
+def fail(text):
     """Ends the benchmark with one line."""
     say(f"error: {text}")
     sys.exit(2)
 
 
-def environments(given: list[str]) -> dict[str, str]:
+def environments(given):
     """`NAME=PATH`s as a mapping of names to Python interpreters."""
     found = {}
     for text in given:
@@ -134,21 +198,13 @@ def environments(given: list[str]) -> dict[str, str]:
     return found
 
 
-def python_of(name: str, contestant: Contestant, pythons: dict[str, str]) -> str:
+def python_of(name, contestant, pythons):
     """The interpreter of a contestant: its own environment's, or this one."""
     return pythons.get(name, pythons.get(contestant.venv or name.split("-")[0], sys.executable))
 
 
-def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_size: int) -> None:
-    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet.
-
-    Args:
-        data: directory of the given text.
-        work: gets `text/` and `ids/`.
-        files: for each split the names of its source and its target file, without `.gz`; "train"
-            comes first.
-        vocab_size: of the tokenizer.
-    """
+def prepare(data, work, files, vocab_size):
+    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet."""
     text, ids = work / "text", work / "ids"
     text.mkdir(exist_ok=True)
     ids.mkdir(exist_ok=True)
@@ -171,14 +227,8 @@ def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_siz
         done.touch()
 
 
-def run_contestant(
-    name: str, contestant: Contestant, work: Path, python: str, job: dict[str, Any]
-) -> Answer:
-    """Runs one contestant in a process of its own.
-
-    Raises:
-        ContestantError: with its last words, if it fails.
-    """
+def run_contestant(name, contestant, work, python, job):
+    """Runs one contestant in a process of its own."""
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=work))
     job = {
         **job,
@@ -209,7 +259,24 @@ def run_contestant(
     return Answer(answer, usage.ru_maxrss / 1024)
 
 
-def mean_lengths(work: Path) -> tuple[float, float]:
+def answers_in_turns(contestants, pythons, work, job, n_rounds):
+    """Runs all, A B C A B C, so that slow minutes of the machine hit everybody.
+
+    Yields the key and the answer of each; what fails is said and left out. A key is a name, or a
+    beam size and a name.
+    """
+    for _ in range(n_rounds):
+        for key, contestant in contestants.items():
+            beam, name = key if isinstance(key, tuple) else (None, key)
+            whole = job if beam is None else {**job, "beam_size": beam}
+            python = python_of(name, contestant, pythons)
+            try:
+                yield key, run_contestant(name, contestant, work, python, whole)
+            except ContestantError as error:
+                say(str(error))
+
+
+def mean_lengths(work):
     """Mean source and target tokens of a training pair, the end of the sentence included."""
     means = []
     for side in SIDES:
@@ -219,7 +286,7 @@ def mean_lengths(work: Path) -> tuple[float, float]:
     return means[0], means[1]
 
 
-def decode(work: Path, hypotheses: Path) -> Path:
+def decode(work, hypotheses):
     """Turns lines of token ids into text."""
     output = hypotheses.with_name(f"{hypotheses.name}.text")
     tokenizer = work / "ids" / "tokenizer.json"
@@ -227,7 +294,7 @@ def decode(work: Path, hypotheses: Path) -> Path:
     return output
 
 
-def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
+def bleu(work, hypotheses, split):
     """Cased BLEU of text against the raw reference, with its signature."""
     # What this process held before it started others would count as their peak memory
     from tformer_cli.metrics import scores
@@ -237,14 +304,14 @@ def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
     return score.value, score.signature
 
 
-def _tformer(*arguments: object, stdin: Path = DEVNULL, stdout: Path = DEVNULL) -> None:
+def _tformer(*arguments, stdin=DEVNULL, stdout=DEVNULL):
     command = [*TFORMER, *map(str, arguments)]
     with stdin.open("rb") as lines, stdout.open("wb") as output:
         if subprocess.run(command, stdin=lines, stdout=output, check=False).returncode:
             fail(f"a command of tformer failed ({' '.join(command[2:])}): see above")
 
 
-def _unpack(file: Path, output: Path) -> None:
+def _unpack(file, output):
     """Copies a plain or gzipped file."""
     packed = file.with_name(f"{file.name}.gz")
     if not (file.is_file() or packed.is_file()):
@@ -256,7 +323,7 @@ def _unpack(file: Path, output: Path) -> None:
         shutil.copyfileobj(source, target)
 
 
-def _leave_out_long_pairs(text: Path, ids: Path) -> None:
+def _leave_out_long_pairs(text, ids):
     """Rewrites the training files without pairs that are blank or too long on a side.
 
     Line by line: what this process once held would count as its children's peak memory.

@@ -118,6 +118,7 @@ class Manifest:
 
     def state(self, stage: Stage, inputs: Mapping[str, str]) -> State:
         """Returns what is to be done for a stage with these inputs."""
+        # by content: files may be moved, touched and copied
         record = self.stages.get(stage.name)
         is_same = record is not None and record.inputs == inputs
         if record is not None and is_same and record.outputs is None:
@@ -135,6 +136,7 @@ class Manifest:
         if state is not State.unchanged:
             self._do(stage, inputs, state)
         if stage.settle is not None:
+            # also of a stage that was skipped: decoding settings may have changed
             stage.settle()
 
     def _do(self, stage: Stage, inputs: Mapping[str, str], state: State) -> None:
@@ -146,6 +148,7 @@ class Manifest:
         # A kill may have fallen between the last rename and the record
         if not (stage.is_whole and (self.directory / stage.place).exists()):
             stage.run()
+        # a stage that says it is done and left nothing must not be recorded
         outputs = self._outputs(stage)
         if outputs is None:
             raise ArtifactError(f"{self.directory / stage.place}: is missing; run it again")
@@ -175,6 +178,7 @@ class Manifest:
         place = self.directory / stage.place
         there = [path for path in (place, *parts_of(place)) if path.exists()]
         record = self.stages.pop(stage.name, None)
+        # translations and trainings took hours; the rest is made again in seconds
         keeps = stage.keeps_earlier and bool(there)
         target = _free_name(self.directory / EARLIER, place.stem)
         if keeps and record is not None:
@@ -201,6 +205,7 @@ class Manifest:
             try:
                 for path in source.iterdir():
                     path.rename(target / path.name)
+                # nothing is left in it: a name in `earlier` holds what one stage made
                 source.rmdir()
             except OSError as error:
                 raise not_writable(source, error) from None
@@ -210,9 +215,9 @@ class Manifest:
 
 
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
-    """Says what a run would do now; inputs that are not there yet are not asked for."""
     found: dict[str, tuple[Stage, State]] = {}
     for stage in stages:
+        # hashing what a stage before will replace would tell nothing
         is_ready = all(found[name][1] is State.unchanged for name in stage.needs)
         state = manifest.state(stage, stage.inputs()) if is_ready else State.later
         found[stage.name] = stage, state
@@ -220,7 +225,7 @@ def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, Sta
 
 
 def _free_name(directory: Path, name: str) -> Path:
-    """A path that is not there yet: `name-1`, or the next number."""
+    # counted on, so that nothing of an earlier run is replaced
     number = 1
     while (path := directory / f"{name}-{number}").exists():
         number += 1

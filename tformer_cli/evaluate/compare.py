@@ -52,6 +52,7 @@ def read_manifest(path: Path) -> dict[str, TestSetFiles]:
         except ValueError as error:
             message = str(error).replace("--", "").replace("test-set", "test_set")
             raise DataError(f"{path}: {name}.{message}; correct it") from None
+    # an overview has one row a system
     names = {system: None for one in found.values() for system in one.systems}
     for name, one in found.items():
         missing = next((system for system in names if system not in one.systems), None)
@@ -111,8 +112,8 @@ def compare_classifiers(
 
 
 def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
-    """Returns the names of the systems, the baseline first."""
     names = list(files.systems)
+    # the order of a command line is the order of the tables, but for the baseline
     first = names[0] if baseline is None else baseline
     if first not in names:
         hint = did_you_mean(suggestions(first, names)) or f"name one of {', '.join(names)}"
@@ -138,8 +139,10 @@ def _read(
     references = [Path(one) for one in files.reference]
     if files.test_set is not None:
         source, references = files_of_test_set(files.test_set, files.language_pair)
+    # what a directory holds is found out when it is opened
     is_model = {one: Path(files.systems[one]).is_dir() for one in order}
     texts = [Path(files.systems[one]) for one in order if not is_model[one]]
+    # all texts are read together, so that different counts of lines are named before models run
     sources = [] if source is None else [source]
     found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
     reference_lines = tuple(next(found) for _ in references)
@@ -181,6 +184,7 @@ def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Itera
 def _compared(
     test_set: TestSet, settings: CompareSettings, counts: LineCounts, *, on_gpu: bool
 ) -> Comparison:
+    # words of the buckets are BLEU's words, so that both count alike
     words = make_bleu(lowercase=settings.lowercase, tokenize=settings.tokenize)
     train = settings.train_text
     return compare_systems(

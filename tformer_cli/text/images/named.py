@@ -49,7 +49,6 @@ MOST_SHOWN = 200
 
 
 def is_row(name: str) -> bool:
-    """Tells whether a name is the values of pixels."""
     return _ROW.fullmatch(name) is not None
 
 
@@ -58,11 +57,7 @@ def count_values(name: str) -> int:
 
 
 def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_PIXEL) -> Pixels:
-    """Reads the image that a name stands for, in its own size.
-
-    Returns:
-        (H, W, C) bytes.
-    """
+    """Reads the image (H, W, C) that a name stands for, in its own size."""
     if is_row(name):
         return row_of_pixels(
             _SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, short_name(name)
@@ -76,6 +71,7 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
         return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
     path = Path(name).expanduser()
     file, mark, number = name.rpartition("#")
+    # a file may have "#" in its name
     if mark and number.isascii() and number.isdigit() and not path.exists():
         return _one_of_many(Path(file).expanduser(), int(number))
     return _picture(path, name)
@@ -125,6 +121,7 @@ def row_of_pixels(
     except ValueError:
         wrong = next(cell for cell in cells if not is_number(cell))
         raise DataError(f'{where}: "{wrong[:40]}" is not the value of a pixel') from None
+    # NaN fails each of these
     bad = ~((values >= 0) & (values <= pixel_max) & (values == np.floor(values)))
     if bad.any():
         place = int(bad.argmax())
@@ -136,7 +133,6 @@ def row_of_pixels(
 
 
 def is_number(cell: str) -> bool:
-    """Tells whether a cell of a table is a number."""
     try:
         float(cell)
     except ValueError:
@@ -166,12 +162,7 @@ def _array(name: str, size: tuple[int, ...]) -> Pixels:
 
 
 def name_of_image(image: object, where: str) -> str:
-    """Returns the name of an image that a Python program gives.
-
-    Args:
-        image: a name, a path, or an array (H, W) or (H, W, C) of bytes, C from 1 to 4.
-        where: what to call it in messages.
-    """
+    """Returns the name of an image that a Python program gives: a name, path or array."""
     if isinstance(image, str):
         return image
     if isinstance(image, PathLike):
@@ -198,8 +189,8 @@ def short_name(name: str) -> str:
 
 _UNSIGNED_BYTES = 8
 _MOST_DIMENSIONS = 4
+# Of an array: a damaged or hostile header must not make the program allocate without end.
 MOST_ARRAY_BYTES = 1 << 32
-"""Of an array: a damaged or hostile header must not make the program allocate without end."""
 
 
 def is_idx(path: Path) -> bool:
@@ -228,6 +219,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             n_bytes = math.prod(shape)
             if n_bytes > MOST_ARRAY_BYTES:
                 raise DataError(f"{path}: says it has {n_bytes:,} bytes; split it into files")
+            # one more, to see that nothing follows
             content = stream.read(n_bytes + 1)
     except (OSError, EOFError, zlib.error):
         raise DataError(wrong) from None

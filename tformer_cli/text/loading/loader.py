@@ -37,20 +37,20 @@ POOL_BATCHES = 32
 _MASKS = 3
 """Sets the draws of masks apart from others by the same numbers."""
 
+# Room left in planned batches for pools whose pairs come out longer than expected.
 POOL_SLACK = 1.05
-"""Room left in planned batches for pools whose pairs come out longer than expected."""
 
 Ids = list[list[int]]
 Item = TypeVar("Item")
 
 
+# Most examples that are sorted into batches together. Planning takes some 60 bytes for each.
 WINDOW = 1 << 19
-"""Most examples that are sorted into batches together. Planning takes some 60 bytes for each."""
 
 
+# Examples that stay together when an epoch of several windows is shuffled: neighbors in the file
+# too, so that a window reads a corpus larger than memory in pieces and not page by page.
 BLOCK = 256
-"""Examples that stay together when an epoch of several windows is shuffled: neighbors in the file
-too, so that a window reads a corpus larger than memory in pieces and not page by page."""
 
 
 class Mixture:
@@ -69,9 +69,7 @@ class Mixture:
         self._first_pairs = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         self._first_places = np.concatenate(([0], np.cumsum(n_examples, dtype=np.int64)))
         self.n_examples = int(self._first_places[-1])
-        """Examples of an epoch."""
         self.n_windows = max(1, -(-self.n_examples // WINDOW))
-        """Windows of an epoch."""
         self._shuffled = lru_cache(maxsize=len(self._sizes))(self._shuffle_corpus)
 
     def places(self, epoch: int, window: int) -> Indices:
@@ -128,13 +126,11 @@ class LoaderPosition:
     """A place between two batches of the stream."""
 
     epoch: int = 0
-    """Passes over the corpora completed."""
     batch: int = 0
     """Batches of this epoch already given."""
 
 
 START = LoaderPosition()
-"""Where a stream begins."""
 
 
 class BatchStream:
@@ -156,6 +152,7 @@ class BatchStream:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        # a thread, for tensors need no copy and numpy releases the lock
         worker = Prefetcher(self._stream(), self._prefetch)
         self._workers.append(worker)
         try:
@@ -165,7 +162,6 @@ class BatchStream:
             self._workers.remove(worker)
 
     def close(self) -> None:
-        """Ends the background work of every iteration."""
         for worker in list(self._workers):
             worker.close()
 
@@ -234,6 +230,7 @@ class TrainingLoader(BatchStream):
         self._longest = max((corpus.longest for corpus in self._corpora), default=0)
         if not self._mixture.n_examples:
             raise DataError("data.train: no sentence pairs to train on; add data or weight")
+        # batches are planned on plain lengths, and must fit when dropout has lengthened them
         self._tokens_per_batch = max(1, int(tokens_per_batch / self._growth()))
         self._plan = lru_cache(maxsize=1)(self._plan_window)
         self._counts = lru_cache(maxsize=2)(self._count_batches)
@@ -244,6 +241,7 @@ class TrainingLoader(BatchStream):
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
         first = 0
         for window, n_batches in enumerate(self._counts(epoch)):
+            # windows before the place of a resumed run are counted, not planned
             if start < first + n_batches:
                 batches = self._window(epoch, window, max(0, start - first))
                 yield from enumerate(batches, start=max(first, start))
@@ -256,6 +254,7 @@ class TrainingLoader(BatchStream):
                 sides = self._plain_ids(plan.examples[members])
                 yield self._batch(*sides, (epoch, window, number))
             return
+        # pools depend on the plan alone, so that a resumed run draws the same ones
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
         for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
             if numbers[-1] >= start:
@@ -401,6 +400,7 @@ class SegmentLoader(BatchStream):
         super().__init__(position, prefetch)
         self._corpus = corpus
         rows = n_rows(len(corpus), corpus.longest, tokens_per_batch)
+        # neighbors in the text are neighbors in a row: memory passes from one to the next
         parts = np.array_split(np.arange(len(corpus)), rows)
         self._starts = np.array([part[0] for part in parts])
         self._lengths = np.array([len(part) for part in parts])
