@@ -14,10 +14,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.help import (
     DEPLOY,
     EXAMPLES,
+    HELP,
     LOOK_INSIDE,
     OTHER_TASKS,
     START,
@@ -38,7 +39,6 @@ LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
 """Error numbers of writing to a stream that is full, closed or gone."""
 
-HELP = {"help_option_names": ["-h", "--help"]}
 FIRST = ("quickstart", "guide", "recipes", "make-corpus", "help")
 """Commands to begin with."""
 INSPECT = "inspect"
@@ -226,14 +226,10 @@ COMMANDS = {
 """Panels of the commands besides the inspections; each is in the module of its name."""
 
 
-def make_app(only: str | None = None) -> typer.Typer:
+def make_app(only: str | None = None) -> CommandGroup:
     """Makes the program with all commands, or `only` one: loading all takes as long as a line."""
-    app = typer.Typer(
-        name="tformer",
-        cls=OneLineErrors,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
-        context_settings=HELP,
+    app = CommandGroup(
+        "tformer", cls=OneLineErrors, pretty_exceptions_enable=False, rich_markup_mode="markdown"
     )
     app.callback()(root)
     for name in COMMANDS if only is None else [only]:
@@ -241,8 +237,7 @@ def make_app(only: str | None = None) -> typer.Typer:
         module = import_module(f"tformer_cli.cli.commands.{stem}")
         group = getattr(module, f"{stem}_app", None)
         if group is None:
-            command = app.command(name, cls=CheckedCommand, rich_help_panel=COMMANDS[name])
-            command(getattr(module, stem))
+            app.add(name, rich_help_panel=COMMANDS[name])(getattr(module, stem))
         else:
             app.add_typer(group, name=name, rich_help_panel=COMMANDS[name])
     if only is None:
@@ -250,7 +245,7 @@ def make_app(only: str | None = None) -> typer.Typer:
     return app
 
 
-def _add_inspections(app: typer.Typer) -> None:
+def _add_inspections(app: CommandGroup) -> None:
     from tformer_cli.cli.inspection.inspect_ablate import inspect_ablate
     from tformer_cli.cli.inspection.inspect_align import inspect_align
     from tformer_cli.cli.inspection.inspect_diff import inspect_diff
@@ -261,8 +256,8 @@ def _add_inspections(app: typer.Typer) -> None:
     from tformer_cli.cli.inspection.weights_option import CommandWithWeights
     from tformer_cli.inspection.views import all_views
 
-    add = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)
-    app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
+    add = partial(app.add, rich_help_panel=LOOK_INSIDE)
+    add("inspect-heads", cls=CommandWithWeights)(inspect_heads)
     add("inspect-report")(inspect_report)
     add("inspect-step")(inspect_step)
     for view in reversed(all_views().values()):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,8 +17,17 @@ from tformer_cli.artifacts.overwriting import (
     standard_stream,
 )
 from tformer_cli.artifacts.resumable import parts_of
-from tformer_cli.cli.help import ReadableHelp, value_of
-from tformer_cli.cli.options import Holds, PathRole, held_formats, named_path, path_roles
+from tformer_cli.cli.help import HELP, HelpfulGroup, ReadableHelp, value_of
+from tformer_cli.cli.options import (
+    Command,
+    Holds,
+    PathRole,
+    held_formats,
+    named_path,
+    option_field,
+    path_roles,
+    takes_groups,
+)
 from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.files.atomic import replaceable_directory
@@ -205,24 +214,33 @@ def _check_place(output: Output) -> None:
         )
 
 
+class CommandGroup(typer.Typer):
+    """A group of commands, or the program: each has declared options, and is checked."""
+
+    def __init__(self, name: str, **details: Any) -> None:  # noqa: ANN401
+        super().__init__(name=name, context_settings=HELP, **{"cls": HelpfulGroup, **details})
+
+    def add(
+        self,
+        name: str,
+        cls: type[CheckedCommand] = CheckedCommand,
+        **details: Any,  # noqa: ANN401
+    ) -> Callable[[Command], Command]:
+        """Adds the command that it decorates."""
+        register = self.command(name, cls=cls, **details)
+        return lambda command: register(takes_groups(command))
+
+
 @cache
 def _force_option() -> Any:  # noqa: ANN401 - Typer's
     """Makes the option; Typer makes one only of a function's parameter."""
+    sentence = "Replace a file that this command did not write; never one that it reads."
 
-    def declared(
-        *,
-        force: Annotated[
-            bool,
-            typer.Option(
-                f"--{FORCE}",
-                help="Replace a file that this command did not write; never one that it reads.",
-            ),
-        ] = False,
-    ) -> None:
+    def declared(*, force: bool = option_field(False, sentence)) -> None:
         del force
 
     app = typer.Typer(add_completion=False)
-    app.command()(declared)
+    app.command()(takes_groups(declared))
     return next(one for one in typer.main.get_command(app).params if one.name == FORCE)
 
 

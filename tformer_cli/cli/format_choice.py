@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar
-
-import typer
+from typing import TypeVar
 
 from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 
 Format = TypeVar("Format", bound=str)
 
@@ -58,21 +57,21 @@ def format_option(
     in_a_pipe: str | None = None,
     what: str = "Output format.",
     panel: str | None = None,
-) -> Any:  # noqa: ANN401 - typer's options have no type of their own
+) -> Option:
     """Makes the option `--format`."""
-    shown: str | bool = True
+    shown = None
     if in_a_pipe == "text":
         shown = "text; or by FILE's name"
     elif in_a_pipe is not None:
         shown = f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name"
-    return typer.Option(
-        "--format",
+    return Option(
+        what,
+        panel,
+        names=("--format",),
         parser=_reader(formats),
         metavar="|".join(formats),
-        autocompletion=lambda: list(formats),
-        help=what,
-        rich_help_panel=panel,
-        show_default=shown,
+        complete=lambda: list(formats),
+        shown_default=shown,
     )
 
 

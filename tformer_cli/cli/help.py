@@ -26,8 +26,8 @@ COMMON, SEARCH, SAMPLING = "Common", "Search", "Sampling"
 CONSTRAINTS, ENSEMBLES, FORMATS = "Constraints", "Ensembles", "Formats"
 LARGE_JOBS, MACHINE, MESSAGES = "Large jobs", "Machine", "Messages"
 OPTION_PANELS = (
-    *(COMMON, SEARCH, SAMPLING, CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS),
-    *(MACHINE, MESSAGES),
+    *(COMMON, "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs"),
+    *("Machine", MESSAGES),
 )
 """Panels of options that several commands have, in their order; a command's own follow Common."""
 COMMON_FIRST = (
@@ -40,6 +40,7 @@ DEPLOY, LOOK_INSIDE = "Deploy", "Look inside"
 COMMAND_PANELS = (START, TRAIN, TRANSLATE, OTHER_TASKS, DEPLOY, LOOK_INSIDE)
 """Panels of commands, in their order."""
 
+HELP = {"help_option_names": ["-h", "--help"]}
 EXAMPLES = "\n\nExamples:\n"
 """Line that begins the examples in a command's docstring."""
 WIDEST, NARROW, NAMES = 100, 64, 30

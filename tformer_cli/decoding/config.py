@@ -12,7 +12,6 @@ from tformer_cli.settings import (
     SHARE,
     Limits,
     Option,
-    Panel,
     at_least,
     between,
     check_limits,
@@ -56,7 +55,7 @@ def _setting(
     default: Default,
     help_text: str,
     known_to: Level,
-    panel: Panel = "Common",
+    panel: str = "Common",
     **details: Any,  # noqa: ANN401
 ) -> Default:
     details = {"shown_default": "the model's", **details}

@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.help import MACHINE, SEARCH
 from tformer_cli.cli.options import (
+    REQUIRED,
     DecodingPrecision,
     DeviceOption,
     Engine,
     ModelArgument,
-    PathRole,
     QuietOption,
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
-    option,
     option_field,
     prepare_torch,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -60,19 +57,19 @@ class MeasuringOptions:
     precision: list[DecodingPrecision] | None = option_field(
         None,
         "Precision to measure. Repeat to compare.",
-        panel=MACHINE,
+        panel="Machine",
         shown="float32; int8 if MODEL is stored in it",
     )
     engine: list[Engine] | None = option_field(
-        None, "Decoding engine to measure. Repeat to compare.", panel=MACHINE, shown="tformer"
+        None, "Decoding engine to measure. Repeat to compare.", panel="Machine", shown="tformer"
     )
     shortlist: list[str] | None = option_field(
         None,
         "Lexical shortlist to measure with; none: without any. Repeat to compare.",
-        panel=SEARCH,
+        panel="Search",
         shown="MODEL's, if it has one",
         metavar="FILE|none",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     rounds: int = option_field(3, "Measure every setting N times, in turns.", min=1)
 
@@ -97,23 +94,17 @@ class MeasuringOptions:
         ]
 
 
-@takes_groups
 def benchmark(
     model: ModelArgument,
     *,
-    source: Annotated[
-        Path,
-        option("Sentences to translate; - is stdin.", "--source", "-i", metavar="FILE"),
-        PathRole.reads_file,
-    ],
-    reference: Annotated[
-        list[Path] | None,
-        option(
-            "Reference translation, to measure BLEU too. Repeat for several references.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None,
+    source: Path = option_field(
+        REQUIRED, "Sentences to translate; - is stdin.", "-i", role="reads_file"
+    ),
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, to measure BLEU too. Repeat for several references.",
+        role="reads_file",
+    ),
     measuring: MeasuringOptions,
     report_format: Annotated[
         TextOrJson,

@@ -8,21 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import (
     DeviceOption,
     LowercaseOption,
     OutputOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
     TokenizeOption,
+    argument,
     named_path,
     option_field,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.compare import CompareSettings, TestSetFiles
 
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
-SCORES, TEST_SETS = "Scores and tests", "Test sets"
 
 
 class CompareFormat(StrEnum):
@@ -65,44 +61,37 @@ class TextOptions:
     """The test sets, besides the systems' translations."""
 
     reference: list[Path] | None = option_field(
-        None,
-        "Reference translation. Repeat for several references.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        None, "Reference translation. Repeat for several references.", role="reads_file"
     )
     source: Path | None = option_field(
         None,
         "Source text: shown beside the translations, and translated by SYSTEMs that are model "
         "directories.",
-        "--source",
         "-i",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     manifest: Path | None = option_field(
         None,
-        "Several test sets and their systems, in TOML, instead of SYSTEM and "
-        "--reference; see `tformer guide comparing`.",
-        panel=TEST_SETS,
-        metavar="FILE",
-        role=PathRole.reads_file,
+        "Several test sets and their systems, in TOML, instead of SYSTEM and --reference; see "
+        "`tformer guide comparing`.",
+        panel="Test sets",
+        role="reads_file",
     )
     test_set: str | None = option_field(
         None,
-        "sacreBLEU's test set of this name, such as wmt20, instead of --reference and "
-        "--source; it is downloaded once.",
-        panel=TEST_SETS,
+        "sacreBLEU's test set of this name, such as wmt20, instead of --reference and --source; "
+        "it is downloaded once.",
+        panel="Test sets",
         metavar="CODE",
     )
     language_pair: str | None = option_field(
-        None, "Its language pair, such as en-de.", panel=TEST_SETS, metavar="CODE-CODE"
+        None, "Its language pair, such as en-de.", panel="Test sets", metavar="CODE-CODE"
     )
     train_text: Path | None = option_field(
         None,
         "Target side of the training text, to sort words by their frequency in it.",
         shown="the first reference",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
 
     def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
@@ -161,36 +150,36 @@ class ScoreOptions:
         False,
         "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
         "bootstrap.",
-        panel=SCORES,
+        panel="Scores and tests",
     )
     metric: list[str] | None = option_field(
         None,
         "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
         "first. comet needs the extra comet, and --source.",
-        panel=SCORES,
+        panel="Scores and tests",
         shown="bleu, chrf, ter",
         metavar="|".join(MetricName),
-        autocompletion=lambda: list(MetricName),
+        complete=lambda: list(MetricName),
     )
     baseline: str | None = option_field(
         None,
         "Name of the system that the others are tested against.",
-        panel=SCORES,
+        panel="Scores and tests",
         shown="the first",
         metavar="TEXT",
     )
     test: TestName = option_field(
-        "paired-bootstrap", "Test of significance, sacreBLEU's.", panel=SCORES
+        "paired-bootstrap", "Test of significance, sacreBLEU's.", panel="Scores and tests"
     )
     samples: int | None = option_field(
         None,
         "Resamples or trials of the test.",
-        panel=SCORES,
+        panel="Scores and tests",
         shown="1000 resamples or 10000 trials",
         min=1,
     )
     seed: int = option_field(
-        12345, "Seed of the test; the default is sacreBLEU's.", panel=SCORES, min=1
+        12345, "Seed of the test; the default is sacreBLEU's.", panel="Scores and tests", min=1
     )
     tokenize: TokenizeOption = "13a"
     lowercase: LowercaseOption = False
@@ -200,9 +189,9 @@ class ScoreOptions:
     comet_model: str = option_field(
         "Unbabel/wmt22-comet-da",
         "Model for comet: a name on the Hugging Face hub, or a checkpoint.",
-        panel=SCORES,
+        panel="Scores and tests",
         metavar="NAME|FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
 
     def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
@@ -246,17 +235,14 @@ class ScoreOptions:
         )
 
 
-@takes_groups
 def compare(
-    systems: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SYSTEM",
-            help="A file of translations or a model directory; NAME=FILE gives it a name. The "
-            "first is the baseline; one alone is scored.",
-        ),
-        PathRole.reads_system,
-    ] = None,
+    systems: list[str] | None = argument(
+        "SYSTEM",
+        "A file of translations or a model directory; NAME=FILE gives it a name. The first is the "
+        "baseline; one alone is scored.",
+        default=None,
+        role="reads_system",
+    ),
     *,
     texts: TextOptions,
     scores: ScoreOptions,

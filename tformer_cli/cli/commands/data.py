@@ -5,16 +5,18 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.help import HelpfulGroup
-from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option, takes_groups
+from tformer_cli.cli.options import (
+    OutputOption,
+    QuietOption,
+    option_field,
+)
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note, results, text_console, utf8_line, warn, write_line
 from tformer_cli.data.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -24,13 +26,11 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.quality.clean_data import CleanReport
     from tformer_cli.workflows.quality.given import GivenData
 
-data_app = typer.Typer(
-    name="data",
-    cls=HelpfulGroup,
+data_app = CommandGroup(
+    "data",
     help="Check, clean, split and deduplicate corpora.\n\nExamples:\n"
     "  tformer data check train.en train.de\n"
     "  tformer data clean train.en train.de -o cleaned",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -44,36 +44,38 @@ class ReportFormat(StrEnum):
 
 CorpusArgument = Annotated[
     list[str],
-    typer.Argument(
-        metavar="FILE…",
-        help="Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
+    Option(
+        "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
         "texts; also .gz, .xz and .bz2.",
+        metavar="FILE…",
+        role="reads_file",
+        is_argument=True,
     ),
-    PathRole.reads_file,
 ]
 CheckedArgument = Annotated[
     list[str],
-    typer.Argument(
+    Option(
+        "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of texts, "
+        "or a recipe: all that it trains on.",
         metavar="FILE…",
-        help="Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of "
-        "texts, or a recipe: all that it trains on.",
+        role="reads_file",
+        is_argument=True,
     ),
-    PathRole.reads_file,
 ]
 DirectoryOption = Annotated[
     Path,
-    option(
+    Option(
         "Directory to write; an earlier one of this command is replaced.",
-        "--output",
-        "-o",
-        metavar="DIR",
+        role="writes_directory",
+        names=(
+            "--output",
+            "-o",
+        ),
     ),
-    PathRole.writes_directory,
 ]
 
 
-@data_app.command("check", cls=CheckedCommand)
-@takes_groups
+@data_app.add("check")
 def check(
     files: CheckedArgument,
     *,
@@ -82,7 +84,7 @@ def check(
         ReportFormat | None,
         format_option(ReportFormat, "json", "A table with examples, one JSON object, or a page."),
     ] = None,
-    examples: Annotated[int, option("Pairs to show of each check.", min=0, max=1000)] = 3,
+    examples: int = option_field(3, "Pairs to show of each check.", min=0, max=1000),
     checks: CheckSettings,
     fields: Fields,
     quiet: QuietOption = False,
@@ -132,8 +134,7 @@ def check(
             show_report(text_console(output, stream), report)
 
 
-@data_app.command("clean", cls=CheckedCommand)
-@takes_groups
+@data_app.add("clean")
 def clean(
     files: CorpusArgument,
     *,
@@ -157,29 +158,23 @@ def clean(
     _clean(files, output, checks.chosen(DEFAULT & DROPPING), checks, fields, quiet=quiet)
 
 
-@data_app.command("dedupe", cls=CheckedCommand)
-@takes_groups
+@data_app.add("dedupe")
 def dedupe(
     files: CorpusArgument,
     *,
     output: DirectoryOption,
-    by: Annotated[
-        Literal["pair", "source", "target", "either"],
-        option(
-            "Of pairs with the same pair, source, target or either, only the first is kept; texts "
-            "take only pair."
-        ),
-    ] = "pair",
-    near: Annotated[bool, option(NEAR, "--near")] = False,
-    held_out: Annotated[
-        list[str] | None,
-        option(
-            "File of test or validation sentences; what has one is dropped, too.",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None,
+    by: Literal["pair", "source", "target", "either"] = option_field(
+        "pair",
+        "Of pairs with the same pair, source, target or either, only the first is kept; texts "
+        "take only pair.",
+    ),
+    near: bool = option_field(False, NEAR),
+    held_out: list[str] | None = option_field(
+        None,
+        "File of test or validation sentences; what has one is dropped, too.",
+        shown="none",
+        role="reads_file",
+    ),
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
@@ -208,23 +203,19 @@ def dedupe(
     _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet, by=by)
 
 
-@data_app.command("split", cls=CheckedCommand)
-@takes_groups
+@data_app.add("split")
 def split(
     files: CorpusArgument,
     *,
     output: DirectoryOption,
-    valid: Annotated[int, option("Pairs to hold out for validation.", min=0)] = 2000,
-    test: Annotated[int, option("Pairs to hold out for testing.", min=0)] = 2000,
-    near: Annotated[
-        bool,
-        option(
-            "Also keep together pairs with nearly the same source or target, by MinHash; takes "
-            "longer, and 0.8 KB of the disk for each.",
-            "--near",
-        ),
-    ] = False,
-    seed: Annotated[int, option("Random seed; another one makes other sets.", min=0)] = 1,
+    valid: int = option_field(2000, "Pairs to hold out for validation.", min=0),
+    test: int = option_field(2000, "Pairs to hold out for testing.", min=0),
+    near: bool = option_field(
+        False,
+        "Also keep together pairs with nearly the same source or target, by MinHash; takes "
+        "longer, and 0.8 KB of the disk for each.",
+    ),
+    seed: int = option_field(1, "Random seed; another one makes other sets.", min=0),
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:

@@ -14,12 +14,10 @@ from tformer_cli.cli.commands.train_options import RecipeArgument, RecipeOptions
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.options import (
     DeviceOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
-    option,
+    option_field,
     prepare_torch,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import is_live, note, stdout_console, write_line
@@ -34,29 +32,22 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.distillation.stages import Stage, State
 
 
-@takes_groups
 def distill(
     recipe: RecipeArgument,
     *,
     changes: RecipeOptions,
-    output: Annotated[
-        Path | None,
-        option(
-            "Directory of the distillation: translations, student and report.",
-            "--output",
-            "-o",
-            shown="runs/RECIPE",
-            metavar="DIR",
-        ),
-        PathRole.adds_files,
-    ] = None,
-    fresh: Annotated[
-        bool, option("Delete an earlier distillation in DIR and start over.", "--fresh")
-    ] = False,
-    yes: Annotated[bool, option("Do not ask before --fresh deletes it.", "--yes", "-y")] = False,
-    dry_run: Annotated[
-        bool, option("Show each stage and what is to be done for it; do nothing.", "--dry-run")
-    ] = False,
+    output: Path | None = option_field(
+        None,
+        "Directory of the distillation: translations, student and report.",
+        "-o",
+        shown="runs/RECIPE",
+        role="adds_files",
+    ),
+    fresh: bool = option_field(False, "Delete an earlier distillation in DIR and start over."),
+    yes: bool = option_field(False, "Do not ask before --fresh deletes it.", "-y"),
+    dry_run: bool = option_field(
+        False, "Show each stage and what is to be done for it; do nothing."
+    ),
     output_format: Annotated[
         TextOrJson, format_option(TextOrJson, what="Tables, or the report as a JSON object.")
     ] = TextOrJson.text,

@@ -3,11 +3,9 @@
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.options import Holds, OutputOption, QuietOption, complete_topics
+from tformer_cli.cli.options import Holds, OutputOption, QuietOption, argument, complete_topics
 from tformer_cli.cli.streams import STANDARD_STREAM, print_paged, results, stdout_console, utf8_line
 from tformer_cli.errors import UsageError
 
@@ -19,14 +17,12 @@ if TYPE_CHECKING:
 
 
 def guide(
-    topic: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="The guide to print; without it, the topics are listed.",
-            autocompletion=complete_topics,
-        ),
-    ] = None,
+    topic: str | None = argument(
+        "TOPIC",
+        "The guide to print; without it, the topics are listed.",
+        default=None,
+        complete=complete_topics,
+    ),
     *,
     output: Annotated[OutputOption, Holds({"text", "HTML"})] = STANDARD_STREAM,
     quiet: QuietOption = False,

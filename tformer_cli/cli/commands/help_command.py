@@ -1,22 +1,18 @@
 """`tformer help`: the text of `--help` as a command."""
 
-from typing import Annotated
-
 import typer
 
-from tformer_cli.cli.options import complete_commands
+from tformer_cli.cli.options import argument, complete_commands
 
 
 def help_command(
     ctx: typer.Context,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="COMMAND",
-            help="The command, such as translate or tokenize train; without it, all are listed.",
-            autocompletion=complete_commands,
-        ),
-    ] = None,
+    command: list[str] | None = argument(
+        "COMMAND",
+        "The command, such as translate or tokenize train; without it, all are listed.",
+        default=None,
+        complete=complete_commands,
+    ),
 ) -> None:
     """Show the help of a command.
 

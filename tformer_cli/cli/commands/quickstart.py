@@ -4,15 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.cli.options import (
     DeviceOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
     TrainingSeedOption,
-    option,
+    option_field,
     prepare_torch,
 )
 from tformer_cli.cli.streams import stdout_console
@@ -33,24 +32,18 @@ Task = Literal["translate", "rating", "language-model", "image"]
 
 def quickstart(
     *,
-    output: Annotated[
-        Path | None,
-        option(
-            "Run directory to write, which is a model directory.",
-            "--output",
-            "-o",
-            shown="runs/quickstart; of other tasks runs/ratings, runs/sentences, runs/shapes",
-            metavar="RUN",
-        ),
-        PathRole.writes_run,
-    ] = None,
-    task: Annotated[
-        Task,
-        option(
-            "translate: English to French. rating: sentences to 1 to 5 stars. language-model: "
-            "English sentences. image: pictures to the shapes in them."
-        ),
-    ] = "translate",
+    output: Path | None = option_field(
+        None,
+        "Run directory to write, which is a model directory.",
+        "-o",
+        shown="runs/quickstart; of other tasks runs/ratings, runs/sentences, runs/shapes",
+        role="writes_run",
+    ),
+    task: Task = option_field(
+        "translate",
+        "translate: English to French. rating: sentences to 1 to 5 stars. language-model: English "
+        "sentences. image: pictures to the shapes in them.",
+    ),
     seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,

@@ -6,25 +6,25 @@ from typing import Annotated
 
 import typer
 
-from tformer_cli.cli.command import CheckedCommand
-from tformer_cli.cli.help import HelpfulGroup, show_list
-from tformer_cli.cli.options import PathRole, QuietOption, complete_recipes, option
+from tformer_cli.cli.command import CommandGroup
+from tformer_cli.cli.help import show_list
+from tformer_cli.cli.options import QuietOption, complete_recipes, option_field
 from tformer_cli.cli.streams import note, stdout_console, utf8_line, write_line
+from tformer_cli.settings import Option
 
-recipes_app = typer.Typer(
-    name="recipes",
-    cls=HelpfulGroup,
+recipes_app = CommandGroup(
+    "recipes",
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 NameArgument = Annotated[
     str,
-    typer.Argument(
+    Option(
+        "Name of a shipped recipe.",
         metavar="RECIPE",
-        help="Name of a shipped recipe.",
-        autocompletion=complete_recipes,
+        complete=complete_recipes,
+        role="reads_file",
+        is_argument=True,
     ),
-    PathRole.reads_file,
 ]
 
 
@@ -50,7 +50,7 @@ def recipes(ctx: typer.Context) -> None:
     show_list(stdout_console(), rows)
 
 
-@recipes_app.command("show", cls=CheckedCommand)
+@recipes_app.add("show")
 def show(
     name: NameArgument,
     *,
@@ -67,21 +67,13 @@ def show(
     sys.stdout.buffer.write(utf8_line(recipe_text(name).rstrip("\n")))
 
 
-@recipes_app.command("copy", cls=CheckedCommand)
+@recipes_app.add("copy")
 def copy(
     name: NameArgument,
     *,
-    output: Annotated[
-        Path | None,
-        option(
-            "The new file; it must not exist.",
-            "--output",
-            "-o",
-            shown="RECIPE.toml",
-            metavar="FILE",
-        ),
-        PathRole.writes_new_file,
-    ] = None,
+    output: Path | None = option_field(
+        None, "The new file; it must not exist.", "-o", shown="RECIPE.toml", role="writes_new_file"
+    ),
     quiet: QuietOption = False,
 ) -> None:
     """Copy a recipe to a file of yours, to change and train.

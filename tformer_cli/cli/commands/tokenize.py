@@ -6,12 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.help import HelpfulGroup
-from tformer_cli.cli.options import Holds, PathRole, QuietOption, option
+from tformer_cli.cli.options import REQUIRED, QuietOption, option_field
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -28,6 +25,7 @@ from tformer_cli.cli.streams import (
 from tformer_cli.data.config import MOST_PIECES, Algorithm
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -36,66 +34,71 @@ if TYPE_CHECKING:
     from tformer_cli.data.lines import LineCounts
     from tformer_cli.workflows.tokenize import TokenizerStatistics
 
-tokenize_app = typer.Typer(
-    name="tokenize",
-    cls=HelpfulGroup,
+tokenize_app = CommandGroup(
+    "tokenize",
     help="Train a tokenizer, apply it to text, measure it.\n\nExamples:\n"
     "  tformer tokenize train a.en a.fr -o tokenizer.json\n"
     "  tformer tokenize encode tokenizer.json -i a.en > a.pieces",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 TokenizerArgument = Annotated[
     Path,
-    typer.Argument(metavar="TOKENIZER", help="A tokenizer.json, or a model."),
-    PathRole.reads_tokenizer,
+    Option(
+        "A tokenizer.json, or a model.",
+        metavar="TOKENIZER",
+        role="reads_tokenizer",
+        is_argument=True,
+    ),
 ]
 FilesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="FILE…", help="Text files, also .gz, .xz and .bz2; - is stdin."),
-    PathRole.reads_file,
+    Option(
+        "Text files, also .gz, .xz and .bz2; - is stdin.",
+        metavar="FILE…",
+        role="reads_file",
+        is_argument=True,
+    ),
 ]
 InputOption = Annotated[
     str | None,
-    option(
+    Option(
         "Input file, also .gz, .xz and .bz2; - is stdin.",
-        "--input",
-        "-i",
-        shown="stdin",
-        metavar="FILE",
+        role="reads_file",
+        shown_default="stdin",
+        names=(
+            "--input",
+            "-i",
+        ),
     ),
-    PathRole.reads_file,
 ]
-IdsOption = Annotated[bool, option("Token ids instead of pieces.", "--ids")]
+IdsOption = Annotated[bool, Option("Token ids instead of pieces.", names=("--ids",))]
 SideOption = Annotated[
     Literal["source", "target"],
-    option("Language of the text, for a tokenizer of a model that has one for each."),
+    Option("Language of the text, for a tokenizer of a model that has one for each."),
 ]
 
 
-@tokenize_app.command("train", cls=CheckedCommand)
+@tokenize_app.add("train")
 def train(
     files: FilesArgument,
     *,
-    output: Annotated[
-        Path,
-        option("The tokenizer.json to write; - is stdout.", "--output", "-o", metavar="FILE"),
-        PathRole.writes_file,
-        Holds({"tokenizer"}),
-    ],
-    algorithm: Annotated[
-        Algorithm,
-        option("bpe, unigram and byte can represent any text; word and char cannot."),
-    ] = "bpe",
-    vocab_size: Annotated[
-        int,
-        option(
-            "Vocabulary size with the 4 special tokens; byte always has 260.",
-            min=5,
-            max=MOST_PIECES,
-        ),
-    ] = 8000,
+    output: Path = option_field(
+        REQUIRED,
+        "The tokenizer.json to write; - is stdout.",
+        "-o",
+        role="writes_file",
+        holds=("tokenizer",),
+    ),
+    algorithm: Algorithm = option_field(
+        "bpe", "bpe, unigram and byte can represent any text; word and char cannot."
+    ),
+    vocab_size: int = option_field(
+        8000,
+        "Vocabulary size with the 4 special tokens; byte always has 260.",
+        min=5,
+        max=MOST_PIECES,
+    ),
     quiet: QuietOption = False,
 ) -> None:
     """Train one joint tokenizer on all lines of all files.
@@ -127,7 +130,7 @@ def train(
     )
 
 
-@tokenize_app.command("encode", cls=CheckedCommand)
+@tokenize_app.add("encode")
 def encode(
     tokenizer: TokenizerArgument,
     *,
@@ -149,7 +152,7 @@ def encode(
     _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids, side=side))
 
 
-@tokenize_app.command("decode", cls=CheckedCommand)
+@tokenize_app.add("decode")
 def decode(
     tokenizer: TokenizerArgument,
     *,
@@ -175,7 +178,7 @@ def decode(
     )
 
 
-@tokenize_app.command("stats", cls=CheckedCommand)
+@tokenize_app.add("stats")
 def stats(
     tokenizer: TokenizerArgument,
     files: FilesArgument,

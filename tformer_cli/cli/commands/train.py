@@ -14,7 +14,7 @@ from tformer_cli.cli.commands.train_options import (
     RecipeOptions,
     RunOptions,
 )
-from tformer_cli.cli.options import QuietOption, prepare_torch, takes_groups
+from tformer_cli.cli.options import QuietOption, prepare_torch
 from tformer_cli.cli.streams import note, warn, write_line
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of, visible
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tformer_cli.training.processes.launch import Group
 
 
-@takes_groups
 def train(
     recipe: RecipeArgument,
     *,

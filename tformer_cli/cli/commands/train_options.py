@@ -6,15 +6,12 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tformer_cli.cli.help import MACHINE
 from tformer_cli.cli.options import (
     DeviceOption,
-    PathRole,
-    PrecisionOption,
     ThreadsOption,
     TrainingSeedOption,
     complete_keys,
@@ -23,21 +20,21 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import is_live, note
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 
 if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.processes.launch import Group
 
-DIAGNOSIS = "Diagnosis"
-"""The panel of options that examine a training."""
 RecipeArgument = Annotated[
     str,
-    typer.Argument(
+    Option(
+        "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
         metavar="RECIPE",
-        help="TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
-        autocompletion=complete_recipes,
+        complete=complete_recipes,
+        role="reads_file",
+        is_argument=True,
     ),
-    PathRole.reads_file,
 ]
 
 
@@ -50,7 +47,7 @@ class RecipeOptions:
         "Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
         "--set",
         metavar="KEY=VALUE",
-        autocompletion=complete_keys,
+        complete=complete_keys,
     )
     start: Path | None = option_field(
         None,
@@ -58,7 +55,7 @@ class RecipeOptions:
         "--from",
         shown="random weights",
         metavar="MODEL",
-        role=PathRole.reads_directory,
+        role="reads_directory",
     )
     max_steps: int | None = option_field(None, "Stop after N steps.", shown="the recipe's", min=1)
     max_epochs: int | None = option_field(
@@ -66,13 +63,17 @@ class RecipeOptions:
     )
     max_time: str | None = option_field(
         None,
-        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and "
-        "decay are fitted to it.",
+        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay are "
+        "fitted to it.",
         shown="the recipe's",
         metavar="TIME",
     )
     seed: TrainingSeedOption = None
-    precision: PrecisionOption = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = option_field(
+        "auto",
+        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
+        panel="Machine",
+    )
 
     def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
         """Reads a recipe with these changes, and imports the model that it starts from."""
@@ -111,22 +112,22 @@ class ProcessOptions:
     processes: int | None = option_field(
         None,
         "Train in N processes on this machine; a lost one is started again.",
-        panel=MACHINE,
+        panel="Machine",
         shown="this one",
         min=1,
     )
     nodes: str | None = option_field(
         None,
-        "Machines that train together; between MIN and MAX they "
-        "may come and go. One number fixes it.",
-        panel=MACHINE,
+        "Machines that train together; between MIN and MAX they may come and go. One number fixes "
+        "it.",
+        panel="Machine",
         shown="1",
         metavar="MIN:MAX",
     )
     meet: str | None = option_field(
         None,
         "One of the machines, where all of --nodes meet.",
-        panel=MACHINE,
+        panel="Machine",
         shown="this machine",
         metavar="HOST:PORT",
     )
@@ -167,24 +168,22 @@ class RunOptions:
     output: Path | None = option_field(
         None,
         "Run directory to write, which is a model directory.",
-        "--output",
         "-o",
         shown="runs/RECIPE",
-        metavar="RUN",
-        role=PathRole.writes_run,
+        role="writes_run",
     )
     fresh: bool = option_field(False, "Delete an earlier run in RUN and start over.")
-    yes: bool = option_field(False, "Do not ask before --fresh deletes a run.", "--yes", "-y")
+    yes: bool = option_field(False, "Do not ask before --fresh deletes a run.", "-y")
     dry_run: bool = option_field(
         False, "Show the resolved recipe, the model's size and a sample batch; train nothing."
     )
     tensorboard: bool = option_field(
-        False, "Also write TensorBoard events to RUN/tensorboard.", panel=DIAGNOSIS
+        False, "Also write TensorBoard events to RUN/tensorboard.", panel="Diagnosis"
     )
     profile: int | None = option_field(
         None,
         "Profile N steps and show where the time goes; keeps no model.",
-        panel=DIAGNOSIS,
+        panel="Diagnosis",
         shown="no profile",
         min=1,
     )

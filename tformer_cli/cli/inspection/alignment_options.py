@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.inspection.options import SourceOption
-from tformer_cli.cli.options import PathRole, complete_heads, option_field
+from tformer_cli.cli.options import PathRole, option_field
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.views.alignment import VIEW
 
@@ -61,7 +61,6 @@ class LinkOptions:
         panel=EXTRACTION,
         shown="those stored by --save, else the last half of the layers",
         metavar="HEADS",
-        autocompletion=complete_heads,
     )
     convention: Literal["naive", "shift"] | None = option_field(
         None,
