@@ -1,16 +1,18 @@
 """`tformer distill`: a teacher and a recipe in, a small student and a report out."""
 
 import json
-import sys
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from tformer_cli.cli.commands.train_options import RecipeArgument, RecipeOptions
+from tformer_cli.cli.commands.train import (
+    RecipeArgument,
+    RecipeOptions,
+    ask_before_removing,
+    naming_recipe,
+)
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.options import (
     DeviceOption,
@@ -20,8 +22,7 @@ from tformer_cli.cli.options import (
     prepare_torch,
 )
 from tformer_cli.cli.progress import line_progress
-from tformer_cli.cli.streams import is_live, note, stdout_console, write_line
-from tformer_cli.errors import DataError, RecipeError, UsageError
+from tformer_cli.cli.streams import note, stdout_console, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +67,6 @@ def distill(
         tformer distill my.toml -o runs/small
         tformer distill my.toml -o runs/small --set distillation.teacher_n_best=1 --max-time 20m
     """
-    from tformer_cli.recipe import find_recipe
     from tformer_cli.workflows.distillation import distill as workflow
     from tformer_cli.workflows.distillation.setup import STUDENT, Setup
 
@@ -80,17 +80,13 @@ def distill(
         display=TerminalDisplay(quiet=quiet),
         before_torch=partial(prepare_torch, threads),
     )
-    try:
+    with naming_recipe(recipe, "data.", "distillation."):
         if dry_run:
             show_plan(directory, *workflow.plan_distillation(setup))
             return
-        if fresh and not yes:
-            _ask_before_removing(directory)
+        if fresh and not yes and workflow.has_distillation(directory):
+            ask_before_removing("distillation", directory)
         report = workflow.distill(setup, fresh=fresh)
-    except (DataError, RecipeError) as error:
-        if not str(error).startswith(("data.", "distillation.")):
-            raise
-        raise type(error)(f"{find_recipe(recipe)}: {error}") from error
     if output_format == TextOrJson.json:
         write_line(json.dumps(asdict(report), ensure_ascii=False))
         return
@@ -136,16 +132,3 @@ def show_plan(directory: Path, stages: "Sequence[tuple[Stage, State]]", n_parame
         write_line(f"{stage.name}: {stage.what} -> {directory / stage.place}; {state.value}")
     megabytes = n_parameters / 1e6
     write_line(f"student: {n_parameters:,} parameters, about {megabytes:.1f} MB with int8 weights")
-
-
-def _ask_before_removing(directory: Path) -> None:
-    from tformer_cli.workflows.distillation.distill import has_distillation
-
-    if not has_distillation(directory):
-        return
-    if not (sys.stdin.isatty() and is_live()):
-        raise UsageError(
-            f"--fresh: would remove the distillation in {directory}; add --yes to agree"
-        )
-    if not typer.confirm(f"Remove the distillation in {directory} and start over?", err=True):
-        raise UsageError(f"{directory}: nothing was removed; use another directory with -o")
