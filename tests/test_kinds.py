@@ -46,7 +46,6 @@ fast/native/search.py
 fast/native/weights.py
 fast/native_search.py
 fast/unpadded.py
-figures/png.py
 inspection/ablation/record.py
 inspection/capture/batches.py
 inspection/capture/forced.py
@@ -62,18 +61,15 @@ inspection/views/position_scores.py
 inspection/views/repeats.py
 inspection/weighting/pooled.py
 recipe.py
-training/batch_budget.py
 training/config.py
-training/speed.py
 workflows/classify.py
 workflows/embed.py
 workflows/export.py
 workflows/inspection/ablate.py
-workflows/inspection/corpus_pairs.py
 workflows/inspection/dump_heads.py
 workflows/inspection/follow_heads.py
 workflows/inspection/heads.py
-workflows/inspection/inspection_model.py
+workflows/inspection/reader.py
 workflows/loaded_model.py
 workflows/make_corpus.py
 workflows/opening/encoder.py

@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from tformer_cli.artifacts.config_file import TaskKind, task_kind
+from tformer_cli.artifacts.config_file import TASKS, task_kind
 from tformer_cli.data.config import (
     IMAGE_FORMATS,
     ONLY_IMAGES,
@@ -46,20 +46,6 @@ DECIDE_NOTHING = (
 )  # fmt: skip
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 much is decoded together, how often heads are seen."""
-TASK_DEFAULTS: Mapping[TaskKind, Mapping[str, Mapping[str, Any]]] = {
-    "classify": {"model": {"n_decoder_layers": 0}},
-    "image": {"model": {"n_decoder_layers": 0}},
-    "language-model": {
-        "model": {"n_encoder_layers": 0},
-        "training": {"label_smoothing": 0.0},
-        "decoding": {"sampling": True},
-    },
-    "masked": {
-        "model": {"n_decoder_layers": 0, "head": "tokens"},
-        "training": {"label_smoothing": 0.0},
-    },
-}
-"""Defaults of a task where they are not those of the tables; a preset does not replace them."""
 OF_START = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
 Completion = Callable[[dict[str, Any]], dict[str, Any]]
@@ -187,8 +173,9 @@ class Recipe:
 
     def _check_corpora(self) -> None:
         """Checks that a language model has texts, one of images has those, another one pairs."""
-        is_of_texts = self.task.kind in ("language-model", "masked")
-        formats = IMAGE_FORMATS if self.task.kind == "image" else None
+        row = TASKS[self.task.kind]
+        is_of_texts = row.reads == "texts"
+        formats = IMAGE_FORMATS if row.reads == "images" else None
         for table, corpora in (("train", self.data.train), ("valid", self.data.valid)):
             for number, corpus in enumerate(corpora):
                 if formats is not None and corpus.format not in formats:
@@ -329,12 +316,12 @@ def _with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """Adds what a task has in place of a table's defaults: the metric that it is judged by, say."""
     task = values.get("task")
     kind = task.get("kind") if isinstance(task, Mapping) else None
-    metrics = next((known for name, known in METRICS.items() if name == kind), None)
-    if metrics is None:
+    # Not `kind in TASKS`: what a file holds in its place may not be hashable
+    row = next((row for name, row in TASKS.items() if name == kind and row.metrics), None)
+    if row is None:
         return dict(values)  # the default, or as wrong as before
-    defaults = next((known for name, known in TASK_DEFAULTS.items() if name == kind), {})
     whole = dict(values)
-    for table, keys in {**defaults, "validation": {"metric": metrics[0]}}.items():
+    for table, keys in {**row.defaults, "validation": {"metric": row.metrics[0]}}.items():
         given = values.get(table, {})
         if isinstance(given, Mapping):
             whole[table] = {**keys, **given}

@@ -27,12 +27,29 @@ def expected():
     return json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
 
 
+def is_one_of(key, found, wanted):
+    return any(
+        is_same(key, found, one) for one in ([wanted] if isinstance(wanted, str) else wanted)
+    )
+
+
+def merged(key, found, before):
+    """Adds a fingerprint to those of other processors, if it is another."""
+    if before is None:
+        return found
+    if is_one_of(key, found, before):
+        return before
+    return sorted([found, *([before] if isinstance(before, str) else before)])
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_are_the_expected_ones(stage, expected, name):
     outputs = stage.run(name, CASES[name])
     found = {key: fingerprint(key, content) for key, content in outputs.items()}
-    if os.environ.get("TFORMER_WRITE_GOLDEN"):
-        expected[name] = found
+    if mode := os.environ.get("TFORMER_WRITE_GOLDEN"):
+        # "also": right on this processor, where another one rounds a digit of a text otherwise
+        before = expected.get(name, {}) if mode == "also" else {}
+        expected[name] = {key: merged(key, one, before.get(key)) for key, one in found.items()}
         text = json.dumps(expected, indent=0, sort_keys=True)
         EXPECTED.write_text(f"{text}\n")
         return
@@ -40,7 +57,7 @@ def test_outputs_are_the_expected_ones(stage, expected, name):
     differ = [
         key
         for key in sorted({*found, *wanted})
-        if key not in found or key not in wanted or not is_same(key, found[key], wanted[key])
+        if key not in found or key not in wanted or not is_one_of(key, found[key], wanted[key])
     ]
     if differ:
         shown = outputs.get("stderr", b"").decode()[-600:]

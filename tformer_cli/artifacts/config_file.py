@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tformer_cli.artifacts.not_a_model import not_a_model
 from tformer_cli.decoding.config import TORCH_BATCH_TOKENS, DecodingConfig
@@ -20,43 +20,102 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
 TaskKind = Literal["translate", "classify", "language-model", "masked", "embed", "image"]
-"""What a model is made for; "embed", to turn texts into vectors, is of imported encoders alone."""
-COMMANDS: Mapping[TaskKind, str] = MappingProxyType(
+"""What a model is made for: `[task] kind` of a recipe."""
+Settings = Mapping[str, Mapping[str, Any]]
+
+
+class TaskRow(NamedTuple):
+    """What is known of a kind without its module in `kinds`: no message or recipe names a kind."""
+
+    one: str
+    """What a model of it is called, with its article."""
+    several: str
+    use: str
+    """What to say of such a model to whom wants another one."""
+    head: Head | None = None
+    """What stands on its encoder; None: it has a decoder."""
+    reads: Literal["pairs", "texts", "images"] = "pairs"
+    """What its corpora hold; images have labels beside them."""
+    metrics: tuple[str, ...] = ()
+    """Scores that validation may be judged by, the default first; none: only imports make it."""
+    has_labels: bool = False
+    """True if what it predicts is one of the labels that `config.json` lists."""
+    predicts: bool = True
+    """False of an encoder that only turns what it reads into vectors."""
+    has_export: bool = True
+    """False if Hugging Face's library has no class that `tformer export` writes it for."""
+    defaults: Settings = MappingProxyType({})
+    """Keys of a recipe where they differ from its tables' defaults; a preset keeps them."""
+
+
+_ENCODER = {"n_decoder_layers": 0}
+_EXACT = {"label_smoothing": 0.0}  # a perplexity would count the smoothing, too
+TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
     {
-        "translate": "is a translation model; use `tformer translate`",
-        "classify": "is a classifier, which labels texts; use `tformer classify`",
-        "language-model": "is a language model, which continues texts; use `tformer generate`, or "
-        "`tformer evaluate --text`",
-        "image": "is a classifier of images; use `tformer classify`",
-        "masked": "is a masked language model, which fills gaps in texts; use `tformer fill`, or "
-        "`tformer evaluate --text`",
-        "embed": "is an encoder, which turns texts into vectors; use `tformer embed`",
+        "translate": TaskRow(
+            "a translation model",
+            "translation models",
+            "is a translation model; use `tformer translate`",
+            metrics=("bleu", "chrf", "loss", "perplexity"),
+        ),
+        "classify": TaskRow(
+            "a classifier",
+            "classifiers",
+            "is a classifier, which labels texts; use `tformer classify`",
+            head="labels",
+            metrics=("accuracy", "macro_f1", "loss"),
+            has_labels=True,
+            defaults={"model": _ENCODER},
+        ),
+        "language-model": TaskRow(
+            "a language model",
+            "language models",
+            "is a language model, which continues texts; use `tformer generate`, or "
+            "`tformer evaluate --text`",
+            reads="texts",
+            metrics=("loss", "perplexity", "bits_per_byte"),
+            defaults={
+                "model": {"n_encoder_layers": 0},
+                "training": _EXACT,
+                "decoding": {"sampling": True},
+            },
+        ),
+        "image": TaskRow(
+            "a classifier of images",
+            "classifiers of images",
+            "is a classifier of images; use `tformer classify`",
+            head="labels",
+            reads="images",
+            metrics=("accuracy", "macro_f1", "loss"),
+            has_labels=True,
+            defaults={"model": _ENCODER},
+        ),
+        "masked": TaskRow(
+            "a masked language model",
+            "masked language models",
+            "is a masked language model, which fills gaps in texts; use `tformer fill`, or "
+            "`tformer evaluate --text`",
+            head="tokens",
+            reads="texts",
+            metrics=("loss", "perplexity", "accuracy"),
+            defaults={"model": {**_ENCODER, "head": "tokens"}, "training": _EXACT},
+        ),
+        "embed": TaskRow(
+            "an encoder",
+            "encoders",
+            "is an encoder, which turns texts into vectors; use `tformer embed`",
+            head="none",
+            predicts=False,
+        ),
     }
 )
-"""What to say of a model of each task to whom wants another one."""
-MODELS: Mapping[TaskKind, str] = MappingProxyType(
-    {
-        "translate": "translation models",
-        "classify": "classifiers",
-        "language-model": "language models",
-        "image": "classifiers of images",
-        "masked": "masked language models",
-        "embed": "encoders",
-    }
-)
-"""What models of each task are called."""
-ONE_MODEL: Mapping[TaskKind, str] = MappingProxyType(
-    {
-        "translate": "a translation model",
-        "classify": "a classifier",
-        "language-model": "a language model",
-        "image": "a classifier of images",
-        "masked": "a masked language model",
-        "embed": "an encoder",
-    }
-)
-"""What one of them is called."""
-_HEADS: Mapping[Head, TaskKind] = {"labels": "classify", "tokens": "masked", "none": "embed"}
+COMMANDS: Mapping[TaskKind, str] = {kind: row.use for kind, row in TASKS.items()}
+MODELS: Mapping[TaskKind, str] = {kind: row.several for kind, row in TASKS.items()}
+ONE_MODEL: Mapping[TaskKind, str] = {kind: row.one for kind, row in TASKS.items()}
+HEADS: Mapping[Head, TaskKind] = {
+    row.head: kind for kind, row in TASKS.items() if row.head and row.reads != "images"
+}
+"""Kinds of encoders of texts by what stands on them."""
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 LARGEST_CONFIG = 1 << 20
 
@@ -148,7 +207,7 @@ def task_kind(model: ModelConfig) -> TaskKind:
         return "language-model"
     if model.reads_images and model.head == "labels":
         return "image"
-    return _HEADS[model.head] if model.is_encoder_only else "translate"
+    return HEADS[model.head] if model.is_encoder_only else "translate"
 
 
 def layers_said(model: ModelConfig) -> str:
@@ -220,7 +279,7 @@ def _checked(record: ConfigFile) -> ConfigFile:
         StructureError: if they differ.
     """
     n_labels, labels = record.model.n_labels, record.labels
-    if record.task in ("classify", "image") and not n_labels:
+    if TASKS[record.task].has_labels and not n_labels:
         raise StructureError("model.n_labels", "must be at least 1, but is 0")
     for name in ("image_size", "image_mean", "image_std") if record.model.reads_images else ():
         if not getattr(record.model, name):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from tformer_cli.artifacts.config_file import TaskKind
+from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.data.images.named import short_name
 from tformer_cli.inspection.alignment.chosen import AlignedWords
 from tformer_cli.inspection.alignment.words import SpelledWords
@@ -150,12 +150,12 @@ class HeadsRecord:
     @property
     def is_labeled(self) -> bool:
         """True if it is of a classifier."""
-        return self.model.task in ("classify", "image")
+        return TASKS[self.model.task].has_labels
 
     @property
     def is_pooled(self) -> bool:
         """True if one vector is made of all tokens: by a classifier or an encoder."""
-        return self.is_labeled or self.model.task == "embed"
+        return self.is_labeled or not TASKS[self.model.task].predicts
 
     @property
     def lacks_gaps(self) -> bool:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import DataError
 from tformer_cli.inspection.capture.heads import (  # noqa: TC001 - read at run time
     CaptureMode,
@@ -44,15 +45,8 @@ Selections = Annotated[
         shown_default="all heads",
     ),
 ]
-EVERY_TASK: tuple[TaskKind, ...] = (
-    "translate",
-    "language-model",
-    "classify",
-    "image",
-    "masked",
-    "embed",
-)
-WITH_OUTPUT: tuple[TaskKind, ...] = EVERY_TASK[:-1]
+EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
+WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
 """Tasks whose models predict something."""
 CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
 """Fields of a view's options that also decide what is captured of a sentence."""

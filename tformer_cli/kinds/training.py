@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from tformer_cli.data.doubts import WITHOUT_VALIDATION
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -96,6 +94,9 @@ class Training(ABC):
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Returns doubts about the training data, a sentence each."""
+        # Not at the top: completing `tformer train` looks up a kind, and must not wait for numpy
+        from tformer_cli.data.doubts import WITHOUT_VALIDATION
+
         return () if recipe.data.valid else (WITHOUT_VALIDATION,)
 
 

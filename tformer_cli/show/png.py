@@ -196,7 +196,7 @@ def _moved(text: str) -> Any:  # noqa: ANN401 - a transform
     place = Affine2D()
     for name, values in reversed(_TRANSFORM.findall(text)):
         numbers = [float(part) for part in values.split()]
-        place = place.translate(*numbers) if name == "translate" else place.scale(*numbers)
+        place = place.scale(*numbers) if name == "scale" else place.translate(*numbers)
     return place
 
 

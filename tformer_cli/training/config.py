@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from tformer_cli.artifacts.config_file import TaskKind
+from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.settings import (
     FRACTION,
     NOT_NEGATIVE,
@@ -21,14 +21,8 @@ Schedule = Literal["noam", "inverse_sqrt", "linear", "cosine", "constant"]
 PrecisionChoice = Literal["auto", "float32", "bfloat16"]
 Averaging = Literal["last", "best", "ema", "none"]
 Metric = Literal["bleu", "chrf", "accuracy", "macro_f1", "loss", "perplexity", "bits_per_byte"]
-METRICS: Mapping[TaskKind, tuple[Metric, ...]] = MappingProxyType(
-    {
-        "translate": ("bleu", "chrf", "loss", "perplexity"),
-        "classify": ("accuracy", "macro_f1", "loss"),
-        "language-model": ("loss", "perplexity", "bits_per_byte"),
-        "masked": ("loss", "perplexity", "accuracy"),
-        "image": ("accuracy", "macro_f1", "loss"),
-    }
+METRICS: Mapping[TaskKind, tuple[str, ...]] = MappingProxyType(
+    {kind: row.metrics for kind, row in TASKS.items() if row.metrics}
 )
 """Scores that validation may be judged by, for each task; the first is the default."""
 
@@ -47,8 +41,10 @@ class TaskConfig:
     def __post_init__(self) -> None:
         if self.kind not in METRICS:
             raise ValueError(f'kind: there is no training for "{self.kind}"')
-        if self.labels and self.kind not in ("classify", "image"):
-            raise ValueError(f'labels: are of "classify" and "image", but kind is "{self.kind}"')
+        if self.labels and not TASKS[self.kind].has_labels:
+            *others, last = (f'"{kind}"' for kind, row in TASKS.items() if row.has_labels)
+            names = f"{', '.join(others)} and {last}"
+            raise ValueError(f'labels: are of {names}, but kind is "{self.kind}"')
         labels = [label.strip() for label in self.labels]
         if "" in labels or len(set(labels)) < len(labels):
             raise ValueError("labels: must differ, and none may be blank")

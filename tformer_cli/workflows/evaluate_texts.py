@@ -12,7 +12,6 @@ from tformer_cli.data.config import CorpusConfig
 from tformer_cli.data.corpora import read_corpus
 from tformer_cli.data.lines import given_lines
 from tformer_cli.data.loading.encoded import joined
-from tformer_cli.data.masking import masking_of
 from tformer_cli.decoding.text_windows import scored_windows, text_scores
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.kinds.texts import text_ids
@@ -243,6 +242,7 @@ def evaluate_masked(
 ) -> MaskedEvaluation:
     import torch
 
+    from tformer_cli.data.masking import masking_of
     from tformer_cli.kinds.masked import masked_scores
     from tformer_cli.runtime import autocast
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from tformer_cli.acceleration import require_fast
-from tformer_cli.artifacts.config_file import WEIGHTS, TaskKind
+from tformer_cli.artifacts.config_file import TASKS, WEIGHTS, TaskKind
 from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     named_integers,
@@ -18,14 +18,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free, directory_aside
 from tformer_cli.workflows.import_model import resolve_model
 
-EXPORTED: tuple[TaskKind, ...] = (
-    "translate",
-    "language-model",
-    "classify",
-    "image",
-    "masked",
-    "embed",
-)
+EXPORTED: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.has_export)
 """Tasks whose models Hugging Face's library gets."""
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 

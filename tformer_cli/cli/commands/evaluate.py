@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from tformer_cli.decoding.keywords import SearchOverrides
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.kinds.kind import Kind
+    from tformer_cli.workflows.classify import LabelEvaluation
     from tformer_cli.workflows.evaluate import Evaluation
     from tformer_cli.workflows.evaluate_texts import MaskedEvaluation, TextEvaluation
 
@@ -255,9 +256,14 @@ def _evaluate_labels(
         more = _change_record(changes, "examples") if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
         return
+    show_scores(stdout_console(), result, changes)
+
+
+def show_scores(
+    console: "Console", result: "LabelEvaluation", changes: "Sequence[PairedDifference]"
+) -> None:
     from rich.text import Text
 
-    console = stdout_console()
     compared_lines = ["", *_change_lines(changes, "examples", 2)] if changes else []
     for line in (*result.lines(console.width), *compared_lines):
         console.print(Text(line), soft_wrap=True)

@@ -192,7 +192,7 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.inspection.capture.heads import head_layout
     from tformer_cli.inspection.heads.selectors import select_heads
-    from tformer_cli.workflows.inspection.ablate import TASKS, heads_to_remove, translate_without
+    from tformer_cli.workflows.inspection.ablate import MEASURED, heads_to_remove, translate_without
     from tformer_cli.workflows.inspection.ablate import inspect_ablate as ablate
     from tformer_cli.workflows.inspection.reader import inspected_model
     from tformer_cli.workflows.inspection.write_pruned import write_pruned
@@ -212,7 +212,7 @@ def inspect_ablate(
         return
     prompt_at_terminal(files=texts.files, quiet=quiet)
     sources, references = texts.read(pictures, counts)
-    opened = open_model(model, opening, quiet=quiet, tasks=TASKS)
+    opened = open_model(model, opening, quiet=quiet, tasks=MEASURED)
     if pictures.images is not None and not opened.directory.config.reads_images:
         raise UsageError("--images: MODEL reads texts; omit it")
     if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":

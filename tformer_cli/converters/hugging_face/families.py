@@ -730,7 +730,7 @@ def _write_dinov2(config: ModelConfig) -> dict[str, Any]:
 
 VIT = Family(
     model_type="vit",
-    task="image",
+    task="vision",
     title="ViT",
     classes=_image_classes("ViT"),
     settings=(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.embedding import PositionedEmbedding
 
 Table = Mapping[str, Sequence[str]]
-Task = Literal["encoder", "decoder", "translation", "t5", "image"]
+Task = Literal["encoder", "decoder", "translation", "t5", "vision"]
 _KNOWN: Mapping[str, Container[Any]] = {
     **PLAIN_TRANSLATION,
     **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions", "tied_embeddings"), ANY),

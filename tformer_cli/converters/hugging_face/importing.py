@@ -17,7 +17,7 @@ _READERS: Mapping[Task, Callable[[Source], ForeignModel]] = {
     "decoder": decoders.read,
     "translation": translators.read,
     "t5": t5.read,
-    "image": vision.read,
+    "vision": vision.read,
 }
 
 

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import UsageError
 from tformer_cli.inspection.figures.role_grid import head_grids
 from tformer_cli.inspection.json_lines import plain
@@ -31,6 +32,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.evaluation.significance import PairedDifference
     from tformer_cli.inspection.ablation.record import (
         Ablation,
@@ -162,11 +164,7 @@ def _whole(ablation: Ablation) -> dict[str, Any]:
         "lines": ablation.n_lines,
         "tokens": ablation.n_tokens,
         "loss": ablation.loss,
-        **(
-            {"perplexity": ablation.perplexity}
-            if ablation.task in ("language-model", "masked")
-            else {}
-        ),
+        **({"perplexity": ablation.perplexity} if TASKS[ablation.task].reads == "texts" else {}),
         "scores": {_key(name): value for name, value in ablation.scores.items()},
         "signatures": {_key(name): text for name, text in ablation.signatures.items()},
         "importance": "E |dL/dxi| in nats a target token",
@@ -230,17 +228,16 @@ def _line(record: str, values: dict[str, Any]) -> str:
     return json.dumps(plain(whole), ensure_ascii=False)
 
 
-_UNITS = {
-    "language-model": "token",
-    "masked": "hidden token",
-    "classify": "label",
-    "image": "label",
-}
-"""Things that the loss of a model is measured on, if not target tokens."""
+def _unit(task: TaskKind) -> str:
+    """Names what the loss of a model is measured on."""
+    row = TASKS[task]
+    if row.reads == "texts":
+        return "hidden token" if row.head else "token"
+    return "label" if row.has_labels else "target token"
 
 
 def _legend(ablation: Ablation) -> str:
-    unit = _UNITS.get(ablation.task, "target token")
+    unit = _unit(ablation.task)
     return (
         f"number: change of the loss per {unit} with the head off, in hundredths of a nat; "
         f"*: p < {SIGNIFICANT}"
@@ -264,11 +261,11 @@ def _pruning(pruning: Pruning) -> Iterator[Block]:
 
 
 def _heading(ablation: Ablation) -> Text:
-    unit = _UNITS.get(ablation.task, "target token")
+    unit = _unit(ablation.task)
     facts = f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time"
     facts += f"   {count_of(ablation.n_lines, 'line')}, {count_of(ablation.n_tokens, unit)}"
     facts += f"   loss {ablation.loss:.4f} nats per {unit.split()[-1]}"
-    if ablation.task in ("language-model", "masked"):
+    if TASKS[ablation.task].reads == "texts":
         facts += f"   perplexity {ablation.perplexity:.2f}"
     for name, value in ablation.scores.items():
         facts += f"   {name} {value:.2f}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
+from tformer_cli.artifacts.config_file import TASKS, task_kind
 from tformer_cli.data.batching import Batch, plan_batches
 from tformer_cli.data.label_tokenizer import LabelTokenizer
 from tformer_cli.data.loading.encoded import joined
@@ -63,12 +63,8 @@ POSITIONS_PER_BATCH = 2048
 """Positions of a batch, before its rows are repeated."""
 
 
-TASKS = WITH_OUTPUT
+MEASURED = WITH_OUTPUT
 """Tasks whose models can be measured."""
-LABELLED: tuple[TaskKind, ...] = ("classify", "image")
-"""Those of models that give one label."""
-OF_TEXT: tuple[TaskKind, ...] = ("language-model", "masked")
-"""Those of models that predict the text that they read."""
 
 
 def inspect_ablate(
@@ -84,7 +80,9 @@ def inspect_ablate(
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
     opened = (
-        model if isinstance(model, Opened) else open_for_inspection(model, tasks=TASKS, **options)
+        model
+        if isinstance(model, Opened)
+        else open_for_inspection(model, tasks=MEASURED, **options)
     )
     chosen = AblationSettings() if settings is None else settings
     return Ablator(opened, sources, references, chosen, observe).run()
@@ -137,7 +135,8 @@ class Ablator:
         self._sources, self._references = sources, references
         self._settings = settings
         _check(self._task, references, settings)
-        self._has_hits = self._task in (*LABELLED, "masked")
+        # a language model's next token is open: only its loss says something
+        self._has_hits = TASKS[self._task].has_labels or self._task == "masked"
         self._measured_by: Measure = losses_and_hits if self._has_hits else _losses
         self._observe = observe or (lambda *_: None)
         self._heads = select_heads(settings.heads, head_layout(self._model))
@@ -364,13 +363,14 @@ def examples(
 
 
 def _check(task: TaskKind, references: Sequence[Sequence[str]], settings: AblationSettings) -> None:
-    if task in OF_TEXT and references:
-        raise UsageError(f"--reference: {ONE_MODEL[task]} predicts its own text; omit it")
-    if task not in OF_TEXT and not references:
-        what = "the right labels" if task in LABELLED else "the translations"
+    row = TASKS[task]
+    if row.reads == "texts" and references:
+        raise UsageError(f"--reference: {row.one} predicts its own text; omit it")
+    if row.reads != "texts" and not references:
+        what = "the right labels" if row.has_labels else "the translations"
         raise UsageError(f"--reference: is missing; name the file of {what}")
-    if task in LABELLED and len(references) > 1:
-        what = "an image" if task == "image" else "a text"
+    if row.has_labels and len(references) > 1:
+        what = "an image" if row.reads == "images" else "a text"
         raise UsageError(f"--reference: {what} has one right label; name one file")
     if task != "translate":
         for option, is_given in (
