@@ -223,7 +223,15 @@ COMMANDS = {
     "shortlist": DEPLOY,
     "benchmark": DEPLOY,
 }
-"""Panels of the commands besides the inspections; each is in the module of its name."""
+"""Panels of the commands besides the inspections."""
+PLACES = {
+    "recipes": "guide:recipes_app",
+    "help": "guide:help_command",
+    "data": "data:data_app",
+    "tokenize": "tokenize:tokenize_app",
+    "import": "import_model:import_model",
+}
+"""Modules and functions of commands that do not have their name."""
 
 
 def make_app(only: str | None = None) -> CommandGroup:
@@ -233,13 +241,13 @@ def make_app(only: str | None = None) -> CommandGroup:
     )
     app.callback()(root)
     for name in COMMANDS if only is None else [only]:
-        stem = {"help": "help_command", "import": "import_model"}.get(name, name.replace("-", "_"))
-        module = import_module(f"tformer_cli.cli.commands.{stem}")
-        group = getattr(module, f"{stem}_app", None)
-        if group is None:
-            app.add(name, rich_help_panel=COMMANDS[name])(getattr(module, stem))
+        stem = name.replace("-", "_")
+        place, _, found = PLACES.get(name, f"{stem}:{stem}").partition(":")
+        command = getattr(import_module(f"tformer_cli.cli.commands.{place}"), found)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=COMMANDS[name])
         else:
-            app.add_typer(group, name=name, rich_help_panel=COMMANDS[name])
+            app.add(name, rich_help_panel=COMMANDS[name])(command)
     if only is None:
         _add_inspections(app)
     return app

@@ -14,9 +14,9 @@ from tformer_cli.data.tokenizer import Tokenizer
 from tformer_cli.model.base import Model
 from tformer_cli.model.config import Precision
 from tformer_cli.runtime import autocast
-from tformer_cli.training.compiling import uncompiled
 from tformer_cli.training.events import ValidationReport
 from tformer_cli.training.gradients import batch_loss
+from tformer_cli.training.hardware import uncompiled
 
 _TOKENS_PER_BATCH = 4096
 LARGEST_EXPONENT = 700.0

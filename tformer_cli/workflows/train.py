@@ -66,6 +66,7 @@ from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.training.adapters import merged_weights
 from tformer_cli.training.batch_budget import PairLengths
 from tformer_cli.training.events import RunStarted, TrainingObserver
+from tformer_cli.training.hardware import training_device, use_kernels
 from tformer_cli.training.processes.group import Processes, together
 from tformer_cli.training.processes.launch import launched, one_error_per_node
 from tformer_cli.training.processes.signals import stop_requests
@@ -91,7 +92,6 @@ from tformer_cli.workflows.training.data import (
     unit_of,
     validation_pairs,
 )
-from tformer_cli.workflows.training.device import training_device, use_kernels
 from tformer_cli.workflows.training.start import (
     IMPORTED,
     check_start,

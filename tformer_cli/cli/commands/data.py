@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import (
+    REQUIRED,
     OutputOption,
     QuietOption,
+    argument,
     option_field,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note, results, text_console, utf8_line, warn, write_line
 from tformer_cli.data.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.errors import UsageError
-from tformer_cli.settings import Option
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -42,42 +43,29 @@ class ReportFormat(StrEnum):
     html = "html"
 
 
-CorpusArgument = Annotated[
-    list[str],
-    Option(
-        "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
-        "texts; also .gz, .xz and .bz2.",
-        metavar="FILE…",
-        role="reads_file",
-        is_argument=True,
-    ),
-]
-CheckedArgument = Annotated[
-    list[str],
-    Option(
-        "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of texts, "
-        "or a recipe: all that it trains on.",
-        metavar="FILE…",
-        role="reads_file",
-        is_argument=True,
-    ),
-]
-DirectoryOption = Annotated[
-    Path,
-    Option(
-        "Directory to write; an earlier one of this command is replaced.",
-        role="writes_directory",
-        names=(
-            "--output",
-            "-o",
-        ),
-    ),
-]
+CORPUS = argument(
+    "FILE…",
+    "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
+    "texts; also .gz, .xz and .bz2.",
+    role="reads_file",
+)
+CHECKED = argument(
+    "FILE…",
+    "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of texts, "
+    "or a recipe: all that it trains on.",
+    role="reads_file",
+)
+DIRECTORY = option_field(
+    REQUIRED,
+    "Directory to write; an earlier one of this command is replaced.",
+    "-o",
+    role="writes_directory",
+)
 
 
 @data_app.add("check")
 def check(
-    files: CheckedArgument,
+    files: list[str] = CHECKED,
     *,
     output: OutputOption = "-",
     format_: Annotated[
@@ -136,9 +124,9 @@ def check(
 
 @data_app.add("clean")
 def clean(
-    files: CorpusArgument,
+    files: list[str] = CORPUS,
     *,
-    output: DirectoryOption,
+    output: Path = DIRECTORY,
     checks: CheckSettings,
     fields: Fields,
     quiet: QuietOption = False,
@@ -160,9 +148,9 @@ def clean(
 
 @data_app.add("dedupe")
 def dedupe(
-    files: CorpusArgument,
+    files: list[str] = CORPUS,
     *,
-    output: DirectoryOption,
+    output: Path = DIRECTORY,
     by: Literal["pair", "source", "target", "either"] = option_field(
         "pair",
         "Of pairs with the same pair, source, target or either, only the first is kept; texts "
@@ -205,9 +193,9 @@ def dedupe(
 
 @data_app.add("split")
 def split(
-    files: CorpusArgument,
+    files: list[str] = CORPUS,
     *,
-    output: DirectoryOption,
+    output: Path = DIRECTORY,
     valid: int = option_field(2000, "Pairs to hold out for validation.", min=0),
     test: int = option_field(2000, "Pairs to hold out for testing.", min=0),
     near: bool = option_field(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tformer_cli.cli.commands.train import (
-    RecipeArgument,
+    RECIPE,
     RecipeOptions,
     ask_before_removing,
     naming_recipe,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def distill(
-    recipe: RecipeArgument,
+    recipe: RECIPE,
     *,
     changes: RecipeOptions,
     output: Path | None = option_field(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.options import REQUIRED, QuietOption, option_field
+from tformer_cli.cli.options import REQUIRED, QuietOption, argument, option_field
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -25,7 +25,6 @@ from tformer_cli.cli.streams import (
 from tformer_cli.data.config import MOST_PIECES, Algorithm
 from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import UsageError
-from tformer_cli.settings import Option
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -42,46 +41,24 @@ tokenize_app = CommandGroup(
 )
 
 
-TokenizerArgument = Annotated[
-    Path,
-    Option(
-        "A tokenizer.json, or a model.",
-        metavar="TOKENIZER",
-        role="reads_tokenizer",
-        is_argument=True,
-    ),
-]
-FilesArgument = Annotated[
-    list[str],
-    Option(
-        "Text files, also .gz, .xz and .bz2; - is stdin.",
-        metavar="FILE…",
-        role="reads_file",
-        is_argument=True,
-    ),
-]
-InputOption = Annotated[
-    str | None,
-    Option(
-        "Input file, also .gz, .xz and .bz2; - is stdin.",
-        role="reads_file",
-        shown_default="stdin",
-        names=(
-            "--input",
-            "-i",
-        ),
-    ),
-]
-IdsOption = Annotated[bool, Option("Token ids instead of pieces.", names=("--ids",))]
-SideOption = Annotated[
-    Literal["source", "target"],
-    Option("Language of the text, for a tokenizer of a model that has one for each."),
-]
+TOKENIZER = argument("TOKENIZER", "A tokenizer.json, or a model.", role="reads_tokenizer")
+FILES = argument("FILE…", "Text files, also .gz, .xz and .bz2; - is stdin.", role="reads_file")
+INPUT = option_field(
+    None,
+    "Input file, also .gz, .xz and .bz2; - is stdin.",
+    *("--input", "-i"),
+    role="reads_file",
+    shown="stdin",
+)
+IDS = option_field(False, "Token ids instead of pieces.")
+SIDE: Literal["source", "target"] = option_field(
+    "source", "Language of the text, for a tokenizer of a model that has one for each."
+)
 
 
 @tokenize_app.add("train")
 def train(
-    files: FilesArgument,
+    files: list[str] = FILES,
     *,
     output: Path = option_field(
         REQUIRED,
@@ -132,11 +109,11 @@ def train(
 
 @tokenize_app.add("encode")
 def encode(
-    tokenizer: TokenizerArgument,
+    tokenizer: Path = TOKENIZER,
     *,
-    input_file: InputOption = None,
-    ids: IdsOption = False,
-    side: SideOption = "source",
+    input_file: str | None = INPUT,
+    ids: bool = IDS,
+    side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
 ) -> None:
     """Encode text: lines into pieces or ids, separated by single spaces.
@@ -154,11 +131,11 @@ def encode(
 
 @tokenize_app.add("decode")
 def decode(
-    tokenizer: TokenizerArgument,
+    tokenizer: Path = TOKENIZER,
     *,
-    input_file: InputOption = None,
-    ids: IdsOption = False,
-    side: SideOption = "source",
+    input_file: str | None = INPUT,
+    ids: bool = IDS,
+    side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
 ) -> None:
     """Decode text: lines of pieces or ids back into text.
@@ -180,10 +157,10 @@ def decode(
 
 @tokenize_app.add("stats")
 def stats(
-    tokenizer: TokenizerArgument,
-    files: FilesArgument,
+    tokenizer: Path = TOKENIZER,
+    files: list[str] = FILES,
     *,
-    side: SideOption = "source",
+    side: Literal["source", "target"] = SIDE,
     format_: Annotated[
         TextOrJson, format_option(TextOrJson, what="A table, or one JSON object.")
     ] = TextOrJson.text,

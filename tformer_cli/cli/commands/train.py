@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -18,6 +18,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     ThreadsOption,
     TrainingSeedOption,
+    argument,
     complete_keys,
     complete_recipes,
     option_field,
@@ -25,7 +26,6 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import is_live, note, warn, write_line
 from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, RecipeError, UsageError
-from tformer_cli.settings import Option
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
     from tformer_cli.training.processes.launch import Group
 
-RecipeArgument = Annotated[
-    str,
-    Option(
-        "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
-        metavar="RECIPE",
-        complete=complete_recipes,
-        role="reads_file",
-        is_argument=True,
-    ),
-]
+RECIPE = argument(
+    "RECIPE",
+    "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
+    complete=complete_recipes,
+    role="reads_file",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +205,7 @@ class RunOptions:
 
 
 def train(
-    recipe: RecipeArgument,
+    recipe: str = RECIPE,
     *,
     changes: RecipeOptions,
     processes: ProcessOptions,
@@ -357,8 +353,8 @@ def aligned_said(score: "AlignmentScore", run: Path) -> str:
 
 def show_plan(recipe: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
+    from tformer_cli.training.hardware import training_device
     from tformer_cli.training.processes.launch import launched
-    from tformer_cli.workflows.training.device import training_device
     from tformer_cli.workflows.training.plan import plan_training
 
     training_device(device, launched())  # as unusable as it would be for the run

@@ -5,14 +5,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tformer_cli.cli.commands.parts_of_input import parse_shard
 from tformer_cli.cli.commands.translate_options import ConstraintOptions, EnsembleOptions
 from tformer_cli.cli.options import (
+    REQUIRED,
     ModelArgument,
     QuietOption,
     TranslatorOptions,
+    argument,
     option_field,
     takes_decoding_options,
 )
@@ -20,7 +22,6 @@ from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import count_of_lines, note, warn_of_bytes, warn_of_lengths, write_line
 from tformer_cli.data.lines import LineCounts, check_file
 from tformer_cli.errors import UsageError
-from tformer_cli.settings import Option
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -29,27 +30,18 @@ if TYPE_CHECKING:
     from tformer_cli.workflows.bulk.plan import GivenCorpus
     from tformer_cli.workflows.bulk.translate_corpus import BulkState, CorpusReport
 
-SourceArgument = Annotated[
-    list[str],
-    Option(
-        "Files of text, .jsonl, .tsv or .parquet, also .gz, .xz and .bz2 of lines; or Hugging "
-        "Face datasets, a directory or a hub name. All of one kind.",
-        metavar="SOURCE…",
-        role="reads_file",
-        is_argument=True,
-    ),
-]
-DirectoryOption = Annotated[
-    Path,
-    Option(
-        "Directory for the shards; one that the same command has begun is continued.",
-        role="adds_files",
-        names=(
-            "--output",
-            "-o",
-        ),
-    ),
-]
+SOURCE = argument(
+    "SOURCE…",
+    "Files of text, .jsonl, .tsv or .parquet, also .gz, .xz and .bz2 of lines; or Hugging "
+    "Face datasets, a directory or a hub name. All of one kind.",
+    role="reads_file",
+)
+DIRECTORY = option_field(
+    REQUIRED,
+    "Directory for the shards; one that the same command has begun is continued.",
+    "-o",
+    role="adds_files",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,9 +179,9 @@ class WorkerOptions:
 @takes_decoding_options
 def translate_corpus(
     model: ModelArgument,
-    sources: SourceArgument,
+    sources: list[str] = SOURCE,
     *,
-    output: DirectoryOption,
+    output: Path = DIRECTORY,
     corpus: CorpusOptions,
     workers: WorkerOptions,
     constraints: ConstraintOptions,

@@ -216,11 +216,11 @@ def profile_training(
 ) -> "StepProfile":
     """Makes some steps on the recipe's data, as training would, and measures them."""
     # A plan does without all that trains
+    from tformer_cli.training.hardware import training_device
     from tformer_cli.training.processes.group import Processes
     from tformer_cli.training.processes.launch import Launch
     from tformer_cli.training.profiling import profile_steps
     from tformer_cli.workflows.train import prepare, settle_batches
-    from tformer_cli.workflows.training.device import training_device
 
     # Nothing is left but the tokenized corpora in the cache, which training will find there
     with TemporaryDirectory() as directory:
