@@ -158,12 +158,12 @@ def takes_groups(command: Command) -> Command:
     parameters = [
         one
         for name, parameter in signature.parameters.items()
-        for one in options.get(name) or [_for_typer(parameter)]
+        for one in options.get(name) or [for_typer(parameter)]
     ]
-    return _with_parameters(spread, parameters)  # type: ignore[no-any-return]
+    return with_parameters(spread, parameters)  # type: ignore[no-any-return]
 
 
-def _with_parameters(command: Any, parameters: list[inspect.Parameter]) -> Any:  # noqa: ANN401
+def with_parameters(command: Any, parameters: list[inspect.Parameter]) -> Any:  # noqa: ANN401
     # Typer reads both, and would find the groups behind `__wrapped__`
     command.__signature__ = inspect.signature(command).replace(parameters=parameters)
     command.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -174,13 +174,13 @@ def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a data
     kinds = get_type_hints(group, include_extras=True)
     named = inspect.Parameter.KEYWORD_ONLY
     declared = [
-        _for_typer(inspect.Parameter(one.name, named, default=one, annotation=kinds[one.name]))
+        for_typer(inspect.Parameter(one.name, named, default=one, annotation=kinds[one.name]))
         for one in fields(group)
     ]
     return [one for one in declared if not isinstance(one.default, Field)]
 
 
-def _for_typer(one: inspect.Parameter) -> inspect.Parameter:
+def for_typer(one: inspect.Parameter) -> inspect.Parameter:
     """Turns a declared option into Typer's; what is not declared stays as it is."""
     kind, *behind = get_args(one.annotation) if _is_annotated(one) else (one.annotation,)
     default: Any = one.default
@@ -263,7 +263,7 @@ def without_options(command: Command, names: Collection[str]) -> Command:
         command(*args, **defaults, **values)
 
     kept = [one for one in parameters.values() if one.name not in names]
-    return _with_parameters(fewer, kept)  # type: ignore[no-any-return]
+    return with_parameters(fewer, kept)  # type: ignore[no-any-return]
 
 
 def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
@@ -274,7 +274,7 @@ def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Co
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in options.items()
     ]
-    return _with_parameters(command, [*own, *more])  # type: ignore[no-any-return]
+    return with_parameters(command, [*own, *more])  # type: ignore[no-any-return]
 
 
 # Completion in the shell, besides commands, options and choices; nothing heavy is imported.
