@@ -5,25 +5,19 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+# Least similarity of a guess, by the share of letters that two words have in common.
 LIKE_ENOUGH = 0.7
-"""Least similarity of a guess, by the share of letters that two words have in common."""
+# Of a beginning by which a longer name is guessed.
 FEWEST_LETTERS = 2
-"""Of a beginning by which a longer name is guessed."""
 SPACE_LABEL = "▁"
+# Unicode's categories of controls, and of separators of lines and paragraphs.
 _CONTROLS = ("Cc", "Zl", "Zp")
-"""Unicode's categories of controls, and of separators of lines and paragraphs."""
+# Marks that turn the direction of the text behind them, also of what is not part of theirs.
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Marks that turn the direction of the text behind them, also of what is not part of theirs."""
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
-    """Writes a number with what it counts: "1 line", "1,234 lines", "0 lines".
-
-    Args:
-        number: how many.
-        noun: one of them.
-        plural: several of them; None: the noun with an s.
-    """
+    """Writes a number with what it counts: "1 line", "1,234 lines", "0 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -57,19 +51,10 @@ def _is_control(character: str) -> bool:
 
 
 def suggestions(given: str, known: Iterable[str]) -> list[str]:
-    """Finds the names that a misspelt one may have been meant for.
-
-    Those that it is the beginning of come first; then those with two letters swapped (``tpo``:
-    ``top``); then those that hold its words (``n_layers``: ``n_encoder_layers``); else the one that
-    is most like it. None is better than a far guess.
-
-    Args:
-        given: what was written: an option, a key, a command, a value.
-        known: all that there are.
-
-    Returns:
-        Three at most.
-    """
+    """Finds at most three names that a misspelt one may have been meant for."""
+    # Names that it begins come first; then those with two letters swapped (tpo: top); then those
+    # that hold its words (n_layers: n_encoder_layers); else the one that is most like it. No guess
+    # is better than a far one.
     plain = {name: name.lstrip("-").lower() for name in known}
     word = given.lstrip("-").lower()
     if len(word) >= FEWEST_LETTERS:

@@ -32,17 +32,17 @@ from tformer_cli.errors import TformerError
 from tformer_cli.runtime import bound_waiting
 from tformer_cli.version import __version__
 
+# Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE).
 CLOSED_PIPE_STATUS = 141
-"""Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE)."""
 NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
+# Error numbers of writing to a stream that is full, closed or gone.
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
-"""Error numbers of writing to a stream that is full, closed or gone."""
 
+# Commands to begin with.
 FIRST = ("quickstart", "guide", "recipes", "make-corpus", "help")
-"""Commands to begin with."""
+# A group of the commands that begin with it, without that beginning.
 INSPECT = "inspect"
-"""A group of the commands that begin with it, without that beginning."""
 INSPECT_HELP = f"""Look inside a model.
 
 `tformer inspect heads` is the same command as `tformer inspect-heads`, and so on.
@@ -197,6 +197,7 @@ def root(
     """
 
 
+# Panels of the commands besides the inspections.
 COMMANDS = {
     "quickstart": START,
     "guide": START,
@@ -223,7 +224,7 @@ COMMANDS = {
     "shortlist": DEPLOY,
     "benchmark": DEPLOY,
 }
-"""Panels of the commands besides the inspections."""
+# Modules and functions of commands that do not have their name.
 PLACES = {
     "recipes": "guide:recipes_app",
     "help": "guide:help_command",
@@ -231,7 +232,6 @@ PLACES = {
     "tokenize": "tokenize:tokenize_app",
     "import": "import_model:import_model",
 }
-"""Modules and functions of commands that do not have their name."""
 
 
 def make_app(only: str | None = None) -> CommandGroup:
@@ -325,5 +325,5 @@ def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(ignored)
 
 
+# Signals that have ended the program.
 _signals: list[int] = []
-"""Signals that have ended the program."""

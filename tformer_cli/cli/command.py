@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -222,14 +222,20 @@ class CommandGroup(typer.Typer):
 
 
 def _with_force(command: Command) -> Command:
-    """Adds --force to a command that writes a file; `CheckedCommand` takes it out again."""
+    """Adds --force to a command that writes a file: `CheckedCommand` reads it, not the command."""
     parameters = list(inspect.signature(command).parameters.values())
     if PathRole.writes_file not in path_roles(command).values():
         return command
     sentence = "Replace a file that this command did not write; never one that it reads."
     named: Any = inspect.Parameter.KEYWORD_ONLY
     force = inspect.Parameter(FORCE, named, default=option_field(False, sentence), annotation=bool)
-    return with_parameters(command, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
+
+    @wraps(command)
+    def unforced(*args: Any, **values: Any) -> None:  # noqa: ANN401
+        values.pop(FORCE, None)  # Typer hands on what the signature names
+        command(*args, **values)
+
+    return with_parameters(unforced, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
 
 
 def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:

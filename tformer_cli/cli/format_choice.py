@@ -24,6 +24,7 @@ class TextOrJson(StrEnum):
     json = "json"
 
 
+# The endings of files in each format, the one to recommend first.
 ENDINGS: dict[str, tuple[str, ...]] = {
     "text": ("txt", "text", "log"),
     "json": ("json", "jsonl", "ndjson"),
@@ -39,17 +40,16 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "tsv": ("tsv",),
     "pharaoh": ("align", "pharaoh", "txt", "text", "log"),
 }
-"""The endings of files in each format, the one to recommend first."""
+# Endings of formats that no command here writes.
 OF_NO_FORMAT = (
     *("pdf", "eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
     *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
     *("pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
-"""Endings of formats that no command here writes."""
 
+# Formats other than text.
 BINARY = ("npy", "npz", "png", "safetensors")
-"""Formats other than text."""
 
 
 def format_option(

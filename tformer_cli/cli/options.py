@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., None])
 Found = TypeVar("Found")
 Value = TypeVar("Value")
+# In the place of a default: the option must be given.
 REQUIRED: Any = MISSING
-"""In the place of a default: the option must be given."""
 
 
 class PathRole(Enum):
@@ -279,11 +279,11 @@ def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Co
 
 # Completion in the shell, besides commands, options and choices; nothing heavy is imported.
 
+# Selections of heads that fit every model.
 HEADS = (
     *(f"{kind}{rest}" for kind in ("enc", "dec", "cross") for rest in (".", ".last", ".*.*")),
     *("self", "*"),
 )
-"""Selections of heads that fit every model."""
 
 
 def complete_recipes(incomplete: str) -> list[str]:

@@ -106,8 +106,8 @@ def _without(error: OSError, n_characters: int) -> int:
     return n_characters
 
 
+# Characters of an error, warning or note, and of its end where it is cut in the middle.
 LONGEST_MESSAGE, _END_KEPT = 2000, 500
-"""Characters of an error, warning or note, and of its end where it is cut in the middle."""
 
 
 @cache
@@ -214,8 +214,8 @@ def _labeled(label: str, style: str, message: str) -> None:
     stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)
 
 
+# The name of stdin where something is read, of stdout where something is written.
 STANDARD_STREAM = "-"
-"""The name of stdin where something is read, of stdout where something is written."""
 STDIN, STDOUT, STDERR = 0, 1, 2
 _STREAMS = {STANDARD_STREAM: STDOUT, "/dev/stdout": STDOUT, "/dev/stderr": STDERR}
 
@@ -435,8 +435,8 @@ def count_of_lines(n_lines: int) -> str:
 
 
 PAGER = "less"
+# Options of less, as git sets them: leave if all fits on a screen, keep colors and the text.
 LESS = "FRX"
-"""Options of less, as git sets them: leave if all fits on a screen, keep colors and the text."""
 
 
 def print_paged(console: "Console", renderable: "RenderableType", *, is_paged: bool = True) -> None:

@@ -26,18 +26,18 @@ from tformer_cli.workflows.inspection.views import inspect_view
 from tformer_cli.workflows.opening.generator import open_generator
 from tformer_cli.workflows.train import TrainingResult, check_recipe, has_run, train
 
+# The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on.
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",
     "The animal didn't cross the street because it was too wide.",
 )
-"""The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on."""
+# Beginnings of texts that are continued; of an empty one the whole text is the model's.
 PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
-"""Beginnings of texts that are continued; of an empty one the whole text is the model's."""
+# Examples of the test that are shown.
 N_TRANSLATIONS, N_LABELED = 5, 6
-"""Examples of the test that are shown."""
 PAGE = "heads.html"
+# Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
-"""Files that training writes before its recipe: a run that ended there is begun again."""
 _SEED = 1
 AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation)
 

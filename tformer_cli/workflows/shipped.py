@@ -11,14 +11,14 @@ from tformer_cli.recipe import find_recipe, recipe_names
 from tformer_cli.wording import did_you_mean, suggestions
 
 FOLDER = Path(__file__).parent.parent / "guide"
+# Topics in the order to read them; others follow.
 ORDER = (
     *("translating", "comparing", "formats", "training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "teaching", "performance", "python", "glossary"),
 )
-"""Topics in the order to read them; others follow."""
+# Topic besides the guides: a page.
 SAMPLE = "sample-report"
-"""Topic besides the guides: a page."""
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.DOTALL | re.MULTILINE)
 _MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 

@@ -105,8 +105,8 @@ if TYPE_CHECKING:
 
 
 RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
+# Keys that may differ between processes: where files lie; their content is compared elsewhere.
 MACHINE_KEYS = ("data.directory", "data.cache_directory")
-"""Keys that may differ between processes: where files lie; their content is compared elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)

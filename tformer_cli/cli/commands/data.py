@@ -386,5 +386,5 @@ def show_report(console: "Console", report: "DataReport") -> None:
             console.print(Text(f"  {shown(text, is_ascii=is_ascii)}"), soft_wrap=True)
 
 
+# Characters of a side that a table shows.
 LONGEST_EXAMPLE = 300
-"""Characters of a side that a table shows."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def distill(
-    recipe: RECIPE,
+    recipe: str = RECIPE,
     *,
     changes: RecipeOptions,
     output: Path | None = option_field(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.workflows.info import ModelDetails
 
+# Most languages that people are shown.
 MOST_LANGUAGES = 20
-"""Most languages that people are shown."""
 
 
 def info(

@@ -10,8 +10,8 @@ from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note
 from tformer_cli.data.config import MOST_PAIRS
 
+# What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`.
 Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]
-"""What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`."""
 
 
 def make_corpus(

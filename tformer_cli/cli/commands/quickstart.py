@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from tformer_cli.workflows.quickstart import QuickstartResult
 
+# What is trained: the names of `QUICKSTARTS`.
 Task = Literal["translate", "rating", "language-model", "image"]
-"""What is trained: the names of `QUICKSTARTS`."""
 Samples = Sequence[tuple[str, ...]]
 
 
@@ -186,6 +186,7 @@ def _translation_scores(evaluation: Any) -> tuple[str, str]:  # noqa: ANN401
     return ", ".join(f"{score.name} {score.value:.1f}" for score in evaluation.scores), ""
 
 
+# The quickstarts by their tasks.
 QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
     {
         "translate": Quickstart(
@@ -246,4 +247,3 @@ QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
         ),
     }
 )
-"""The quickstarts by their tasks."""

@@ -24,10 +24,10 @@ from tformer_cli.recipe import Recipe
 from tformer_cli.wording import count_of
 from tformer_cli.workflows.training.start import start_tokenizer
 
+# Lines of a corpus that are looked at to know its sentences.
 MOST_SAMPLED = 2000
-"""Lines of a corpus that are looked at to know its sentences."""
+# Lines of a corpus whose words are counted, and of these at a time.
 MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
-"""Lines of a corpus whose words are counted, and of these at a time."""
 
 
 def check_files(recipe: Recipe) -> None:

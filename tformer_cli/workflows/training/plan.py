@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 2000
 
+# Tokens of the batches shown where the run itself will find out how many fit in memory.
 UNKNOWN_BUDGET = 4096
-"""Tokens of the batches shown where the run itself will find out how many fit in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
