@@ -13,17 +13,17 @@ from typer.main import get_command
 
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.segmentation import BpeDropout
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
-from tformer_cli.training import speed
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.segmentation import BpeDropout
+from tformer_cli.text.train_tokenizer import train_tokenizer
+from tformer_cli.trainer import speed
 
 OF_TERMINALS = (
     *("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "CLICOLOR", "CLICOLOR_FORCE", "LINES"),
@@ -88,7 +88,7 @@ def words_drawn_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tformer_cli.data.joint_tokenizer.BpeDropout",
+            "tformer_cli.text.joint_tokenizer.BpeDropout",
             lambda tokenizer, dropout, seed: drawn(tokenizer.to_str(), dropout, seed),
         )
         yield
@@ -244,7 +244,7 @@ def classifier(tmp_path_factory, one_thread):
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory):
     """A model directory with two vocabularies, which must be told its languages, eng and fra."""
-    from tests.data.sentencepiece.conftest import write_foreign_model
+    from tests.text.sentencepiece.conftest import write_foreign_model
 
     path = tmp_path_factory.mktemp("foreign") / "model"
     write_foreign_model(path)

@@ -125,8 +125,8 @@ def prepare():
 
     from tformer_cli import runtime
     from tformer_cli.artifacts import model_directory, tensors
-    from tformer_cli.training import hardware as training_device
-    from tformer_cli.training.resuming import checkpoints
+    from tformer_cli.trainer import hardware as training_device
+    from tformer_cli.trainer.resuming import checkpoints
 
     load = tensors.load_tensors
     for module in (model_directory, checkpoints):  # safetensors does not know the device

@@ -12,7 +12,7 @@ import pytest
 import torch.utils.backend_registration as registration
 
 from tests.tiny_recipe import TINY_MODEL
-from tformer_cli.training.speed import Pace
+from tformer_cli.trainer.speed import Pace
 
 pytestmark = pytest.mark.skipif(
     not hasattr(registration, "_setup_privateuseone_for_python_backend"),

@@ -8,25 +8,25 @@ import pytest
 import torch
 
 from tformer_cli import allow_list
-from tformer_cli.converters.ctranslate2 import exporting as ctranslate2_export
-from tformer_cli.converters.hugging_face.families import FAMILIES
-from tformer_cli.data import config as data_config
-from tformer_cli.data import corpora
-from tformer_cli.data.config import CorpusConfig, DataConfig
-from tformer_cli.data.loading import encoded
-from tformer_cli.data.loading.encoded import cache_key
-from tformer_cli.decoding import config as decoding_config
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.engine import Searcher, Sentence
-from tformer_cli.decoding.search import torch_engine, torch_search
-from tformer_cli.decoding.search.torch_engine import TorchEngine
-from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native import weights
 from tformer_cli.fast.native_search import CompiledEngine
+from tformer_cli.foreign.ctranslate2 import exporting as ctranslate2_export
+from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search import config as decoding_config
+from tformer_cli.search import torch_engine, torch_search
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.engine import Searcher, Sentence
+from tformer_cli.search.source_batches import source_batch
+from tformer_cli.search.torch_engine import TorchEngine
+from tformer_cli.text import config as data_config
+from tformer_cli.text import corpora
+from tformer_cli.text.config import CorpusConfig, DataConfig
+from tformer_cli.text.loading import encoded
+from tformer_cli.text.loading.encoded import cache_key
 
 CPU = torch.device("cpu")
 SHAPE = {"d_model": 8, "n_heads": 2, "d_ff": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
@@ -194,7 +194,7 @@ def test_every_format_has_a_reader_and_says_what_is_hashed():
 
 
 def test_the_built_in_corpus_is_named_by_its_grammar(corpus, tmp_path, monkeypatch):
-    from tformer_cli import grammar
+    from tformer_cli.corpora import grammar
 
     built_in = CorpusConfig(built_in="test", pairs=10)
     tokenizer = SimpleNamespace(to_json=lambda: "{}")

@@ -48,19 +48,19 @@ from typer.testing import CliRunner
 
 from tests.example_shell import ExampleShell
 from tformer_cli.cli.app import app
-from tformer_cli.data.config import CorpusConfig, DataConfig, TokenizerConfig
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import OF_START, load_recipe, recipe_names, recipes_directory
+from tformer_cli.search.config import DecodingConfig
 from tformer_cli.settings import Option, declared_options
-from tformer_cli.training.config import (
+from tformer_cli.text.config import CorpusConfig, DataConfig, TokenizerConfig
+from tformer_cli.trainer.config import (
     StartConfig,
     TaskConfig,
     TrainingConfig,
     ValidationConfig,
 )
-from tformer_cli.training.distillation import DistillationConfig
+from tformer_cli.trainer.distillation import DistillationConfig
 
 ROOT = Path(__file__).parent.parent
 README, RECIPES, GUIDE = ROOT / "README.md", ROOT / "recipes/README.md", ROOT / "tformer_cli/guide"

@@ -12,10 +12,10 @@ import pytest
 
 from tformer_cli.allow_list import ANY
 from tformer_cli.cli.options import takes_decoding_options
-from tformer_cli.decoding import config as decoding_config
-from tformer_cli.decoding import keywords
-from tformer_cli.decoding.config import DecodingConfig, search_options
-from tformer_cli.decoding.opening import OpeningSettings
+from tformer_cli.search import config as decoding_config
+from tformer_cli.search import keywords
+from tformer_cli.search.config import DecodingConfig, search_options
+from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import (
     FRACTION,
     NOT_NEGATIVE,
@@ -41,9 +41,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
 
-from tformer_cli.decoding.config import Engine, PrecisionChoice
-from tformer_cli.decoding.opening import EnsembleSpace, TooLong
-from tformer_cli.decoding.sentences import SentenceRule
+from tformer_cli.search.config import Engine, PrecisionChoice
+from tformer_cli.search.opening import EnsembleSpace, TooLong
+from tformer_cli.search.sentences import SentenceRule
 
 
 class SearchOverrides(TypedDict, total=False):

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from tformer_cli.errors import Interrupted
-from tformer_cli.training.events import StepReport
-from tformer_cli.workflows.train import train
+from tformer_cli.train.train import train
+from tformer_cli.trainer.events import StepReport
 
 
 class Watcher:

@@ -1,6 +1,6 @@
 """tformer: train, use and understand Transformers, translation first.
 
-`load` opens a model for Python; every command is a function of `tformer_cli.workflows`.
+`load` opens a model for Python; every command is a function of `tformer_cli.kinds.lines`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tformer_cli.version import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tformer_cli.decoding.keywords import TranslatorOptions
-    from tformer_cli.workflows.loaded_model import LoadedModel
+    from tformer_cli.api import LoadedModel
+    from tformer_cli.search.keywords import TranslatorOptions
 
 __all__ = ["__version__", "load"]
 
@@ -25,13 +25,13 @@ def load(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel
 
     Args:
         model: a model directory, or a foreign model.
-        **options: of `tformer_cli.workflows.opening.translator.open_translator`: device, precision,
+        **options: of `tformer_cli.kinds.opening.translator.open_translator`: device, precision,
             threads, beam_size, …
 
     Raises:
         UsageError: if a setting is impossible.
         ArtifactError: if the model cannot be used.
     """
-    from tformer_cli.workflows.loaded_model import load_model
+    from tformer_cli.api import load_model
 
     return load_model(model, **options)

@@ -17,27 +17,27 @@ from typing import Any
 import tomli_w
 
 from tformer_cli.artifacts.config_file import TASKS, task_kind
-from tformer_cli.data.config import (
+from tformer_cli.errors import RecipeError
+from tformer_cli.files.regular_file import MIB, read_bounded
+from tformer_cli.model.adapter_config import AdapterConfig
+from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.structure import KINDS, StructureError, structure
+from tformer_cli.text.config import (
     IMAGE_FORMATS,
     ONLY_IMAGES,
     TEXT_FIELDS,
     DataConfig,
     TokenizerConfig,
 )
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.errors import RecipeError
-from tformer_cli.files.regular_file import MIB, read_bounded
-from tformer_cli.model.adapter_config import AdapterConfig
-from tformer_cli.model.config import PRESETS, ModelConfig
-from tformer_cli.structure import KINDS, StructureError, structure
-from tformer_cli.training.config import (
+from tformer_cli.trainer.config import (
     METRICS,
     StartConfig,
     TaskConfig,
     TrainingConfig,
     ValidationConfig,
 )
-from tformer_cli.training.distillation import DistillationConfig
+from tformer_cli.trainer.distillation import DistillationConfig
 from tformer_cli.wording import did_you_mean, suggestions
 
 LARGEST_RECIPE = 16 * MIB

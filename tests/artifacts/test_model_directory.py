@@ -15,12 +15,12 @@ from tformer_cli.artifacts.model_directory import (
     save_model_directory,
     store_alignment,
 )
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import ArtifactError, TformerError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 SHAPE = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 2}
 INFO = ModelInfo(source_language="en", target_language="fr", step=7, scores={"bleu": 0.1 + 0.2})

@@ -20,13 +20,13 @@ from tformer_cli.artifacts.overwriting import (
     standard_stream,
 )
 from tformer_cli.artifacts.token_frequencies import FREQUENCIES
-from tformer_cli.converters.ctranslate2.exporting import ORIGIN
 from tformer_cli.errors import UsageError
-from tformer_cli.training import run_logs
-from tformer_cli.training.resuming import checkpoints
-from tformer_cli.workflows import train
-from tformer_cli.workflows.inspection.follow_heads import HEADS_LOG, PROBE
-from tformer_cli.workflows.training.start import IMPORTED
+from tformer_cli.foreign.ctranslate2.exporting import ORIGIN
+from tformer_cli.inspect.jobs.follow_heads import HEADS_LOG, PROBE
+from tformer_cli.train import train
+from tformer_cli.train.start import IMPORTED
+from tformer_cli.trainer import run_logs
+from tformer_cli.trainer.resuming import checkpoints
 
 
 def check(output, *inputs, writes=Writes.FILE):

@@ -3,8 +3,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist, save_shortlist
-from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
+from tformer_cli.search.shortlist import Shortlist
 
 WHOLE = {
     "offsets": np.array([0, 0, 2, 3]),

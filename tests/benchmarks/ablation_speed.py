@@ -14,12 +14,12 @@ from time import perf_counter
 
 import torch
 
-from tformer_cli.inspection.ablation.losses import heads_off, losses_without_each, sentence_losses
-from tformer_cli.inspection.capture.heads import head_layout
-from tformer_cli.inspection.views.ablation import AblationSettings
-from tformer_cli.workflows.evaluate import read_texts
-from tformer_cli.workflows.inspection.ablate import Ablator
-from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.evaluate.evaluate import read_texts
+from tformer_cli.heads.names import head_layout
+from tformer_cli.inspect.ablation.losses import heads_off, losses_without_each, sentence_losses
+from tformer_cli.inspect.jobs.ablate import Ablator
+from tformer_cli.inspect.views.ablation import AblationSettings
+from tformer_cli.kinds.opening.translator import open_translator
 
 
 @torch.inference_mode()

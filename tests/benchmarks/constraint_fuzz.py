@@ -33,12 +33,12 @@ import torch
 
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.data.config import Algorithm, TokenizerConfig
-from tformer_cli.data.tokenizer import UNK_ID, Tokenizer
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.config import Algorithm, TokenizerConfig
+from tformer_cli.text.tokenizer import UNK_ID, Tokenizer
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 TEXT = (
     "the a cat cats bobcat category dog dogs man men woman snow street street-car sees holds and "

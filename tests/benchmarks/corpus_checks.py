@@ -3,7 +3,7 @@
 python tests/benchmarks/corpus_checks.py --data DIR [--source en --target de] quality
 python tests/benchmarks/corpus_checks.py --data DIR speed --pairs 100000,1000000
 
-`quality` damages a clean corpus in known ways at known lines (tests/data/quality/damage.py) and
+`quality` damages a clean corpus in known ways at known lines (tests/quality/damage.py) and
 prints recall and precision. `speed` repeats a corpus, with a number in each line so that pairs
 differ, and runs each command in a process of its own: pairs a second and peak memory.
 """
@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.data.quality.damage import FOREIGN, KINDS, measure, write_damaged
-from tformer_cli.data.quality.checks import DEFAULT, NEAR_DUPLICATE
-from tformer_cli.data.quality.facts import Detector
+from tests.quality.damage import FOREIGN, KINDS, measure, write_damaged
+from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
+from tformer_cli.quality.facts import Detector
 
 
 def main() -> None:

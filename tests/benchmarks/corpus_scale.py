@@ -132,7 +132,7 @@ def _anonymous_peak() -> Iterator[list[float]]:
 
 
 def _generate(n_pairs: int, distinct: int, directory: Path) -> Figures:
-    from tformer_cli.workflows.make_corpus import make_corpus
+    from tformer_cli.corpora.make_corpus import make_corpus
 
     made = directory / "corpus"
     n_made = make_corpus(made, distinct)["train"]
@@ -146,9 +146,9 @@ def _generate(n_pairs: int, distinct: int, directory: Path) -> Figures:
 
 
 def _tokenizer(n_pairs: int, directory: Path) -> Figures:
-    from tformer_cli.data.config import TokenizerConfig
-    from tformer_cli.data.corpora import read_corpus
-    from tformer_cli.data.train_tokenizer import train_tokenizer
+    from tformer_cli.text.config import TokenizerConfig
+    from tformer_cli.text.corpora import read_corpus
+    from tformer_cli.text.train_tokenizer import train_tokenizer
 
     lines = (side for pair in read_corpus(_data(directory).train[0]) for side in pair)
     tokenizer = train_tokenizer(lines, TokenizerConfig())
@@ -179,7 +179,7 @@ def _middle(n_pairs: int, directory: Path) -> Figures:
 
 def _batches(directory: Path, share: float) -> Figures:
     """Reads batches from a place in the first epoch, as a resumed run does."""
-    from tformer_cli.data.loading.loader import LoaderPosition, TrainingLoader
+    from tformer_cli.text.loading.loader import LoaderPosition, TrainingLoader
 
     corpus, tokenizer = _corpus(directory), _trained(directory)
     with_all = TrainingLoader([corpus], [1.0], tokenizer, TOKENS_PER_BATCH, seed=1)
@@ -196,20 +196,20 @@ def _batches(directory: Path, share: float) -> Figures:
 
 
 def _corpus(directory: Path):
-    from tformer_cli.data.loading.encoded import encode_corpus
+    from tformer_cli.text.loading.encoded import encode_corpus
 
     data = _data(directory)
     return encode_corpus(data.train[0], data, _trained(directory))
 
 
 def _trained(directory: Path):
-    from tformer_cli.data.tokenizer_file import read_tokenizer
+    from tformer_cli.text.tokenizer_file import read_tokenizer
 
     return read_tokenizer(directory / "tokenizer.json")
 
 
 def _data(directory: Path):
-    from tformer_cli.data.config import CorpusConfig, DataConfig
+    from tformer_cli.text.config import CorpusConfig, DataConfig
 
     files = {side: str(directory / "corpus" / f"train.{code}")
              for side, code in (("source", "en"), ("target", "fr"))}  # fmt: skip

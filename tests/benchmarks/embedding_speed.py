@@ -19,8 +19,8 @@ import torch
 import transformers
 
 from tformer_cli.kinds import kinds_for
-from tformer_cli.workflows.embed import embed_texts
-from tformer_cli.workflows.opening.encoder import open_encoder
+from tformer_cli.kinds.lines.embed import embed_texts
+from tformer_cli.kinds.opening.encoder import open_encoder
 
 BATCH = 32
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.data.lines import read_lines
+from tformer_cli.text.lines import read_lines
 
 TFORMER = (sys.executable, "-m", "tformer_cli")
 RECIPE = """\

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tformer_cli.data.lines import read_lines
+from tformer_cli.text.lines import read_lines
 
 HERE = Path(__file__).parent
 TFORMER = (sys.executable, "-m", "tformer_cli")
@@ -230,7 +230,7 @@ def decode(work: Path, hypotheses: Path) -> Path:
 def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
     """Cased BLEU of text against the raw reference, with its signature."""
     # What this process held before it started others would count as their peak memory
-    from tformer_cli.evaluation import scores
+    from tformer_cli.metrics import scores
 
     reference = work / "text" / f"{split}.target"
     score = scores.bleu(list(read_lines(hypotheses)), [list(read_lines(reference))])

@@ -26,7 +26,7 @@ from rich.table import Table
 from translation_report import Result
 from translation_speed import ctranslate2, export_model, own
 
-from tformer_cli.data.lines import read_lines
+from tformer_cli.text.lines import read_lines
 
 RANDOM = {
     **{f"tformer-{precision}": own(precision) for precision in ("float32", "int8")},
@@ -96,11 +96,11 @@ def make_model(path: Path, n_entries: int) -> None:
 
     from tformer_cli.artifacts.config_file import ModelInfo
     from tformer_cli.artifacts.model_directory import save_model_directory
-    from tformer_cli.data.config import TokenizerConfig
-    from tformer_cli.data.train_tokenizer import train_tokenizer
-    from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.transformer import Transformer
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.text.config import TokenizerConfig
+    from tformer_cli.text.train_tokenizer import train_tokenizer
 
     words = (f"w{i}" for i in range(n_entries - 4))
     tokenizer = train_tokenizer(words, TokenizerConfig(algorithm="word", vocab_size=n_entries))

@@ -17,8 +17,8 @@ from torch.nn import functional
 
 import tformer_cli.model.attention
 import tformer_cli.model.operations
-import tformer_cli.training.gradients
-import tformer_cli.training.optimizers.adam
+import tformer_cli.trainer.gradients
+import tformer_cli.trainer.optimizers.adam
 from tformer_cli.cli.app import main
 from tformer_cli.fast.native.library import SWITCH
 
@@ -42,12 +42,12 @@ def plain_dropout(values, rate):
 
 def replace_fast_paths():
     """Puts the plain formulas in their place."""
-    tformer_cli.training.gradients.projected_loss = loss_of_all_logits
+    tformer_cli.trainer.gradients.projected_loss = loss_of_all_logits
     tformer_cli.model.operations.dropout = plain_dropout
     tformer_cli.model.attention.dropout = plain_dropout
     tformer_cli.model.attention.fused_attention = tformer_cli.model.attention.plain_attention
     tformer_cli.model.operations.has_exact_onednn = lambda: False
-    tformer_cli.training.adam.adam = functools.partial(_one_by_one, tformer_cli.training.adam.adam)
+    tformer_cli.trainer.adam.adam = functools.partial(_one_by_one, tformer_cli.trainer.adam.adam)
     os.environ[SWITCH] = "0"
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tformer_cli.data.lines import read_lines
+from tformer_cli.text.lines import read_lines
 
 BATCH_TOKENS = (1, 7, 64, 500, 20_000)
 BUFFER_LINES = (1, 7, 64, 1000)

@@ -131,9 +131,9 @@ import torch
 from pathlib import Path
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.train_tokenizer import train_tokenizer
+from tformer_cli.search.config import DecodingConfig
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 

@@ -31,8 +31,8 @@ from harness import (
 )
 from translation_report import SPLIT, Result, show, summary
 
-from tformer_cli.data.lines import read_lines
 from tformer_cli.model.config import PRESETS
+from tformer_cli.text.lines import read_lines
 
 
 def own(precision: str) -> Contestant:

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.data.tokenizer import EOS_ID
 from tformer_cli.errors import TformerError
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import EOS_ID
 
 LARGEST_DIFFERENCE = 1e-3
 """Of a log-probability; sums of float32 in another order differ by some 1e-5."""

@@ -16,7 +16,7 @@ from tformer_cli.cli.app import COMMANDS as NAMES
 from tformer_cli.cli.app import app, make_app, wanted_command
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.options import path_roles
-from tformer_cli.evaluation.choices import MetricName
+from tformer_cli.metrics.choices import MetricName
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = {
@@ -276,7 +276,7 @@ def test_an_error_of_a_library_after_a_signal_is_not_reported_as_a_fault(
         raise RuntimeError("why")
 
     monkeypatch.setattr("tformer_cli.cli.app._signals", signals)
-    monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == status
     assert result.stderr.startswith(said)
@@ -288,7 +288,7 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch, error):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
     assert result.stderr.startswith("error: there is not enough memory; use smaller batches")
@@ -301,7 +301,7 @@ def test_a_panic_of_a_library_is_one_line(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise PanicException("no thread\nmore")
 
-    monkeypatch.setattr("tformer_cli.workflows.make_corpus.make_corpus", fail)
+    monkeypatch.setattr("tformer_cli.corpora.make_corpus.make_corpus", fail)
     result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "corpus")])
     assert result.exit_code == 1
     line = "error: PanicException: no thread; run `tformer --debug …` for a traceback"

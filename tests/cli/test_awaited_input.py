@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.cli.streams import file_lines
-from tformer_cli.data.lines import LineCounts
+from tformer_cli.text.lines import LineCounts
 
 TYPE = "type sentences, one a line; Ctrl-D ends\n"
 

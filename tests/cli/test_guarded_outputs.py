@@ -9,29 +9,29 @@ from transformers import ViTConfig, ViTForImageClassification
 from typer.testing import CliRunner
 
 from tests.cli.test_command import OUTPUTS, arguments, commands, content, with_role
-from tests.converters import encoders
-from tests.converters.ctranslate2.test_importing import argos, made
-from tests.converters.hugging_face.test_importing import marian as hugging_face
-from tests.converters.marian.test_importing import OPTIONS, bergamot, weights
-from tests.converters.marian.test_importing import VARIANTS as MARIAN
-from tests.converters.marian.test_importing import write as marian
-from tests.converters.spm import spm
-from tests.converters.t5.test_importing import random_t5
-from tests.converters.t5.test_importing import write as t5
-from tests.converters.test_bert import write_pipeline
-from tests.converters.test_fairseq import fairseq_model
-from tests.converters.test_gpt2 import nano_gpt, random_gpt2, write_tokenizer
-from tests.converters.test_llama import PIECES, random_llama, write_file
-from tests.converters.test_mingpt import write_run
-from tests.converters.test_opennmt import eole_model, opennmt_model
-from tests.converters.test_vit import SHAPE, as_timm, saved, vit_for_timm
+from tests.foreign import encoders
+from tests.foreign.ctranslate2.test_importing import argos, made
+from tests.foreign.hugging_face.test_importing import marian as hugging_face
+from tests.foreign.marian.test_importing import OPTIONS, bergamot, weights
+from tests.foreign.marian.test_importing import VARIANTS as MARIAN
+from tests.foreign.marian.test_importing import write as marian
+from tests.foreign.spm import spm
+from tests.foreign.t5.test_importing import random_t5
+from tests.foreign.t5.test_importing import write as t5
+from tests.foreign.test_bert import write_pipeline
+from tests.foreign.test_fairseq import fairseq_model
+from tests.foreign.test_gpt2 import nano_gpt, random_gpt2, write_tokenizer
+from tests.foreign.test_llama import PIECES, random_llama, write_file
+from tests.foreign.test_mingpt import write_run
+from tests.foreign.test_opennmt import eole_model, opennmt_model
+from tests.foreign.test_vit import SHAPE, as_timm, saved, vit_for_timm
 from tformer_cli.cli.app import app
 from tformer_cli.cli.command import FORCE
 from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
 from tformer_cli.files.content import content_of
-from tformer_cli.workflows import import_model
-from tformer_cli.workflows.import_model import recognized
+from tformer_cli.foreign import import_model
+from tformer_cli.foreign.import_model import recognized
 
 
 def gpt2(path):

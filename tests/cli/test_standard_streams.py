@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tformer_cli.cli.app import CLOSED_PIPE_STATUS
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 FULL = pytest.param(
     "/dev/full",

@@ -22,7 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import tformer_cli
-from tests.evaluation.comparison.test_compare import compared as compare_tiny
+from tests.evaluate.comparison.test_compare import compared as compare_tiny
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
@@ -38,15 +38,14 @@ from tformer_cli.cli.commands.quickstart import (
 )
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
-from tformer_cli.cli.inspection.inspect_heads import show_role_rules
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.tokenizer_file import read_tokenizer
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.evaluation.alignment_error import AlignmentCounts
-from tformer_cli.evaluation.comparison.report import comparison_document
-from tformer_cli.evaluation.significance import PairedDifference
-from tformer_cli.inspection.ablation.record import (
+from tformer_cli.cli.inspect.inspect_heads import show_role_rules
+from tformer_cli.curves.plot import plot_runs
+from tformer_cli.evaluate.benchmark import Setting, Speed
+from tformer_cli.evaluate.comparison.report import comparison_document
+from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
+from tformer_cli.heads.names import HeadId
+from tformer_cli.heads.roles import ROLES
+from tformer_cli.inspect.ablation.record import (
     Ablation,
     CurvePoint,
     HeadEffect,
@@ -54,37 +53,38 @@ from tformer_cli.inspection.ablation.record import (
     Pruning,
     WithoutHeads,
 )
-from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.heads.repeats import SCORES, HeadRepeats, Repeats
-from tformer_cli.inspection.heads.roles import ROLES
-from tformer_cli.inspection.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspection.views.ablation import AblationSettings, ChangesView, TextAblationView
-from tformer_cli.inspection.views.alignment import AlignmentScore, AlignmentScores, AlignmentView
-from tformer_cli.inspection.views.corpus import CorpusRecord, CorpusView
-from tformer_cli.inspection.views.diff import DiffView
-from tformer_cli.inspection.views.flow import FlowOptions, FlowView
-from tformer_cli.inspection.views.heads import HeadsOptions, HeadsView
-from tformer_cli.inspection.views.image import ImageRecord, ImageView, Looked
-from tformer_cli.inspection.views.logits import LogitsView
-from tformer_cli.inspection.views.positions import PositionsView
-from tformer_cli.inspection.views.repeats import RepeatsView
-from tformer_cli.inspection.views.step import StepView
-from tformer_cli.inspection.views.timeline import TimelineView
-from tformer_cli.inspection.walkthrough.quiz import make_quiz
+from tformer_cli.inspect.heads.repeats import SCORES, HeadRepeats, Repeats
+from tformer_cli.inspect.heads.timeline import HeadCourse, HeadTimeline
+from tformer_cli.inspect.jobs.corpus import CorpusInspector
+from tformer_cli.inspect.jobs.diff import inspect_diff
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.views.ablation import AblationSettings, ChangesView, TextAblationView
+from tformer_cli.inspect.views.alignment import AlignmentScore, AlignmentScores, AlignmentView
+from tformer_cli.inspect.views.corpus import CorpusRecord, CorpusView
+from tformer_cli.inspect.views.diff import DiffView
+from tformer_cli.inspect.views.flow import FlowOptions, FlowView
+from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
+from tformer_cli.inspect.views.image import ImageRecord, ImageView, Looked
+from tformer_cli.inspect.views.logits import LogitsView
+from tformer_cli.inspect.views.positions import PositionsView
+from tformer_cli.inspect.views.repeats import RepeatsView
+from tformer_cli.inspect.views.step import StepView
+from tformer_cli.inspect.views.timeline import TimelineView
+from tformer_cli.inspect.walkthrough.quiz import make_quiz
+from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.metrics.alignment_error import AlignmentCounts
+from tformer_cli.metrics.significance import PairedDifference
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.quality.check_data import check_data
+from tformer_cli.quality.given import given_data
+from tformer_cli.search.config import DecodingConfig
 from tformer_cli.show.terminal import show_document
-from tformer_cli.workflows.benchmark import Setting, Speed
-from tformer_cli.workflows.evaluate import Evaluation, score_hypotheses
-from tformer_cli.workflows.inspection.corpus import CorpusInspector
-from tformer_cli.workflows.inspection.diff import inspect_diff
-from tformer_cli.workflows.inspection.heads import inspect_heads
-from tformer_cli.workflows.inspection.views import inspect_view
-from tformer_cli.workflows.opening.translator import open_translator
-from tformer_cli.workflows.plot import plot_runs
-from tformer_cli.workflows.quality.check_data import check_data
-from tformer_cli.workflows.quality.given import given_data
-from tformer_cli.workflows.tokenize import measure
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.tokenize import measure
+from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 WIDTHS = (60, 80, 120)
 LONG, WIDE, HEBREW, ARABIC = (

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import read_model_directory
-from tformer_cli.decoding.encoding import label_probabilities
-from tformer_cli.decoding.pooled import LabelHead
 from tformer_cli.fast import native_encoder
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
+from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds import kinds_for
-from tformer_cli.workflows.embed import embed_texts
-from tformer_cli.workflows.fill import GapFiller
-from tformer_cli.workflows.import_model import import_model
-from tformer_cli.workflows.opening.encoder import open_encoder
-from tformer_cli.workflows.opening.stored_model import DirectoryModel
-from tformer_cli.workflows.score_texts import score_masked_lines
+from tformer_cli.kinds.lines.embed import embed_texts
+from tformer_cli.kinds.lines.fill import GapFiller
+from tformer_cli.kinds.lines.score_texts import score_masked_lines
+from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening.stored_model import DirectoryModel
+from tformer_cli.search.encoding import label_probabilities
+from tformer_cli.search.pooled import LabelHead
 
 TEXTS = ["A man", "the street", "Two dogs run in the snow", "a", "dog " * 30, "A man"]
 
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_a_reason(kernels, opened, monkeypatch):
 
 def test_classifying_does_not_import_torch(kernels, classifier):
     code = (
-        "import sys; from tformer_cli.workflows.classify import classify_lines, open_classifier;"
+        "import sys; from tformer_cli.kinds.lines.classify import classify_lines, open_classifier;"
         f"opened = open_classifier({str(classifier)!r}, device='cpu');"
         "((one, blank),) = classify_lines(opened, ['A man', '']);"
         "assert len(one.labels) == 3 and not blank.labels;"
@@ -135,7 +135,7 @@ MASKED = [
 def filler(request, kernels, tmp_path_factory):
     """A masked language model with all parameters random, opened for `fill`."""
     pytest.importorskip("transformers")
-    from tests.converters import encoders
+    from tests.foreign import encoders
 
     kind, changes = request.param
     path = tmp_path_factory.mktemp("masked")
@@ -167,8 +167,8 @@ def test_filling_gives_the_same_bits_whatever_is_beside_a_text_and_imports_no_to
     for text, one in zip(texts, together, strict=True):
         assert filler.fill([text], 5)[0].gaps == one.gaps
     code = (
-        "import sys; from tformer_cli.workflows.fill import GapFiller;"
-        "from tformer_cli.workflows.opening.encoder import open_encoder;"
+        "import sys; from tformer_cli.kinds.lines.fill import GapFiller;"
+        "from tformer_cli.kinds.opening.encoder import open_encoder;"
         f"opened = open_encoder({str(filler._opened.directory.path)!r}, ('masked',), device='cpu');"
         "(one,) = GapFiller(opened).fill(['the [MASK]']);"
         "assert one.gaps and 'torch' not in sys.modules"

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 from tformer_cli.artifacts.model_directory import read_model_directory
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.engine import Sentence
-from tformer_cli.decoding.generator import Generator
-from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.fast.native_search import CompiledEngine
+from tformer_cli.kinds.opening.generator import open_generator
+from tformer_cli.kinds.opening.stored_model import DirectoryModel
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.workflows.opening.generator import open_generator
-from tformer_cli.workflows.opening.stored_model import DirectoryModel
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.engine import Sentence
+from tformer_cli.search.generator import Generator
+from tformer_cli.search.torch_engine import TorchEngine
 
 PROMPTS = ["A man", "", "the street", "Two dogs run", "A", "a dog", "x " * 60]
 
@@ -127,14 +127,14 @@ def test_models_that_the_kernels_do_not_know_are_named(setting, value):
     shape = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_decoder_layers": 1, "max_positions": 20}
     config = ModelConfig(n_encoder_layers=0, **shape, **{setting: value})
     model = Transformer(config, 30).eval()
-    from tformer_cli.decoding.search.prompted_model import PromptedModel
+    from tformer_cli.search.prompted_model import PromptedModel
 
     reason = CompiledEngine().supports(DecodingConfig(), PromptedModel(model))
     assert f'they do not know {setting} = "{value}"' in reason
 
 
 def test_language_models_are_not_searched_as_translators():
-    from tformer_cli.decoding.search.prompted_model import PromptedModel
+    from tformer_cli.search.prompted_model import PromptedModel
 
     shape = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_decoder_layers": 1, "max_positions": 20}
     alone = Transformer(ModelConfig(n_encoder_layers=0, **shape), 30).eval()
@@ -158,9 +158,9 @@ def test_weights_that_change_are_packed_again(kernels, language_model):
 
 def test_generating_and_evaluating_do_not_import_torch(kernels, language_model):
     code = (
-        "import sys; from tformer_cli.workflows.generate import generate_texts;"
-        "from tformer_cli.workflows.evaluate_texts import evaluate_texts;"
-        "from tformer_cli.workflows.opening.generator import open_generator;"
+        "import sys; from tformer_cli.kinds.lines.generate import generate_texts;"
+        "from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts;"
+        "from tformer_cli.kinds.opening.generator import open_generator;"
         f"generate_texts({str(language_model)!r}, ['A'], device='cpu');"
         f"opened = open_generator({str(language_model)!r}, device='cpu');"
         "assert evaluate_texts(opened, ['A man', 'the street']).scores.n_tokens > 3;"

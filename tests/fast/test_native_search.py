@@ -12,13 +12,6 @@ from weakref import finalize
 import pytest
 import torch
 
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.demands import NO_DEMANDS, Demands
-from tformer_cli.decoding.search.models import Ensemble
-from tformer_cli.decoding.search.torch_engine import TorchEngine
-from tformer_cli.decoding.translator import Translator
 from tformer_cli.fast import native_search
 from tformer_cli.fast.native import torch_weights
 from tformer_cli.fast.native.library import KernelsUnavailable
@@ -33,6 +26,13 @@ from tformer_cli.fast.native_search import (
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.demands import NO_DEMANDS, Demands
+from tformer_cli.search.models import Ensemble
+from tformer_cli.search.torch_engine import TorchEngine
+from tformer_cli.search.translator import Translator
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 WORDS = ["a", "man", "woman", "dog", "street", "snow", "runs", "sleeps", "in", "the", "and"]
 LINES = [" ".join(WORDS[i % 5 : i % 5 + 1 + i % 7]) for i in range(20)]

@@ -89,7 +89,7 @@ def test_temporary_directories_of_killed_processes_are_removed_and_others_stay(t
 def test_a_full_temporary_directory_is_named(tmp_path):
     code = (
         "import errno, os, tempfile\n"
-        "from tformer_cli.data.quality import minhash, repeats\n"
+        "from tformer_cli.quality import minhash, repeats\n"
         "class Full:\n"
         "    def write(self, data): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "    close = flush = lambda self: self.write(b'')\n"

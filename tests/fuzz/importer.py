@@ -15,9 +15,9 @@ from importlib import import_module
 LONGEST, MOST_ADDRESSES = 20, 3 << 30
 PRELOADED = (
     "tformer_cli.cli.commands.import_model",
-    "tformer_cli.workflows.import_model",
+    "tformer_cli.foreign.import_model",
     "tformer_cli.artifacts.model_directory",
-    "tformer_cli.converters.completeness",
+    "tformer_cli.foreign.completeness",
 )
 
 

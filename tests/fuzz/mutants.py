@@ -5,13 +5,13 @@ import shutil
 
 import torch
 
-from tests.converters import encoders, test_fairseq, test_gpt2, test_llama, test_mingpt
-from tests.converters import test_opennmt as opennmt
-from tests.converters.ctranslate2 import test_importing as ctranslate2
-from tests.converters.hugging_face import test_importing as hugging_face
-from tests.converters.marian import test_importing as marian
-from tests.converters.spm import MERGES, PIECES, padded, spm
-from tests.converters.t5 import test_importing as t5
+from tests.foreign import encoders, test_fairseq, test_gpt2, test_llama, test_mingpt
+from tests.foreign import test_opennmt as opennmt
+from tests.foreign.ctranslate2 import test_importing as ctranslate2
+from tests.foreign.hugging_face import test_importing as hugging_face
+from tests.foreign.marian import test_importing as marian
+from tests.foreign.spm import MERGES, PIECES, padded, spm
+from tests.foreign.t5 import test_importing as t5
 
 NUMBERS = (-1, 0, 1, 2**15, 2**31, 2**32 - 1, 2**53, 2**63, 10**30, 1e308, 0.5)
 VALUES = (*NUMBERS, None, True, "", "x", "\ud800", "\x1b[31m\u202e", "a" * 20_000, [], {}, [[]])

@@ -6,10 +6,10 @@ from torch import nn
 
 from tests.model.conftest import VOCAB_SIZE, small_config
 from tests.model.test_transformer import copy_attention, copy_module
-from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
+from tformer_cli.search.encoding import label_probabilities
 
 VARIANTS = [
     {},

@@ -9,20 +9,20 @@ from types import MappingProxyType
 import pytest
 import torch
 
-from tests.inspection.walkthrough.test_walkthrough import HEADS, made_model, subject_of
+from tests.inspect.walkthrough.test_walkthrough import HEADS, made_model, subject_of
 from tests.model.conftest import small_model
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.fast.native_search import CompiledEngine
-from tformer_cli.inspection.ablation.pruning import prune_heads
-from tformer_cli.inspection.capture.forced import capture_maps
-from tformer_cli.inspection.capture.heads import HeadId
-from tformer_cli.inspection.record import ModelSummary
-from tformer_cli.inspection.views.positions import VIEW, read_positions
-from tformer_cli.inspection.walkthrough.walkthrough import walk_through
+from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.ablation.pruning import prune_heads
+from tformer_cli.inspect.capture.forced import capture_maps
+from tformer_cli.inspect.record import ModelSummary
+from tformer_cli.inspect.views.positions import VIEW, read_positions
+from tformer_cli.inspect.walkthrough.walkthrough import walk_through
 from tformer_cli.model import positions as positions_module
 from tformer_cli.model import transformer
 from tformer_cli.model.positions import Positions
 from tformer_cli.model.similarity import SIMILARITIES, Similarity
+from tformer_cli.search.config import DecodingConfig
 
 
 class Manhattan(Similarity):

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from tests.oracles.vit import SIZE, config, linked, ours, vit
-from tformer_cli.decoding.encoding import label_probabilities
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import OneDnnProducts
 from tformer_cli.model.patches import augmented, patches_of
 from tformer_cli.model.weight_shapes import parameter_count, parameter_shapes
+from tformer_cli.search.encoding import label_probabilities
 
 N_IDS = SIZE[0] * SIZE[1] * SIZE[2]
 MASK = torch.ones(3, 6, dtype=torch.bool)

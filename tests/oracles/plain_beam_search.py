@@ -5,9 +5,9 @@ Nothing is batched, cached or ended early, and every next token of every hypothe
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.hypothesis import length_divisor
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.hypothesis import length_divisor
+from tformer_cli.text.tokenizer import EOS_ID
 
 
 def anything(tokens: tuple[int, ...], choices: Sequence[int]) -> Iterable[int]:

@@ -5,7 +5,7 @@
 
 import torch
 
-from tformer_cli.training.loss import Loss
+from tformer_cli.trainer.loss import Loss
 
 
 def plain_loss(logits, targets, label_smoothing):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tformer_cli.inspection.capture.heads import Kind
-from tformer_cli.inspection.heads.metrics import NO_VARIANCE, OFFSETS, entropies
+from tformer_cli.heads.names import Kind
+from tformer_cli.inspect.heads.metrics import NO_VARIANCE, OFFSETS, entropies
 
 
 class RowSum(NamedTuple):

@@ -3,8 +3,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.evaluation.comparison.test_compare import compared
-from tformer_cli.evaluation.comparison.report import comparison_document
+from tests.evaluate.comparison.test_compare import compared
+from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.show.html import render_html
 from tformer_cli.show.markup import render_latex, render_markdown
 

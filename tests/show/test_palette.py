@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.inspection.capture.heads import KINDS
+from tformer_cli.heads.names import KINDS
 from tformer_cli.show.palette import color, hex_color
 
 

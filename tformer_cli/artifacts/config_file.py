@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from tformer_cli.artifacts.not_a_model import not_a_model
-from tformer_cli.decoding.config import TORCH_BATCH_TOKENS, DecodingConfig
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
 from tformer_cli.model.config import Head, ModelConfig
+from tformer_cli.search.config import TORCH_BATCH_TOKENS, DecodingConfig
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.version import __version__
 

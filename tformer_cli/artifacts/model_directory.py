@@ -33,10 +33,10 @@ from tformer_cli.artifacts.config_file import (
     task_kind,
 )
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
-from tformer_cli.data.images.tokenizer import ImageTokenizer
-from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
+from tformer_cli.text.images.tokenizer import ImageTokenizer
+from tformer_cli.text.tokenizer_file import read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tformer_cli.data.tokenizer import Tokenizer
-    from tformer_cli.decoding.config import DecodingConfig
     from tformer_cli.fast.quantized import QuantizedMatrix
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.text.tokenizer import Tokenizer
 
 
 TRANSLATORS: tuple[TaskKind, ...] = ("translate",)

@@ -12,9 +12,9 @@ import numpy as np
 
 from tformer_cli.artifacts.array_file import write_arrays
 from tformer_cli.artifacts.weights_file import open_tensors
-from tformer_cli.decoding.shortlist import Shortlist
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import written_aside
+from tformer_cli.search.shortlist import Shortlist
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -133,7 +133,7 @@ def _end(args: list[str], error: BaseException, message: str, status: int) -> No
 
 def _leave_to_first_process() -> None:
     """Lets the first of several processes report what all of them find wrong."""
-    from tformer_cli.training.processes.launch import launched, wait_for_first_error
+    from tformer_cli.trainer.processes.launch import launched, wait_for_first_error
 
     if launched().local_rank:
         wait_for_first_error()
@@ -254,15 +254,15 @@ def make_app(only: str | None = None) -> CommandGroup:
 
 
 def _add_inspections(app: CommandGroup) -> None:
-    from tformer_cli.cli.inspection.inspect_ablate import inspect_ablate
-    from tformer_cli.cli.inspection.inspect_align import inspect_align
-    from tformer_cli.cli.inspection.inspect_diff import inspect_diff
-    from tformer_cli.cli.inspection.inspect_heads import inspect_heads
-    from tformer_cli.cli.inspection.inspect_report import inspect_report
-    from tformer_cli.cli.inspection.inspect_step import inspect_step
-    from tformer_cli.cli.inspection.inspect_view import view_command
-    from tformer_cli.cli.inspection.weights_option import CommandWithWeights
-    from tformer_cli.inspection.views import all_views
+    from tformer_cli.cli.inspect.inspect_ablate import inspect_ablate
+    from tformer_cli.cli.inspect.inspect_align import inspect_align
+    from tformer_cli.cli.inspect.inspect_diff import inspect_diff
+    from tformer_cli.cli.inspect.inspect_heads import inspect_heads
+    from tformer_cli.cli.inspect.inspect_report import inspect_report
+    from tformer_cli.cli.inspect.inspect_step import inspect_step
+    from tformer_cli.cli.inspect.inspect_view import view_command
+    from tformer_cli.cli.inspect.weights_option import CommandWithWeights
+    from tformer_cli.inspect.views import all_views
 
     add = partial(app.add, rich_help_panel=LOOK_INSIDE)
     add("inspect-heads", cls=CommandWithWeights)(inspect_heads)

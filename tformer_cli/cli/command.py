@@ -82,7 +82,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
         imported = self._import_models(ctx.params)
         if imported and any(output.status() is not None for output in outputs):
-            from tformer_cli.workflows.import_model import sources_of
+            from tformer_cli.foreign.import_model import sources_of
 
             # Only an import tells which files a foreign model is made of
             check_outputs(outputs, [one for model in imported for one in sources_of(*model)])
@@ -95,7 +95,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def _import_models(self, values: dict[str, Any]) -> list[tuple[str, Path, Path]]:
         """Puts model directories in the place of the foreign models that were named."""
-        from tformer_cli.workflows.import_model import (
+        from tformer_cli.foreign.import_model import (
             ImportedWeights,
             float_twin,
             resolve_model,
@@ -195,7 +195,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
 def _check_place(output: Output) -> None:
     """Refuses to replace a text or the like that belongs to a model that was not named."""
-    from tformer_cli.workflows.import_model import foreign_model_around
+    from tformer_cli.foreign.import_model import foreign_model_around
 
     if directory := foreign_model_around(output.path):
         raise UsageError(
@@ -294,8 +294,8 @@ def check_heads(values: Mapping[str, Any], model: Path) -> None:
     if not given:
         return
     from tformer_cli.artifacts.config_file import read_config
-    from tformer_cli.inspection.capture.heads import HeadLayout
-    from tformer_cli.inspection.heads.selectors import HeadSelection
+    from tformer_cli.heads.names import HeadLayout
+    from tformer_cli.heads.selectors import HeadSelection
 
     try:
         heads = read_config(model).model.layer_heads

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.cli.options import PathRole, option_field
 from tformer_cli.cli.streams import warn
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.classify import OpenedClassifier
-    from tformer_cli.workflows.opening.encoder import OpenedEncoder
+    from tformer_cli.kinds.lines.classify import OpenedClassifier
+    from tformer_cli.kinds.opening.encoder import OpenedEncoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ImageOptions:
         self, labels: str, option: str, counts: LineCounts
     ) -> Iterator[tuple[str, str]] | None:
         """Returns the names of the images with their labels, if a path is given."""
-        from tformer_cli.data.images.corpora import labeled_images
+        from tformer_cli.text.images.corpora import labeled_images
 
         if self.images is None:
             return None
@@ -59,7 +59,7 @@ class ImageOptions:
 
     def names(self, opened: "OpenedClassifier | OpenedEncoder") -> Iterator[str] | None:
         """Returns the names of the images, if a path is given."""
-        from tformer_cli.data.images.corpora import image_names
+        from tformer_cli.text.images.corpora import image_names
 
         self.check_model(reads_images=opened.reads_images)
         size = opened.directory.config.image_size

@@ -29,14 +29,14 @@ from typer.models import ParameterInfo
 
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.streams import note, note_choices
-from tformer_cli.decoding.config import DecodingConfig, search_options
-from tformer_cli.decoding.opening import OpeningSettings
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluation.choices import Tokenization
+from tformer_cli.metrics.choices import Tokenization
+from tformer_cli.search.config import DecodingConfig, search_options
+from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Option, declare, declared_options, types_of
 
 if TYPE_CHECKING:
-    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.kinds.opening.translator import Opened
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Found = TypeVar("Found")
@@ -316,7 +316,7 @@ def complete_heads(incomplete: str) -> list[str]:
 
 def complete_topics() -> list[str]:
     """Returns the topics of the guides."""
-    from tformer_cli.workflows.shipped import SAMPLE, guides
+    from tformer_cli.kinds.lines.shipped import SAMPLE, guides
 
     return [*(guide.topic for guide in guides()), SAMPLE]
 
@@ -465,7 +465,7 @@ class TranslatorOptions(OpeningSettings):
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes."""
-        from tformer_cli.workflows.opening.translator import open_translator
+        from tformer_cli.kinds.opening.translator import open_translator
 
         before_torch = torch_preparation(self.threads)
         settings = self.settings(quiet=quiet)

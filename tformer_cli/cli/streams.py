@@ -20,7 +20,9 @@ from shutil import get_terminal_size, which
 from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from tformer_cli.data.lines import (
+from tformer_cli.errors import UsageError
+from tformer_cli.files.cache import as_named
+from tformer_cli.text.lines import (
     OPENERS,
     LineCounts,
     check_file,
@@ -28,19 +30,17 @@ from tformer_cli.data.lines import (
     read_lines,
     without_surrogates,
 )
-from tformer_cli.data.not_text import MARKUP
-from tformer_cli.errors import UsageError
-from tformer_cli.files.cache import as_named
+from tformer_cli.text.not_text import MARKUP
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tformer_cli.workflows.classify import OpenedClassifier
-    from tformer_cli.workflows.opening.encoder import OpenedEncoder
-    from tformer_cli.workflows.opening.generator import OpenedGenerator
-    from tformer_cli.workflows.opening.translator import Opened
-    from tformer_cli.workflows.translate import TranslationCounts
+    from tformer_cli.kinds.lines.classify import OpenedClassifier
+    from tformer_cli.kinds.lines.translate import TranslationCounts
+    from tformer_cli.kinds.opening.encoder import OpenedEncoder
+    from tformer_cli.kinds.opening.generator import OpenedGenerator
+    from tformer_cli.kinds.opening.translator import Opened
 
 
 def prepare_standard_streams() -> None:

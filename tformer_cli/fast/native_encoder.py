@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tformer_cli.decoding.engine import StoredModel
+    from tformer_cli.search.engine import StoredModel
 
 Result = TypeVar("Result")
 

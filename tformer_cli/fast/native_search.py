@@ -20,31 +20,31 @@ from weakref import ReferenceType, ref
 import numpy as np
 
 from tformer_cli.allow_list import ANY, unknown_setting
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
-from tformer_cli.decoding.config import KERNEL_SEARCH
-from tformer_cli.decoding.engine import EngineUnavailableError, StoredModel
-from tformer_cli.decoding.hypothesis import (
+from tformer_cli.fast.native.library import KernelsUnavailable, load_library
+from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
+from tformer_cli.fast.native.weights import unsupported_shape
+from tformer_cli.search.config import KERNEL_SEARCH
+from tformer_cli.search.constraints import satisfying_search
+from tformer_cli.search.engine import EngineUnavailableError, StoredModel
+from tformer_cli.search.hypothesis import (
     Hypothesis,
     length_divisor,
     longest_translation,
     scored_hypothesis,
     shortest_translation,
 )
-from tformer_cli.decoding.search.constraints import satisfying_search
-from tformer_cli.decoding.search.prompted_model import PromptedModel
-from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
-from tformer_cli.fast.native.weights import unsupported_shape
+from tformer_cli.search.prompted_model import PromptedModel
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tformer_cli.decoding.config import DecodingConfig
-    from tformer_cli.decoding.engine import SearchedModel, Sentence
     from tformer_cli.fast.native.search import NativeSession
     from tformer_cli.model.config import ModelConfig, Precision
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.engine import SearchedModel, Sentence
 
 Result = TypeVar("Result")
 MAX_UNINTERRUPTIBLE_TOKENS = 2000

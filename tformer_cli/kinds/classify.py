@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
-    from tformer_cli.data.config import CorpusConfig
-    from tformer_cli.data.corpora import SentencePair
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import Head, ModelConfig
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.validation import Scored, Scorer
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.text.tokenizer import Tokenizer
+    from tformer_cli.trainer.validation import Scored, Scorer
 
 MOST_LABELS = 1000
 """More in the data are texts in the place of labels."""
@@ -64,7 +64,7 @@ class Classification(Training):
         return (pair.source,)  # labels are no part of its vocabulary
 
     def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
-        from tformer_cli.data.label_tokenizer import LabelTokenizer
+        from tformer_cli.text.label_tokenizer import LabelTokenizer
 
         return LabelTokenizer(tokenizer, recipe.task.labels)
 
@@ -75,10 +75,10 @@ class Classification(Training):
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns what measures accuracy and macro F1 besides the loss."""
-        from tformer_cli.data.label_tokenizer import LabelTokenizer
-        from tformer_cli.decoding.encoding import label_probabilities
-        from tformer_cli.evaluation.labels import score_labels
-        from tformer_cli.training.validation import Scored, mean_loss
+        from tformer_cli.metrics.labels import score_labels
+        from tformer_cli.search.encoding import label_probabilities
+        from tformer_cli.text.label_tokenizer import LabelTokenizer
+        from tformer_cli.trainer.validation import Scored, mean_loss
 
         pairs = held.pairs
         sides = LabelTokenizer(held.tokenizer, held.recipe.task.labels)
@@ -108,7 +108,7 @@ class Classification(Training):
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Also doubts first lines that name columns: they would be trained on."""
-        from tformer_cli.data.corpora import corpus_name, read_corpus
+        from tformer_cli.text.corpora import corpus_name, read_corpus
 
         yield from super().doubts(recipe)
         # The columns of a table of pixels are known by their names, and left out
@@ -134,7 +134,7 @@ def with_label_fields(corpus: CorpusConfig) -> CorpusConfig:
 
 
 def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
-    from tformer_cli.data.corpora import corpus_name, read_corpus
+    from tformer_cli.text.corpora import corpus_name, read_corpus
 
     labels: set[str] = set()
     n_read = n_examples = 0

@@ -12,13 +12,13 @@ from tformer_cli.kinds.training import Examples, with_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tformer_cli.data.config import CorpusConfig
-    from tformer_cli.data.corpora import SentencePair
-    from tformer_cli.data.images.tokenizer import ImageTokenizer
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import Progress
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.recipe import Recipe
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.text.images.tokenizer import ImageTokenizer
+    from tformer_cli.text.tokenizer import Tokenizer
 
 LARGEST_PIXEL = 255
 _DIGITS = 6
@@ -55,8 +55,8 @@ class ImageClassification(Classification):
 
 def image_tokenizer(recipe: Recipe) -> ImageTokenizer:
     """Makes what turns images into ids, of a completed recipe."""
-    from tformer_cli.data.images.decoding import Scaling
-    from tformer_cli.data.images.tokenizer import ImageTokenizer
+    from tformer_cli.text.images.decoding import Scaling
+    from tformer_cli.text.images.tokenizer import ImageTokenizer
 
     height, width, channels = recipe.model.image_size
     resize = (height, width) if recipe.data.scale_images else ()
@@ -72,8 +72,8 @@ def _with_image_field(corpus: CorpusConfig) -> CorpusConfig:
 
 def _sized(recipe: Recipe) -> ModelConfig:
     """The model with the size of the first training image, if the recipe names none."""
-    from tformer_cli.data.corpora import corpus_name, read_corpus
-    from tformer_cli.data.images.named import count_values, is_row, read_image
+    from tformer_cli.text.corpora import corpus_name, read_corpus
+    from tformer_cli.text.images.named import count_values, is_row, read_image
 
     model = recipe.model
     if model.image_size:
@@ -106,7 +106,7 @@ def _statistics(
     """Mean and standard deviation of each channel of the training images, of pixels from 0 to 1."""
     import numpy as np
 
-    from tformer_cli.data.corpora import read_corpus
+    from tformer_cli.text.corpora import read_corpus
 
     tokenizer = image_tokenizer(recipe)
     # Sums of whole numbers are exact, so that the order of the images leaves no trace

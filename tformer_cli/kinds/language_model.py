@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.validation import Scored, Scorer
+    from tformer_cli.trainer.validation import Scored, Scorer
 
 BATCH_TOKENS = 4096
 LONGEST_PROMPT, LONGEST_SAMPLE = 40, 100
@@ -39,12 +39,12 @@ class LanguageModeling(TextModeling):
         Windows do not overlap: each token is read once, as in training. `tformer evaluate` takes
         other windows and strides.
         """
-        from tformer_cli.data.loading.encoded import joined
-        from tformer_cli.decoding.generator import Generator
-        from tformer_cli.decoding.search.text_scoring import score_texts
-        from tformer_cli.decoding.search.torch_engine import TorchEngine
-        from tformer_cli.decoding.text_windows import text_scores
-        from tformer_cli.training.validation import Scored
+        from tformer_cli.search.generator import Generator
+        from tformer_cli.search.text_scoring import score_texts
+        from tformer_cli.search.text_windows import text_scores
+        from tformer_cli.search.torch_engine import TorchEngine
+        from tformer_cli.text.loading.encoded import joined
+        from tformer_cli.trainer.validation import Scored
 
         recipe = held.recipe
         if recipe.data.text == "stream":

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.data.batching import Batch
-    from tformer_cli.data.masking import Masking
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.validation import Scored, Scorer
+    from tformer_cli.text.batching import Batch
+    from tformer_cli.text.masking import Masking
+    from tformer_cli.text.tokenizer import Tokenizer
+    from tformer_cli.trainer.validation import Scored, Scorer
 
 _TOKENS_PER_BATCH = 4096
 _SEED = 0
@@ -37,13 +37,13 @@ class MaskedModeling(TextModeling):
 
     def make_tokenizer(self, recipe: Recipe, make: Callable[[], Tokenizer]) -> Tokenizer:  # noqa: ARG002
         """Adds a token for gaps."""
-        from tformer_cli.data.joint_tokenizer import JointTokenizer
+        from tformer_cli.text.joint_tokenizer import JointTokenizer
 
         tokenizer = make()
         return tokenizer.with_mask() if isinstance(tokenizer, JointTokenizer) else tokenizer
 
     def masking(self, tokenizer: Tokenizer) -> Masking:
-        from tformer_cli.data.masking import masking_of
+        from tformer_cli.text.masking import masking_of
 
         return masking_of(tokenizer)
 
@@ -56,9 +56,9 @@ class MaskedModeling(TextModeling):
         """Returns what measures loss, perplexity and accuracy of the same tokens every time."""
         import torch
 
-        from tformer_cli.data.masking import masking_of
-        from tformer_cli.data.tokenizer import PAD_ID
-        from tformer_cli.training.validation import Scored
+        from tformer_cli.text.masking import masking_of
+        from tformer_cli.text.tokenizer import PAD_ID
+        from tformer_cli.trainer.validation import Scored
 
         recipe, tokenizer, device = held.recipe, held.tokenizer, held.device
         ids = text_ids(
@@ -99,7 +99,7 @@ class MaskedScores(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        from tformer_cli.training.validation import perplexity
+        from tformer_cli.trainer.validation import perplexity
 
         return perplexity(self.loss)
 
@@ -115,8 +115,8 @@ def masked_scores(
     import numpy as np
     import torch
 
-    from tformer_cli.data.batching import plan_batches
-    from tformer_cli.data.tokenizer import PAD_ID
+    from tformer_cli.text.batching import plan_batches
+    from tformer_cli.text.tokenizer import PAD_ID
 
     lengths = np.array([len(ids) for ids in texts], np.int32)
     plan = plan_batches(lengths, lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
@@ -140,8 +140,8 @@ def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Maskin
     import numpy as np
     import torch
 
-    from tformer_cli.data.batching import Batch
-    from tformer_cli.data.tokenizer import PAD_ID
+    from tformer_cli.text.batching import Batch
+    from tformer_cli.text.tokenizer import PAD_ID
 
     parts = [
         masking.batch([text], np.random.default_rng([_SEED, number]))

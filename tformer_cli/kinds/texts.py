@@ -10,11 +10,11 @@ from tformer_cli.kinds.training import Training, with_fields
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tformer_cli.data.config import CorpusConfig
-    from tformer_cli.data.corpora import SentencePair
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.kinds.training import Progress
     from tformer_cli.recipe import Recipe
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.text.tokenizer import Tokenizer
 
 
 class TextModeling(Training):
@@ -25,14 +25,14 @@ class TextModeling(Training):
 
     def texts(self, pair: SentencePair) -> Iterable[str]:
         """Returns the text; line ends are tokens of a stream."""
-        from tformer_cli.data.loading.encoded import joined
+        from tformer_cli.text.loading.encoded import joined
 
         return (joined([pair.target]),)
 
 
 def with_text_field(corpus: CorpusConfig) -> CorpusConfig:
     """Names the field of a corpus that has its texts, where the recipe does not."""
-    from tformer_cli.data.config import TEXT_FIELDS
+    from tformer_cli.text.config import TEXT_FIELDS
 
     if corpus.is_text or corpus.format not in TEXT_FIELDS:
         return corpus
@@ -43,7 +43,7 @@ def text_ids(
     lines: Sequence[str], tokenizer: Tokenizer, longest: int, *, is_stream: bool
 ) -> list[Sequence[int]]:
     """The ids of lines, cut off where they are too long, or of blocks of one stream."""
-    from tformer_cli.data.loading.encoded import TextStream
+    from tformer_cli.text.loading.encoded import TextStream
 
     if is_stream:
         stream = TextStream(tokenizer.target, longest)

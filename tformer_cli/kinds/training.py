@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.data.config import CorpusConfig
-    from tformer_cli.data.corpora import SentencePair
-    from tformer_cli.data.masking import Masking
-    from tformer_cli.data.tokenizer import Tokenizer
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import Head, ModelConfig, Precision
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.validation import Scorer
+    from tformer_cli.text.config import CorpusConfig
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.text.masking import Masking
+    from tformer_cli.text.tokenizer import Tokenizer
+    from tformer_cli.trainer.validation import Scorer
 
 Progress = Callable[[str, int], None]
 """Called with the name of the data in preparation, and the number of its pairs that are done."""
@@ -95,7 +95,7 @@ class Training(ABC):
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Returns doubts about the training data, a sentence each."""
         # Not at the top: completing `tformer train` looks up a kind, and must not wait for numpy
-        from tformer_cli.data.doubts import WITHOUT_VALIDATION
+        from tformer_cli.quality.doubts import WITHOUT_VALIDATION
 
         return () if recipe.data.valid else (WITHOUT_VALIDATION,)
 

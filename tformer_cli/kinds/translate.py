@@ -11,11 +11,11 @@ from tformer_cli.kinds.training import Examples, Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tformer_cli.data.corpora import SentencePair
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.base import Model
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.validation import Scored, Scorer
+    from tformer_cli.text.corpora import SentencePair
+    from tformer_cli.trainer.validation import Scored, Scorer
 
 
 class Translation(Training):
@@ -32,10 +32,10 @@ class Translation(Training):
         They are compared as text with the untouched references, by the functions that `tformer
         evaluate` uses, so that a run's scores are those that users will measure.
         """
-        from tformer_cli.decoding.translator import Translator
-        from tformer_cli.evaluation.scores import bleu, chrf
-        from tformer_cli.training.validation import Scored, mean_loss, perplexity
-        from tformer_cli.workflows.opening.engines import search_engines
+        from tformer_cli.kinds.opening.engines import search_engines
+        from tformer_cli.metrics.scores import bleu, chrf
+        from tformer_cli.search.translator import Translator
+        from tformer_cli.trainer.validation import Scored, mean_loss, perplexity
 
         recipe, pairs = held.recipe, held.pairs
         decoding = replace(recipe.decoding, beam_size=recipe.validation.beam_size, n_best=1)
@@ -66,7 +66,7 @@ class Translation(Training):
 
     def doubts(self, recipe: Recipe) -> Iterable[str]:
         """Returns doubts about the corpora, languages and lengths."""
-        from tformer_cli.data.doubts import doubts
+        from tformer_cli.quality.doubts import doubts
 
         return doubts(recipe.data)
 

@@ -12,9 +12,9 @@ from eole.modules.embeddings import Embeddings
 from layer_copy import check_copyable
 from torch import nn
 
-from tformer_cli.data.tokenizer import PAD_ID
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import PAD_ID
 
 
 def eole_copy(model: Transformer) -> Any:

@@ -14,8 +14,8 @@ from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from layer_copy import check_copyable, copy_stacks
 from torch import Tensor, nn
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 
 class FairseqCopy(NamedTuple):

@@ -11,8 +11,8 @@ from layer_copy import check_copyable, copy_stacks
 from torch import Tensor, nn
 from transformers import M2M100Config, M2M100ForConditionalGeneration, MarianConfig, MarianMTModel
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 
 def hf_copy(model: Transformer, attention: str = "sdpa") -> Any:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import ctranslate2
 from translation import Translate, measure, read_job
 
-from tformer_cli.data.tokenizer import EOS_ID
-from tformer_cli.data.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID
+from tformer_cli.text.tokenizer_file import read_tokenizer
 
 SENTENCES_PER_BATCH = 64
 

@@ -19,8 +19,8 @@ from translation import (
 )
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 
 TOKENS_PER_BATCH = 2048
 """Source tokens with padding."""

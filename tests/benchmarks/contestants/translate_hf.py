@@ -11,8 +11,8 @@ from hf_copy import hf_copy
 from translation import Translate, TranslationJob, measure, read_job, set_up_torch
 
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import EOS_ID, PAD_ID, Tokenizer
 
 SENTENCES_PER_BATCH = 64
 LARGEST_DIFFERENCE = 1e-3

@@ -7,7 +7,7 @@ from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.kinds.opening.translator import open_translator
 
 
 def main() -> None:

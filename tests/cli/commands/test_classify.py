@@ -11,13 +11,13 @@ from tests.conftest import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.data.config import TokenizerConfig
-from tformer_cli.data.train_tokenizer import train_tokenizer
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.evaluation.labels import score_labels
+from tformer_cli.kinds.lines.classify import LabelEvaluation
+from tformer_cli.metrics.labels import score_labels
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
-from tformer_cli.workflows.classify import LabelEvaluation
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 LABELS = ("fair", "good", "no\tgood")
 

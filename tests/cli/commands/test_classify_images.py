@@ -7,16 +7,16 @@ import pytest
 import torch
 
 from tests.cli.commands.test_classify import output_of, run
-from tests.data.images.test_reading import idx_bytes, picture
 from tests.oracles.vit import SIZE, config
+from tests.text.images.test_reading import idx_bytes, picture
 from tformer_cli import load
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.data.images.decoding import Scaling
-from tformer_cli.data.images.tokenizer import ImageTokenizer
-from tformer_cli.decoding.config import DecodingConfig
 from tformer_cli.errors import DataError
 from tformer_cli.model.encoder_only import Classifier
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.images.decoding import Scaling
+from tformer_cli.text.images.tokenizer import ImageTokenizer
 
 LABELS = ("ant", "bee", "cat", "dog", "eel")
 

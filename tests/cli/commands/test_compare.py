@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.test_app import only_line, run, run_here
-from tests.evaluation.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
+from tests.evaluate.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
 from tests.policy import POLICY
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.app import app
-from tformer_cli.workflows.classify import classify_lines, open_classifier
+from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
 
 SYSTEMS = ("--reference", "ref", "first=a", "b", "--samples", "20", "--quiet")
 

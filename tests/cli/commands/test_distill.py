@@ -11,9 +11,9 @@ import pytest
 
 from tests.cli.test_app import only_line, run_here
 from tests.conftest import LINES
-from tests.workflows.distillation.conftest import RECIPE, TARGETS, write_lines
-from tests.workflows.distillation.test_distill import measured_here
-from tformer_cli.workflows.distillation import report
+from tests.distill.conftest import RECIPE, TARGETS, write_lines
+from tests.distill.test_distill import measured_here
+from tformer_cli.distill import report
 
 
 @pytest.fixture

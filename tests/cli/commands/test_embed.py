@@ -12,7 +12,7 @@ from tformer_cli.cli.app import app
 
 pytest.importorskip("transformers")
 
-from tests.converters import encoders
+from tests.foreign import encoders
 
 
 def run(*arguments, stdin=None):

@@ -10,7 +10,7 @@ from tformer_cli.cli.app import app
 
 pytest.importorskip("transformers")
 
-from tests.converters import encoders
+from tests.foreign import encoders
 
 LINES = ["the soup was [MASK].", "[MASK] [MASK]", "no gap", "", "un[MASK] caf\u00e9 <mask>"]
 

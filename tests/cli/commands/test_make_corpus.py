@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.make_corpus import Task
-from tformer_cli.workflows.make_corpus import BUILT_IN
+from tformer_cli.corpora.make_corpus import BUILT_IN
 
 
 def test_writes_every_file_and_prints_the_directory(tmp_path):

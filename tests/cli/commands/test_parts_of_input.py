@@ -42,7 +42,7 @@ def test_a_stopped_translation_resumes(model, source, tmp_path, monkeypatch):
     options = ("-i", source, "--format", "jsonl", "--n-best", 2, "--buffer-lines", 3)
     whole = run(model, *options).stdout
     output = tmp_path / "out.jsonl"
-    from tformer_cli.decoding.translator import Translator
+    from tformer_cli.search.translator import Translator
 
     translate = Translator.translate
 

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, show_commands
 from tformer_cli.errors import DataError
+from tformer_cli.quickstart import TESTS
 from tformer_cli.recipe import load_recipe
-from tformer_cli.workflows.quickstart import TESTS
 
 
 def test_the_next_commands_name_the_run_and_the_page():
@@ -29,7 +29,7 @@ def test_the_seed_is_the_recipes_unless_given(monkeypatch, tmp_path, options, se
         recipes.append(recipe)
         raise DataError("no training here")
 
-    monkeypatch.setattr("tformer_cli.workflows.quickstart.quickstart", instead)
+    monkeypatch.setattr("tformer_cli.quickstart.quickstart", instead)
     result = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path / "run"), *options])
     assert result.exit_code == 2
     (recipe,) = recipes

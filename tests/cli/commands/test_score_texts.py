@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 LINES = ["Two dogs run in the street", "", "zxqj ☃ zxqj", "A dog", "the snow " * 30]
 
@@ -103,7 +103,7 @@ def test_a_translation_model_still_needs_targets(model, file):
 def masked(request, tmp_path_factory):
     """A random masked language model, imported, and the original."""
     pytest.importorskip("transformers")
-    from tests.converters import encoders
+    from tests.foreign import encoders
 
     path = tmp_path_factory.mktemp("masked") / "theirs"
     model, tokenizer = encoders.write_directory(path, request.param, "ForMaskedLM")

@@ -17,7 +17,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
 from tformer_cli.files.lock import locked
-from tformer_cli.training.processes.launch import Group
+from tformer_cli.trainer.processes.launch import Group
 
 RECIPE = """
 [data]

@@ -17,8 +17,8 @@ from tformer_cli.cli.commands.training_progress import (
     warnings,
 )
 from tformer_cli.kinds import kind_named
-from tformer_cli.training.config import METRICS
-from tformer_cli.training.events import (
+from tformer_cli.trainer.config import METRICS
+from tformer_cli.trainer.events import (
     BatchSplit,
     CheckpointWritten,
     PaceMeasured,

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.workflows.translate import translate_file
+from tformer_cli.kinds.lines.translate import translate_file
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.workflows.opening.translator import open_translator
+from tformer_cli.kinds.opening.translator import open_translator
 
 CHOSEN = ["--source-language", "eng", "--target-language", "fra"]
 COMMANDS = {

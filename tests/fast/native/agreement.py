@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from tformer_cli.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.fast.native.torch_weights import native_model
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.native.weights import ACTIVATIONS, POSITIONS
@@ -26,6 +25,7 @@ from tformer_cli.model.base import Model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 if TYPE_CHECKING:
     import ctypes

@@ -6,16 +6,16 @@ import torch
 
 from tests.fast.native.agreement import randomized
 from tests.fast.native.kernels import LOWER_LEVELS
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.engine import Sentence
-from tformer_cli.decoding.search.prompted_model import PromptedModel
-from tformer_cli.decoding.search.torch_engine import TorchEngine
 from tformer_cli.fast.native.search import Drawing, Rules, Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.engine import Sentence
+from tformer_cli.search.prompted_model import PromptedModel
+from tformer_cli.search.torch_engine import TorchEngine
 
 VOCABULARY = 60
 SHAPES = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tformer_cli.fast.native.training import NativeOperations
-from tformer_cli.training.optimizers.muon import COEFFICIENTS, CUSHION, orthogonalized
+from tformer_cli.trainer.optimizers.muon import COEFFICIENTS, CUSHION, orthogonalized
 
 SHAPES = [
     (1, 1),

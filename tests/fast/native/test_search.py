@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from tformer_cli.decoding.config import DecodingConfig
-from tformer_cli.decoding.engine import Sentence
-from tformer_cli.decoding.hypothesis import (
-    length_divisor,
-    longest_translation,
-    shortest_translation,
-)
-from tformer_cli.decoding.search.beam_search import beam_search
-from tformer_cli.decoding.search.scoring import score_pairs
-from tformer_cli.decoding.search.torch_engine import TorchEngine
-from tformer_cli.decoding.source_batches import source_batch
 from tformer_cli.fast.native.search import Rules, Stopped
 from tformer_cli.fast.native.torch_weights import native_model, unsupported
 from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.beam_search import beam_search
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.engine import Sentence
+from tformer_cli.search.hypothesis import (
+    length_divisor,
+    longest_translation,
+    shortest_translation,
+)
+from tformer_cli.search.scoring import score_pairs
+from tformer_cli.search.source_batches import source_batch
+from tformer_cli.search.torch_engine import TorchEngine
 
 SHAPES = {
     "post-norm": {},

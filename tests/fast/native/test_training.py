@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from tests.oracles.plain_loss import plain_loss
-from tformer_cli.data.batching import collate
 from tformer_cli.fast.native import training
 from tformer_cli.fast.native.training import NativeOperations, use_native_operations
 from tformer_cli.fast.unpadded import hidden_unpadded, trains_unpadded, unpadded
@@ -28,8 +27,9 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.operations import Dropout
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.training.gradients import batch_loss
-from tformer_cli.training.loss import projected_loss
+from tformer_cli.text.batching import collate
+from tformer_cli.trainer.gradients import batch_loss
+from tformer_cli.trainer.loss import projected_loss
 
 SIZES = [(9, 11), (3, 2), (1, 1), (17, 8)]
 """Tokens of each pair of a batch."""

@@ -29,7 +29,7 @@ from tformer_cli.cli.streams import (
     stdout_console,
     write_line,
 )
-from tformer_cli.data.lines import LineCounts, read_lines
+from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tformer_cli.decoding.config import PrecisionChoice
-    from tformer_cli.workflows.benchmark import Setting, Speed
+    from tformer_cli.evaluate.benchmark import Setting, Speed
+    from tformer_cli.search.config import PrecisionChoice
 
 COLUMNS = (
     *("engine", "precision", "beam"),
@@ -75,7 +75,7 @@ class MeasuringOptions:
 
     def settings(self, model: Path) -> "list[Setting]":
         """Returns every combination of beam size, engine, precision and shortlist for a model."""
-        from tformer_cli.workflows.benchmark import Setting, stored_precision
+        from tformer_cli.evaluate.benchmark import Setting, stored_precision
 
         given: list[PrecisionChoice] = [one.value for one in self.precision or ()]
         precisions = given or [stored_precision(model)]
@@ -127,7 +127,7 @@ def benchmark(
         tformer benchmark runs/quickstart -i a.en --precision float32 --precision int8
         tformer benchmark runs/quickstart -i a.en --reference a.fr --shortlist lex --shortlist none
     """
-    from tformer_cli.workflows.benchmark import benchmark as workflow
+    from tformer_cli.evaluate.benchmark import benchmark as workflow
 
     settings = measuring.settings(model)
     files = [source, *(reference or ())]
@@ -220,7 +220,7 @@ def _shortlist_name(speed: "Speed") -> str:
 
 def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
     """Says of each shortlist what it gains and loses, where none was measured, too."""
-    from tformer_cli.workflows.opening.shortlists import NO_SHORTLIST
+    from tformer_cli.kinds.opening.shortlists import NO_SHORTLIST
 
     unlisted = {speed.setting: speed for speed in speeds if speed.setting.shortlist == NO_SHORTLIST}
     for speed in speeds:

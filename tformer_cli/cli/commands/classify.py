@@ -33,8 +33,8 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_unknown,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +124,7 @@ def classify(
     """
     labels.check()
     pictures.check(has_texts=bool(text) or files.input_file is not None)
-    from tformer_cli.workflows.classify import (
+    from tformer_cli.kinds.lines.classify import (
         classify_lines,
         format_label,
         open_classifier,

@@ -34,14 +34,14 @@ from tformer_cli.cli.streams import (
     utf8_line,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
-from tformer_cli.evaluation.choices import MetricName, TestName
+from tformer_cli.metrics.choices import MetricName, TestName
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
-    from tformer_cli.evaluation.comparison.compare import Comparison
+    from tformer_cli.evaluate.compare import CompareSettings, TestSetFiles
+    from tformer_cli.evaluate.comparison.compare import Comparison
     from tformer_cli.show.document import Document
-    from tformer_cli.workflows.compare import CompareSettings, TestSetFiles
 
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
@@ -96,7 +96,7 @@ class TextOptions:
 
     def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
         """Makes the test sets of the arguments, or reads those of the manifest."""
-        from tformer_cli.workflows.compare import TestSetFiles, read_manifest
+        from tformer_cli.evaluate.compare import TestSetFiles, read_manifest
 
         own = {
             "SYSTEM": systems,
@@ -217,8 +217,8 @@ class ScoreOptions:
             raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
 
     def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
-        from tformer_cli.evaluation.comparison.paired_tests import TestSettings
-        from tformer_cli.workflows.compare import DEFAULT_METRICS, CompareSettings
+        from tformer_cli.evaluate.compare import DEFAULT_METRICS, CompareSettings
+        from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 
         metrics = [one.strip() for names in self.metric or () for one in names.split(",")]
         return CompareSettings(
@@ -272,7 +272,7 @@ def compare(
         scores.check_labels(texts, len(systems or ()))
     test_sets = texts.test_sets(systems or ())
     _check_files(test_sets, texts, output)
-    from tformer_cli.workflows import compare as workflow
+    from tformer_cli.evaluate import compare as workflow
 
     files = [path for one in test_sets.values() for path in one.paths]
     prompt_at_terminal(files=files, quiet=quiet)
@@ -289,7 +289,7 @@ def compare(
         record = {"schema": SCHEMA_OF_LABELS, **labels.record()}
         document = labels.document()
     else:
-        from tformer_cli.evaluation.comparison.report import comparison_document
+        from tformer_cli.evaluate.comparison.report import comparison_document
 
         found = workflow.compare(test_sets, settings, **how)
         record, document = _record(found, settings), comparison_document(found)

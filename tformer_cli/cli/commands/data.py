@@ -16,16 +16,16 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note, results, text_console, utf8_line, warn, write_line
-from tformer_cli.data.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.errors import UsageError
+from tformer_cli.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.workflows.quality.check_data import DataReport
-    from tformer_cli.workflows.quality.clean_data import CleanReport
-    from tformer_cli.workflows.quality.given import GivenData
+    from tformer_cli.quality.check_data import DataReport
+    from tformer_cli.quality.clean_data import CleanReport
+    from tformer_cli.quality.given import GivenData
 
 data_app = CommandGroup(
     "data",
@@ -89,8 +89,8 @@ def check(
         tformer data check my-recipe.toml --examples 20 -o report.html
         tformer data check reviews.tsv --label-field 2 --source-language en
     """
-    from tformer_cli.data.quality.checks import DEFAULT, NEAR_DUPLICATE
-    from tformer_cli.workflows.quality.check_data import check_data
+    from tformer_cli.quality.check_data import check_data
+    from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
 
     wanted, limits = checks.chosen(DEFAULT), checks.limits()
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
@@ -114,8 +114,8 @@ def check(
             text = json.dumps(report.summary(), ensure_ascii=False, indent=2)
             stream.write(utf8_line(text))
         elif chosen is ReportFormat.html:
+            from tformer_cli.quality.check_data import report_document
             from tformer_cli.show.html import render_html
-            from tformer_cli.workflows.quality.check_data import report_document
 
             stream.write(render_html(report_document(report)).encode("utf-8", "replace"))
         else:
@@ -141,7 +141,7 @@ def clean(
         tformer data clean train.en train.de -o cleaned
         tformer data clean pairs.tsv --without numbers,copied -o cleaned
     """
-    from tformer_cli.data.quality.checks import DEFAULT, DROPPING
+    from tformer_cli.quality.checks import DEFAULT, DROPPING
 
     _clean(files, output, checks.chosen(DEFAULT & DROPPING), checks, fields, quiet=quiet)
 
@@ -174,7 +174,7 @@ def dedupe(
         tformer data dedupe train.en train.de -o unique
         tformer data dedupe pairs.jsonl --by source --held-out test.en -o unique
     """
-    from tformer_cli.data.quality.checks import (
+    from tformer_cli.quality.checks import (
         DUPLICATE,
         HELD_OUT,
         NEAR_DUPLICATE,
@@ -216,7 +216,7 @@ def split(
         tformer data split all.en all.de -o corpus --valid 1000 --test 1000
         tformer data split pairs.tsv -o corpus --near --seed 2
     """
-    from tformer_cli.workflows.quality.split_data import split_data
+    from tformer_cli.quality.split_data import split_data
 
     given = _given(files, fields, quiet=quiet)
     with line_progress(None, "splitting", quiet=quiet) as progress:
@@ -246,8 +246,8 @@ def _given(
     quiet: bool,
 ) -> "GivenData":
     """Returns the corpora that files or a recipe name; tells which columns are read."""
-    from tformer_cli.data.quality.facts import PAIRS
-    from tformer_cli.workflows.quality.given import given_data
+    from tformer_cli.quality.facts import PAIRS
+    from tformer_cli.quality.given import given_data
 
     given = given_data(files, fields, checks.held_out if checks else (), near=near)
     is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
@@ -271,8 +271,8 @@ def _clean(
     by: str = "pair",
 ) -> None:
     """Writes the kept pairs, and says on stderr how many each check dropped."""
-    from tformer_cli.data.quality.checks import NEAR_DUPLICATE
-    from tformer_cli.workflows.quality.clean_data import clean_data
+    from tformer_cli.quality.checks import NEAR_DUPLICATE
+    from tformer_cli.quality.clean_data import clean_data
 
     near = NEAR_DUPLICATE in dropping
     given = _given(files, fields, checks, near=near, quiet=quiet)
@@ -338,8 +338,8 @@ def show_report(console: "Console", report: "DataReport") -> None:
     """Prints a report: counts, examples, doubts and commands."""
     from rich.text import Text
 
-    from tformer_cli.data.quality.checks import CHECKS, DROPPING
-    from tformer_cli.data.quality.content import written_out
+    from tformer_cli.quality.checks import CHECKS, DROPPING
+    from tformer_cli.quality.content import written_out
     from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
 
     is_ascii = is_ascii_only(console)

@@ -27,10 +27,10 @@ from tformer_cli.cli.streams import note, stdout_console, write_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tformer_cli.distill.stages import Stage, State
     from tformer_cli.kinds.training import Progress
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.events import TrainingObserver
-    from tformer_cli.workflows.distillation.stages import Stage, State
+    from tformer_cli.trainer.events import TrainingObserver
 
 
 def distill(
@@ -67,8 +67,8 @@ def distill(
         tformer distill my.toml -o runs/small
         tformer distill my.toml -o runs/small --set distillation.teacher_n_best=1 --max-time 20m
     """
-    from tformer_cli.workflows.distillation import distill as workflow
-    from tformer_cli.workflows.distillation.setup import STUDENT, Setup
+    from tformer_cli.distill import distill as workflow
+    from tformer_cli.distill.setup import STUDENT, Setup
 
     directory = output or Path("runs") / Path(recipe).stem
     chosen = changes.load(recipe, directory / STUDENT, fresh=fresh, quiet=quiet)
@@ -90,8 +90,8 @@ def distill(
     if output_format == TextOrJson.json:
         write_line(json.dumps(asdict(report), ensure_ascii=False))
         return
+    from tformer_cli.distill.report import report_document
     from tformer_cli.show.terminal import show_document
-    from tformer_cli.workflows.distillation.report import report_document
 
     show_document(stdout_console(), report_document(report))
     note(f"{directory / 'report' / 'report.html'} has it as a page", quiet=quiet)

@@ -35,12 +35,12 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.workflows.embed import VectorFormat
+    from tformer_cli.kinds.lines.embed import VectorFormat
 
 FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
 
@@ -106,13 +106,13 @@ def embed(
     is_stdin = pictures.images is None and files.is_stdin(text)
     is_typed = is_stdin and stdin_is_terminal()
     from tformer_cli.kinds import kinds_for
-    from tformer_cli.workflows.embed import (
+    from tformer_cli.kinds.lines.embed import (
         array_writer,
         embed_lines,
         format_vector,
         vector_width,
     )
-    from tformer_cli.workflows.opening.encoder import open_encoder
+    from tformer_cli.kinds.opening.encoder import open_encoder
 
     n_truncated = n_damaged = n_done = 0
     with results(files.output) as stream, ExitStack() as stack:

@@ -43,20 +43,20 @@ from tformer_cli.cli.streams import (
     warn_of_lengths,
     write_line,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kind_named, kinds_for
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.config_file import ModelInfo
-    from tformer_cli.decoding.keywords import SearchOverrides
-    from tformer_cli.evaluation.significance import PairedDifference
+    from tformer_cli.evaluate.evaluate import Evaluation
     from tformer_cli.kinds.kind import Kind
-    from tformer_cli.workflows.classify import LabelEvaluation
-    from tformer_cli.workflows.evaluate import Evaluation
-    from tformer_cli.workflows.evaluate_texts import MaskedEvaluation, TextEvaluation
+    from tformer_cli.kinds.lines.classify import LabelEvaluation
+    from tformer_cli.kinds.lines.evaluate_texts import MaskedEvaluation, TextEvaluation
+    from tformer_cli.metrics.significance import PairedDifference
+    from tformer_cli.search.keywords import SearchOverrides
 
 
 @takes_decoding_options
@@ -155,8 +155,8 @@ def _evaluate_translations(
     quiet: bool,
 ) -> None:
     check_stdin_is_read_once(texts.files)
-    from tformer_cli.workflows import evaluate as workflow
-    from tformer_cli.workflows.translate import TranslationCounts
+    from tformer_cli.evaluate import evaluate as workflow
+    from tformer_cli.kinds.lines.translate import TranslationCounts
 
     read, translated = LineCounts(), TranslationCounts()
     prompt_at_terminal(files=texts.files, quiet=quiet)
@@ -213,7 +213,7 @@ def _evaluate_labels(
     references = texts.reference or ()
     if len(references) != 1 and not (pictures.images and not references):
         raise UsageError("--reference: an example has one right label; name one file")
-    from tformer_cli.workflows import classify as workflow
+    from tformer_cli.kinds.lines import classify as workflow
 
     if texts.baseline is not None and texts.baseline_model is not None:
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
@@ -226,7 +226,7 @@ def _evaluate_labels(
         if texts.baseline is not None:
             given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
     else:
-        from tformer_cli.workflows.evaluate import read_texts
+        from tformer_cli.evaluate.evaluate import read_texts
 
         check_stdin_is_read_once(texts.files)
         prompt_at_terminal(files=texts.files, quiet=quiet)
@@ -289,18 +289,18 @@ def _evaluate_text(
         "tell": partial(note, quiet=quiet),
         "before_torch": torch_preparation(options.threads),
     }
-    from tformer_cli.workflows import evaluate_texts as workflow
+    from tformer_cli.kinds.lines import evaluate_texts as workflow
 
     if _kind(model).measured_by == "gaps":
         _check_of_gaps(texts, options, baseline)
-        from tformer_cli.workflows.opening.encoder import open_encoder
+        from tformer_cli.kinds.opening.encoder import open_encoder
 
         encoder = open_encoder(model, kinds_for("fill"), by_kernels=False, **how)
         note_choices(encoder, quiet=quiet)
         _show_text(workflow.evaluate_masked(encoder, lines, texts.text_kind or "lines"), as_json)
         warn_of_bytes(counts)
         return
-    from tformer_cli.workflows.opening.generator import open_generator
+    from tformer_cli.kinds.opening.generator import open_generator
 
     def evaluated(one: Path, adapter: Path | None) -> "TextEvaluation":
         opened = open_generator(one, adapter=adapter, threads=options.threads, **how)
@@ -389,7 +389,7 @@ def _change_lines(changes: "Sequence[PairedDifference]", units: str, digits: int
 
 
 def _test_signature(units: str) -> str:
-    from tformer_cli.evaluation.significance import RESAMPLES
+    from tformer_cli.metrics.significance import RESAMPLES
 
     return f"paired-bootstrap|units:{units}|resamples:{RESAMPLES}|seed:1"
 
@@ -415,8 +415,8 @@ def _check_has_no_search(
 
 def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo") -> None:
     """Warns if the first reference is the source again, or the two look swapped."""
-    from tformer_cli.data.doubts import share_of_equal
-    from tformer_cli.data.languages import looks_swapped
+    from tformer_cli.quality.doubts import share_of_equal
+    from tformer_cli.text.languages import looks_swapped
 
     pairs = list(zip(sources, references, strict=False))  # their numbers are compared elsewhere
     own, other = info.source_language, info.target_language

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.options import Holds, LowercaseOption, PathRole, TokenizeOption, option
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts
 
 LANGUAGE_MODELS = "Language models"
 
@@ -185,7 +185,7 @@ class TextScoringOptions:
             return file_lines(name, counts, quiet=quiet)
         if name == STANDARD_STREAM:
             raise UsageError("--text-field: stdin is text; name a file")
-        from tformer_cli.workflows.evaluate_texts import texts_in_field
+        from tformer_cli.kinds.lines.evaluate_texts import texts_in_field
 
         return texts_in_field(name, self.text_field, self.text_split or "train", counts)
 

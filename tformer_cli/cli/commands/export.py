@@ -59,7 +59,7 @@ def export(
         tformer export runs/quickstart --quantization int8 -o quickstart-ct2
     """
     if export_format == "ctranslate2":
-        from tformer_cli.workflows import export as workflow
+        from tformer_cli.foreign import export as workflow
 
         stored = quantization or "float32"
         path = workflow.export(model, output, quantization=stored, adapter=adapter)
@@ -77,7 +77,7 @@ def export(
 
 def _write(model: Path, output: Path, export_format: Format, adapter: Path | None) -> str:
     """Writes a directory and says what it is."""
-    from tformer_cli.workflows import export as workflow
+    from tformer_cli.foreign import export as workflow
 
     if export_format == "tformer":
         if adapter is None:

@@ -31,8 +31,8 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts
 
 
 @takes_groups
@@ -75,8 +75,8 @@ def fill(
     given = input_lines(text, files.input_file, counts, "--input", quiet=quiet)
     is_stdin = files.is_stdin(text)
     is_typed = is_stdin and stdin_is_terminal()
-    from tformer_cli.workflows.fill import BUFFER_LINES, TOP, GapFiller, fill_lines, format_filled
-    from tformer_cli.workflows.opening.encoder import open_encoder
+    from tformer_cli.kinds.lines.fill import BUFFER_LINES, TOP, GapFiller, fill_lines, format_filled
+    from tformer_cli.kinds.opening.encoder import open_encoder
 
     n_truncated = n_whole = n_done = 0
     with results(files.output) as stream:

@@ -37,14 +37,14 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_unknown,
 )
-from tformer_cli.data.lines import LineCounts, without_surrogates
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tformer_cli.decoding.generator import Generation, Generator
-    from tformer_cli.decoding.keywords import SearchOverrides
+    from tformer_cli.search.generator import Generation, Generator
+    from tformer_cli.search.keywords import SearchOverrides
 
 PromptArgument = Annotated[
     list[str] | None,
@@ -143,7 +143,7 @@ def generate(
         prompts = input_lines(prompt, files.input_file, counts, "--input", quiet=quiet)
     elif files.input_file is not None:
         raise UsageError("--input: prompts are given as arguments already; omit one of the two")
-    from tformer_cli.workflows.opening.generator import open_generator
+    from tformer_cli.kinds.opening.generator import open_generator
 
     with results(files.output) as stream:
         opened = open_generator(
@@ -200,7 +200,7 @@ def _continue_arguments(
     generator: "Generator", prompts: list[str], stream: BinaryIO, writing: WritingOptions
 ) -> PromptCounts:
     """Writes the texts of prompts that are arguments."""
-    from tformer_cli.workflows.generate import format_generation
+    from tformer_cli.kinds.lines.generate import format_generation
 
     is_told = (
         writing.output_format == "text"
@@ -245,7 +245,7 @@ def _continue_lines(
     quiet: bool,
 ) -> PromptCounts:
     """Writes a line for each prompt."""
-    from tformer_cli.workflows.generate import BUFFER_PROMPTS, format_generation
+    from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
 
     counts, n_done = PromptCounts(), 0
     with line_progress(None, "generating", quiet=quiet) as progress:

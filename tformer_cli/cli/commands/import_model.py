@@ -13,7 +13,7 @@ from tformer_cli.model.weight_shapes import parameter_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.converters.foreign_model import ForeignModel
+    from tformer_cli.foreign.foreign_model import ForeignModel
 
 MOST_LABELS = 10
 
@@ -54,7 +54,7 @@ def import_model(
         tformer import downloads/firefox-enpt --dry-run
         tformer import translate-en_fr.argosmodel -o en-fr
     """
-    from tformer_cli.workflows import import_model as workflow
+    from tformer_cli.foreign import import_model as workflow
 
     if output is None and not dry_run:
         raise UsageError("--output: must be given; name a new directory, or add --dry-run")

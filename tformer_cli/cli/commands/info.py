@@ -7,7 +7,7 @@ from tformer_cli.artifacts.config_file import layers_said
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.inspection.heads_dump import size_said
+from tformer_cli.cli.inspect.heads_dump import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.streams import stdout_console, warn, write_line
 from tformer_cli.wording import visible
@@ -15,8 +15,8 @@ from tformer_cli.wording import visible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tformer_cli.info import ModelDetails
     from tformer_cli.model.config import ModelConfig
-    from tformer_cli.workflows.info import ModelDetails
 
 # Most languages that people are shown.
 MOST_LANGUAGES = 20
@@ -39,7 +39,7 @@ def info(
         tformer info runs/quickstart
         tformer info runs/quickstart --format json | jq .scores
     """
-    from tformer_cli.workflows.info import model_details
+    from tformer_cli.info import model_details
 
     details = model_details(model)
     if output_format == TextOrJson.json:
@@ -127,7 +127,7 @@ def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         yield "Training", ". ".join(_training(details))
     recipe = details.recipe
     if recipe is not None:
-        from tformer_cli.workflows.info import corpus_name
+        from tformer_cli.info import corpus_name
 
         corpora = "; ".join(corpus_name(corpus) for corpus in recipe.data.train)
         yield "Data", f"{corpora} ({recipe.data.origin})" if recipe.data.origin else corpora

@@ -8,7 +8,7 @@ import typer
 from tformer_cli.cli.options import QuietOption, argument, option_field
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note
-from tformer_cli.data.config import MOST_PAIRS
+from tformer_cli.text.config import MOST_PAIRS
 
 # What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`.
 Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]
@@ -48,8 +48,8 @@ def make_corpus(
         tformer make-corpus sort --task sort
         tformer make-corpus shapes --task image
     """
-    from tformer_cli.workflows.make_corpus import BUILT_IN
-    from tformer_cli.workflows.make_corpus import make_corpus as workflow
+    from tformer_cli.corpora.make_corpus import BUILT_IN
+    from tformer_cli.corpora.make_corpus import make_corpus as workflow
 
     with line_progress(None, "writing", quiet=quiet) as progress:
         counts = workflow(directory, pairs, seed, progress.update, task=task)

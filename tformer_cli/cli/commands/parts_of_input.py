@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.streams import STANDARD_STREAM, check_not_compressed, note, results
-from tformer_cli.data.lines import read_lines, shard_range
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import read_lines, shard_range
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

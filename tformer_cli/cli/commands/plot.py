@@ -68,7 +68,7 @@ def plot(
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
     if chosen == PlotFormat.png:
         check_png()
-    from tformer_cli.workflows.plot import plot_runs
+    from tformer_cli.curves.plot import plot_runs
 
     chart = plot_runs(runs, x=x, metrics=metric or ())
     if chosen == PlotFormat.text:

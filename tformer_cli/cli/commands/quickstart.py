@@ -21,7 +21,7 @@ from tformer_cli.show.document import BLANK, Block, Facts, Text, text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.workflows.quickstart import QuickstartResult
+    from tformer_cli.quickstart import QuickstartResult
 
 # What is trained: the names of `QUICKSTARTS`.
 Task = Literal["translate", "rating", "language-model", "image"]
@@ -65,9 +65,9 @@ def quickstart(
     """
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
+    from tformer_cli.quickstart import quickstart as run_quickstart
     from tformer_cli.recipe import load_recipe
-    from tformer_cli.training.processes.launch import launched, one_error_per_node
-    from tformer_cli.workflows.quickstart import quickstart as run_quickstart
+    from tformer_cli.trainer.processes.launch import launched, one_error_per_node
 
     with one_error_per_node():
         if launched().world_size > 1:

@@ -36,9 +36,9 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import kinds_for
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -167,8 +167,8 @@ def score(
     counts = LineCounts()
     # Before the imports: a missing file is an error at once, not after seconds
     sources, targets = (file_lines(file, counts, quiet=quiet) for file in files)
-    from tformer_cli.workflows import score as workflow
-    from tformer_cli.workflows.opening.translator import open_translator
+    from tformer_cli.kinds.lines import score as workflow
+    from tformer_cli.kinds.opening.translator import open_translator
 
     with results(pairs.output) as stream:
         opened = open_translator(

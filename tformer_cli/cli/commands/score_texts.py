@@ -19,8 +19,8 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from tformer_cli.cli.commands.score import PairOptions
@@ -66,7 +66,7 @@ def score_texts(
         _refuse({"--adapter": adapter}, "is of other models; omit it")
     counts = LineCounts()
     lines = file_lines(pairs.source, counts, quiet=quiet)
-    from tformer_cli.workflows.score_texts import (
+    from tformer_cli.kinds.lines.score_texts import (
         format_text_score,
         score_masked_lines,
         score_text_lines,
@@ -74,11 +74,11 @@ def score_texts(
 
     def begin(opening: Opening) -> tuple[Any, Iterator[Any]]:
         if is_masked:
-            from tformer_cli.workflows.opening.encoder import open_encoder
+            from tformer_cli.kinds.opening.encoder import open_encoder
 
             encoder = open_encoder(model, ("masked",), **opening)
             return encoder, score_masked_lines(encoder, lines)
-        from tformer_cli.workflows.opening.generator import open_generator
+        from tformer_cli.kinds.opening.generator import open_generator
 
         generator = open_generator(model, adapter=adapter, **opening)
         return generator, score_text_lines(generator, lines)
@@ -111,8 +111,8 @@ def score_labels(
     _refuse({**of_translations, "--adapter": machine[2]}, "MODEL is a classifier; omit it")
     counts = LineCounts()
     given = _labeled(pairs, pictures, counts, quiet=quiet)
-    from tformer_cli.workflows.classify import open_classifier
-    from tformer_cli.workflows.score_labels import format_label_score, score_label_pairs
+    from tformer_cli.kinds.lines.classify import open_classifier
+    from tformer_cli.kinds.lines.score_labels import format_label_score, score_label_pairs
 
     def begin(opening: Opening) -> tuple[Any, Iterator[Any]]:
         classifier = open_classifier(model, **opening)
@@ -148,7 +148,7 @@ def _labeled(
     files = (pairs.source, pairs.target_file)
     check_stdin_is_read_once(files)
     texts, labels = (file_lines(file, counts, quiet=quiet) for file in files)
-    from tformer_cli.workflows.score import aligned_pairs
+    from tformer_cli.kinds.lines.score import aligned_pairs
 
     return aligned_pairs(texts, labels)
 

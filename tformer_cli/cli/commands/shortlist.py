@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspection.alignment_options import PairOptions
-from tformer_cli.cli.inspection.options import OpeningArguments, takes_opening_options
+from tformer_cli.cli.inspect.alignment_options import PairOptions
+from tformer_cli.cli.inspect.options import OpeningArguments, takes_opening_options
 from tformer_cli.cli.options import (
     ModelArgument,
     QuietOption,
@@ -28,15 +28,15 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tformer_cli.workflows.inspection.align import AlignmentReport, PairTexts
-    from tformer_cli.workflows.opening.translator import Opened
-    from tformer_cli.workflows.shortlist import LinkedTokens
+    from tformer_cli.inspect.jobs.align import AlignmentReport, PairTexts
+    from tformer_cli.inspect.jobs.shortlist import LinkedTokens
+    from tformer_cli.kinds.opening.translator import Opened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +151,8 @@ def shortlist(
         for name in (*pairs.of_pairs, links.alignments)
     ]
     from tformer_cli.artifacts.shortlist_file import write_shortlist
-    from tformer_cli.workflows import shortlist as workflow
-    from tformer_cli.workflows.inspection.align import AlignmentReport
+    from tformer_cli.inspect.jobs import shortlist as workflow
+    from tformer_cli.inspect.jobs.align import AlignmentReport
 
     with results(path) as stream:
         opened = _opened(model, opening, is_aligned=links.alignments is not None, quiet=quiet)
@@ -182,7 +182,7 @@ def shortlist(
 
 def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
     """Opens a model; where alignments are given, only its vocabularies are needed."""
-    from tformer_cli.workflows.opening.translator import open_translator
+    from tformer_cli.kinds.opening.translator import open_translator
 
     opened = open_translator(
         model,
@@ -206,8 +206,8 @@ def _linked(
     quiet: bool,
 ) -> "Iterator[LinkedTokens]":
     """Links the tokens of a corpus as it is given, or by the model's attention."""
-    from tformer_cli.workflows import shortlist as workflow
-    from tformer_cli.workflows.inspection.align import Aligner, read_gold, read_pairs
+    from tformer_cli.inspect.jobs import shortlist as workflow
+    from tformer_cli.inspect.jobs.align import Aligner, read_gold, read_pairs
 
     targets, source_words, target_words, alignments = others
     pairs: Iterable[PairTexts]

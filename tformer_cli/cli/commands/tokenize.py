@@ -22,16 +22,16 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     write_line,
 )
-from tformer_cli.data.config import MOST_PIECES, Algorithm
-from tformer_cli.data.tokenizer_file import read_tokenizer
 from tformer_cli.errors import UsageError
+from tformer_cli.text.config import MOST_PIECES, Algorithm
+from tformer_cli.text.tokenizer_file import read_tokenizer
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.data.lines import LineCounts
-    from tformer_cli.workflows.tokenize import TokenizerStatistics
+    from tformer_cli.text.lines import LineCounts
+    from tformer_cli.text.tokenize import TokenizerStatistics
 
 tokenize_app = CommandGroup(
     "tokenize",
@@ -84,8 +84,8 @@ def train(
         tformer tokenize train train.en train.fr -o tokenizer.json --vocab-size 8000
         tformer tokenize train train.en -o unigram.json --algorithm unigram
     """
-    from tformer_cli.data.config import TokenizerConfig
-    from tformer_cli.workflows import tokenize
+    from tformer_cli.text import tokenize
+    from tformer_cli.text.config import TokenizerConfig
 
     try:
         config = TokenizerConfig(algorithm=algorithm, vocab_size=vocab_size)
@@ -122,7 +122,7 @@ def encode(
         echo "The old house." | tformer tokenize encode runs/quickstart
         tformer tokenize encode tokenizer.json -i a.en --ids > a.ids
     """
-    from tformer_cli.workflows.tokenize import encode_lines
+    from tformer_cli.text.tokenize import encode_lines
 
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=[input_file or STANDARD_STREAM], quiet=quiet)
@@ -144,7 +144,7 @@ def decode(
         tformer tokenize decode tokenizer.json -i a.ids --ids
         tformer tokenize encode tokenizer.json -i a.en | tformer tokenize decode tokenizer.json
     """
-    from tformer_cli.workflows.tokenize import decode_lines
+    from tformer_cli.text.tokenize import decode_lines
 
     opened = read_tokenizer(tokenizer)
     what = "ids" if ids else "pieces"
@@ -172,8 +172,8 @@ def stats(
         tformer tokenize stats tokenizer.json train.en train.fr
         tformer tokenize stats runs/quickstart test.en --format json
     """
-    from tformer_cli.data.lines import LineCounts, read_lines
-    from tformer_cli.workflows.tokenize import measure
+    from tformer_cli.text.lines import LineCounts, read_lines
+    from tformer_cli.text.tokenize import measure
 
     opened = read_tokenizer(tokenizer)
     prompt_at_terminal(files=files, quiet=quiet)
@@ -199,7 +199,7 @@ def _reported(lines: Iterable[str], counts: "LineCounts", progress: LineProgress
 
 def _stream(file: str | None, work: Callable[[Sequence[str], int], list[str]]) -> None:
     """Writes a line to stdout for each of a file or stdin, answering whenever stdin pauses."""
-    from tformer_cli.data.lines import LineCounts, groups_of_lines
+    from tformer_cli.text.lines import LineCounts, groups_of_lines
 
     counts = LineCounts()
     if file in (None, STANDARD_STREAM):

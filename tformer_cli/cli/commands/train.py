@@ -29,9 +29,9 @@ from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, Rec
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
-    from tformer_cli.inspection.views.alignment import AlignmentScore
+    from tformer_cli.inspect.views.alignment import AlignmentScore
     from tformer_cli.recipe import Recipe
-    from tformer_cli.training.processes.launch import Group
+    from tformer_cli.trainer.processes.launch import Group
 
 RECIPE = argument(
     "RECIPE",
@@ -81,7 +81,7 @@ class RecipeOptions:
     def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
         """Reads a recipe with these changes, and imports the model that it starts from."""
         from tformer_cli.recipe import load_recipe
-        from tformer_cli.workflows.training.start import completion
+        from tformer_cli.train.start import completion
 
         minutes = None if self.max_time is None else parse_minutes(self.max_time)
         changes = {
@@ -133,7 +133,7 @@ class ProcessOptions:
 
     def group(self) -> "Group | None":
         """None if this process trains alone."""
-        from tformer_cli.training.processes.launch import Group, Launch, launched
+        from tformer_cli.trainer.processes.launch import Group, Launch, launched
 
         place = launched()
         nodes, meet = self.nodes, self.meet
@@ -197,8 +197,8 @@ class RunOptions:
         if self.fresh and group is not None and group.max_machines > 1:
             raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
         if self.fresh and self.trains and may_ask and not self.yes:
-            from tformer_cli.training.processes.launch import launched
-            from tformer_cli.workflows.train import has_model
+            from tformer_cli.train.train import has_model
+            from tformer_cli.trainer.processes.launch import launched
 
             if has_model(run):
                 ask_before_removing("run", run, may_ask=launched().world_size == 1)
@@ -225,7 +225,7 @@ def train(
     """
     if kind.profile is not None:  # read when torch is loaded: its profiler would chat on stderr
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from tformer_cli.training.processes.launch import end_with_agent, launched, one_error_per_node
+    from tformer_cli.trainer.processes.launch import end_with_agent, launched, one_error_per_node
 
     place = launched()
     if place.agent:
@@ -267,8 +267,8 @@ def train(
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
     """Trains in several processes, which are this command again."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of torch's sockets
-    from tformer_cli.training.processes.agent import run_group
-    from tformer_cli.workflows.train import RECIPE
+    from tformer_cli.train.train import RECIPE
+    from tformer_cli.trainer.processes.agent import run_group
 
     run_group(group, sys.argv[1:], run / RECIPE, partial(note, quiet=quiet))
 
@@ -317,7 +317,7 @@ def run_training(
 ) -> None:
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
-    from tformer_cli.workflows import train as workflow
+    from tformer_cli.train import train as workflow
 
     with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         result = workflow.train(
@@ -353,9 +353,9 @@ def aligned_said(score: "AlignmentScore", run: Path) -> str:
 
 def show_plan(recipe: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
-    from tformer_cli.training.hardware import training_device
-    from tformer_cli.training.processes.launch import launched
-    from tformer_cli.workflows.training.plan import plan_training
+    from tformer_cli.train.plan import plan_training
+    from tformer_cli.trainer.hardware import training_device
+    from tformer_cli.trainer.processes.launch import launched
 
     training_device(device, launched())  # as unusable as it would be for the run
     plan = plan_training(recipe)
@@ -369,7 +369,7 @@ def show_plan(recipe: "Recipe", *, device: str) -> None:
 def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) -> None:
     from tformer_cli.cli.commands.training_progress import training_progress
     from tformer_cli.kinds import training_of
-    from tformer_cli.workflows.training.plan import profile_training
+    from tformer_cli.train.plan import profile_training
 
     with training_progress(training_of(recipe).examples, quiet=quiet) as view:
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.cli.streams import is_live, stderr_console, warn
 from tformer_cli.kinds.training import Examples
-from tformer_cli.training.events import (
+from tformer_cli.trainer.events import (
     BatchSplit,
     CheckpointWritten,
     PaceMeasured,

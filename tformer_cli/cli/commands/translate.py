@@ -36,13 +36,13 @@ from tformer_cli.cli.streams import (
     warn_of_bytes,
     warn_of_lengths,
 )
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.runtime import without_garbage_collection
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
-    from tformer_cli.decoding.keywords import SearchOverrides
-    from tformer_cli.workflows.translate import TranslationCounts
+    from tformer_cli.kinds.lines.translate import TranslationCounts
+    from tformer_cli.search.keywords import SearchOverrides
 
 
 WITHOUT_EFFECT = frozenset(
@@ -85,8 +85,8 @@ def translate(
     check_stdin_is_read_once([STANDARD_STREAM if is_stdin else "", constraints.glossary])
     is_typed = is_stdin and stdin_is_terminal()
     with without_garbage_collection():
-        from tformer_cli.decoding.translator import BUFFER_LINES
-        from tformer_cli.workflows.translate import TranslationCounts, translated_text
+        from tformer_cli.kinds.lines.translate import TranslationCounts, translated_text
+        from tformer_cli.search.translator import BUFFER_LINES
 
     settings = {name: value for name, value in ctx.params.items() if name not in WITHOUT_EFFECT}
     chosen, lines = chosen_lines(lines, files.input_file, job.shard)

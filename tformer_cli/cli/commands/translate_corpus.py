@@ -20,15 +20,15 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import count_of_lines, note, warn_of_bytes, warn_of_lengths, write_line
-from tformer_cli.data.lines import LineCounts, check_file
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts, check_file
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.decoding.keywords import SearchOverrides
-    from tformer_cli.workflows.bulk.engines import BulkEngine
-    from tformer_cli.workflows.bulk.plan import GivenCorpus
-    from tformer_cli.workflows.bulk.translate_corpus import BulkState, CorpusReport
+    from tformer_cli.bulk.engines import BulkEngine
+    from tformer_cli.bulk.plan import GivenCorpus
+    from tformer_cli.bulk.translate_corpus import BulkState, CorpusReport
+    from tformer_cli.search.keywords import SearchOverrides
 
 SOURCE = argument(
     "SOURCE…",
@@ -91,8 +91,8 @@ class CorpusOptions:
 
     def given(self, sources: list[str]) -> "GivenCorpus":
         """The same for the workflow."""
-        from tformer_cli.workflows.bulk.plan import GivenCorpus
-        from tformer_cli.workflows.bulk.shards import Fields
+        from tformer_cli.bulk.plan import GivenCorpus
+        from tformer_cli.bulk.shards import Fields
 
         if not self.target_field or self.target_field == self.score_field:
             raise UsageError("--target-field: must be a name other than that of --score-field")
@@ -155,8 +155,8 @@ class WorkerOptions:
 
     def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
         """Makes what translates the shards."""
-        from tformer_cli.workflows.bulk.cluster import DaskCluster, TlsFiles
-        from tformer_cli.workflows.bulk.processes import LocalProcesses
+        from tformer_cli.bulk.cluster import DaskCluster, TlsFiles
+        from tformer_cli.bulk.processes import LocalProcesses
 
         files = {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}
         given = [name for name, file in files.items() if file is not None]
@@ -204,7 +204,7 @@ def translate_corpus(
         tformer translate-corpus runs/mine reviews.parquet -o out --target-field text_fr
         tformer translate-corpus runs/mine big.en -o out --cluster node1:8786
     """
-    from tformer_cli.workflows.bulk.translate_corpus import (
+    from tformer_cli.bulk.translate_corpus import (
         BulkOptions,
         preview_corpus,
         translate_corpus,
@@ -264,7 +264,7 @@ def _preview(report: "CorpusReport", output: Path) -> None:
 
 def _report(report: "CorpusReport", *, quiet: bool) -> None:
     """Notes the speed, and warns of lines that were replaced, split or cut off."""
-    from tformer_cli.workflows.translate import TranslationCounts
+    from tformer_cli.kinds.lines.translate import TranslationCounts
 
     counts = report.counts
     n_lines = counts["lines"] - report.begun

@@ -9,12 +9,12 @@ import typer
 from tformer_cli.cli.help import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
 from tformer_cli.cli.options import OutputOption, PathRole, option_field
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note
-from tformer_cli.data.lines import LineCounts
 from tformer_cli.errors import UsageError
+from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
-    from tformer_cli.decoding.demands import Term
-    from tformer_cli.workflows.opening.translator import Opened
+    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.search.demands import Term
 
 
 TextArgument = Annotated[
@@ -73,7 +73,7 @@ class ConstraintOptions:
 
     def terms(self) -> "list[Term]":
         """Reads the glossary."""
-        from tformer_cli.decoding.demands import read_glossary
+        from tformer_cli.search.demands import read_glossary
 
         if self.glossary is None:
             return []
@@ -212,7 +212,7 @@ class FormatOptions:
 
     def arguments(self, opened: "Opened", *, quiet: bool) -> dict[str, Any]:
         """Returns them as arguments of `translated_text`, an aligner of the model included."""
-        from tformer_cli.decoding.formats import Details
+        from tformer_cli.search.formats import Details
 
         arguments = {
             "output_format": self.output_format,
@@ -222,7 +222,7 @@ class FormatOptions:
         }
         if self.alignments is None:
             return arguments
-        from tformer_cli.workflows.inspection.align import Aligner
+        from tformer_cli.inspect.jobs.align import Aligner
 
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)

@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Required and banned phrases of translations; see `tformer_cli.decoding.search.processors`."""
+    """Required and banned phrases of translations; see `tformer_cli.search.processors`."""
 
     prefixes: Sequence[Sequence[int]] = ()
     """For each sentence the tokens that its translation begins with; empty: for none."""
@@ -62,7 +62,7 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """Sampling settings; see `tformer_cli.decoding.search.sampling`."""
+    """Sampling settings; see `tformer_cli.search.sampling`."""
 
     keys: Sequence[int]
     """For each sentence the number that decides, of 64 bits with a sign."""

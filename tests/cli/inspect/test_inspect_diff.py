@@ -1,0 +1,154 @@
+import io
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.inspect.jobs.diff import inspect_diff
+from tformer_cli.inspect.views.diff import DiffView, signed_map
+from tformer_cli.show.terminal import show_blocks
+
+
+@pytest.fixture(scope="module")
+def other(model, tmp_path_factory):
+    """The same tokenizer with other weights."""
+    import torch
+
+    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+    from tformer_cli.model.transformer import Transformer
+
+    first = load_model_directory(model)
+    torch.manual_seed(9)
+    path = tmp_path_factory.mktemp("other") / "other"
+    save_model_directory(
+        path,
+        Transformer(first.model.config, first.model.vocab_size).state_dict(),
+        config=first.model.config,
+        tokenizer=first.tokenizer,
+        decoding=first.decoding,
+        info=ModelInfo(step=9),
+    )
+    return path
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, ["inspect-diff", *map(str, arguments)], input=stdin)
+
+
+def test_in_a_pipe_there_is_a_line_for_each_head(model, other):
+    result = run(model, other, stdin="A man sleeps.\n\nTwo dogs run.\n")
+    assert result.exit_code == 0
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["a"] for line in lines][:2] == ["enc.0.0", "enc.0.1"]
+    assert len(lines) == 8
+    assert {line["n_sentences"] for line in lines} == {2}
+    assert result.stderr == "computing on cpu in float32\n"
+    again = run(model, other, "A man sleeps.", "Two dogs run.", "--quiet")
+    assert (again.stdout, again.stderr) == (result.stdout, "")
+
+
+def test_a_model_against_itself_has_no_difference(model):
+    lines = [json.loads(line) for line in run(model, model, "A man", "--maps").stdout.splitlines()]
+    for line in lines:
+        assert line["a"] == line["b"]
+        assert line["divergence"] == 0.0
+        assert {value for row in line["difference"] for value in row} == {0.0}
+
+
+def test_files_take_their_format_from_their_name(model, other, tmp_path):
+    begins = {
+        "x.svg": b"<svg",
+        "x.html": b"<!DOCTYPE html>",
+        "x.jsonl": b'{"schema":',
+        "x.txt": b"A",
+    }
+    for name, begin in begins.items():
+        result = run(model, other, "A man", "-o", tmp_path / name)
+        assert result.exit_code == 0
+        assert result.stdout == ""
+        assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def shown(diff, encoding="utf-8", width=80, **options):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    console = Console(file=file, width=width, highlight=False, **options)
+    DiffView().text(console, diff, None)
+    file.flush()
+    return file.buffer.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize(("encoding", "minus"), [("utf-8", "−"), ("ascii", "-")])
+def test_the_signed_map_writes_its_signs(model, other, encoding, minus):
+    diff = inspect_diff(model, other, ["Two dogs run in the snow."])
+    text = shown(diff, encoding, no_color=True)
+    change = diff.most_changed
+    assert f"B:{change.match.second} {minus} A:{change.match.first}" in text
+    rows = diff.difference(change).tolist()
+    for value in (value for row in rows for value in row):
+        if abs(value) >= 0.005:
+            assert f"{100 * value:+.0f}" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_no_sentence_gives_orders_to_the_terminal(model):
+    text = "\x1b[31mred\x07 \u2028"
+    for command in ("inspect-heads", "inspect-logits", "inspect-flow"):
+        result = CliRunner().invoke(app, [command, str(model), text, "--format", "text"])
+        assert "<0x1B>[31mred<0x07>" in result.stdout
+        assert not set(result.stdout) & {"\x1b", "\x07", "\u2028"}
+    diff = inspect_diff(model, model, [text])
+    assert "<0x1B>[31mred<0x07>" in shown(diff, no_color=True)
+    assert "\x1b" not in shown(diff, no_color=True)
+
+
+def test_colors_say_the_same_as_the_signs(model, other):
+    diff = inspect_diff(model, other, ["Two dogs run."])
+    options = {"force_terminal": True, "color_system": "truecolor", "legacy_windows": False}
+    console = Console(file=io.StringIO(), width=120, **options)
+    show_blocks(console, signed_map(diff, diff.most_changed))
+    text = console.file.getvalue()
+    assert "\x1b[" in text
+    largest = diff.difference(diff.most_changed).abs().max().item()
+    assert f"at most {100 * largest:.0f}" in text
+
+
+def test_a_narrow_terminal_counts_the_rows_it_omits(model, other):
+    diff = inspect_diff(model, other, ["Two dogs run in the snow."])
+    narrow = shown(diff, width=40, no_color=True)
+    keys = diff.difference(diff.most_changed).shape[1]
+    if keys > 6:
+        assert "more columns" in narrow
+    assert "more columns" not in shown(diff, width=200, no_color=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["none", "A man"], "none: no such directory; name"),
+        (["MODEL", "A man", "--heads", "enc.9"], "the heads are enc.0-1.0-1"),
+        (["MODEL", "A man", "--maps", "--format", "svg"], "--maps: is for jsonl"),
+        (["MODEL", "A man", "--target", "a", "--target-file", "b"], "omit one of the two"),
+        (["MODEL", " "], "has no sentence to compare"),
+        (["MODEL", "A man", "--match", "head"], "--match"),
+    ],
+)
+def test_impossible_options_are_one_line(model, tmp_path, arguments, message):
+    output = tmp_path / "out"
+    given = [model if argument == "MODEL" else argument for argument in arguments]
+    result = run(model, *given, "--quiet", "-o", output)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not output.exists()
+
+
+def test_conditions_that_no_head_meets_are_a_warning(model, other):
+    result = run(model, other, "A man", "--heads", "@entropy>99", "--quiet")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "no head meets the conditions" in result.stderr
+    table = run(model, other, "A man", "--heads", "@entropy>99", "--format", "text", "--quiet")
+    assert table.exit_code == 0

@@ -1,0 +1,102 @@
+import io
+import json
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.views.flow import FlowOptions, FlowView
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, ["inspect-flow", *map(str, arguments)], input=stdin)
+
+
+def test_in_a_pipe_there_is_an_object_a_line_blank_ones_included(model):
+    result = run(model, stdin="A man sleeps.\n\nTwo dogs\n")
+    assert result.exit_code == 0
+    objects = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [o["index"] for o in objects] == [0, 1, 2]
+    assert [bool(o["positions"]) for o in objects] == [True, False, True]
+    assert result.stderr == "computing on cpu in float32\n"
+    translated = CliRunner().invoke(app, ["translate", str(model), "-q"], input="A man sleeps.\n")
+    assert objects[0]["target"]["text"] == translated.stdout.removesuffix("\n")
+
+
+def test_a_given_target_is_looked_at_instead(model):
+    data = json.loads(run(model, "A man", "--target", "dogs run", "-q").stdout)
+    assert data["target"]["text"] == "dogs run"
+    assert data["target"]["is_forced"]
+    for position in data["positions"]:
+        assert position["rollout"]["source_share"] == pytest.approx(0.5)  # one decoder layer
+
+
+def test_any_translation_of_the_search_can_be_looked_at(model):
+    second = json.loads(run(model, "A man", "--rank", "2", "-q").stdout)
+    translate = ["translate", str(model), "-q", "--n-best", "2", "--format", "jsonl"]
+    found = json.loads(CliRunner().invoke(app, translate, input="A man\n").stdout)
+    assert second["target"]["text"] == found["hypotheses"][1]["translation"]
+    assert second["target"]["rank"] == 2
+
+
+def test_the_page_is_chosen_by_the_files_name(model, tmp_path):
+    assert run(model, "A man", "-o", tmp_path / "flow.html").exit_code == 0
+    assert '"written token"} is made of' in (tmp_path / "flow.html").read_text("utf-8")
+    assert run(model, "A man", "--format", "html", "-q").stdout == (
+        tmp_path / "flow.html"
+    ).read_text("utf-8")
+
+
+def test_text_without_colors_goes_to_a_file(model, tmp_path):
+    assert run(model, "A man", "A dog", "--format", "text", "-o", tmp_path / "f").exit_code == 0
+    text = (tmp_path / "f").read_text("utf-8")
+    assert text.count("mean share of the source") == 2
+    assert "\x1b" not in text
+
+
+def shown(record, method="alti", width=80, encoding="utf-8"):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="replace")
+    FlowView().text(Console(file=file, width=width), record, FlowOptions(method=method))
+    file.flush()
+    return file.buffer.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_terminal_view_fits_the_width(model, width):
+    record = next(inspect_view("flow", model, ["A man 漢字 sleeps."], targets=["dogs run"]))
+    text = shown(record, width=width)
+    assert max(cell_len(line) for line in text.splitlines()) <= width
+    assert "given target" in text
+    assert "from the source" in text
+    assert "from the prefix" in text
+    assert "(<s>)" in text or width == 40
+
+
+def test_the_bar_is_the_share_of_the_source_without_unicode_too(model):
+    record = next(inspect_view("flow", model, ["A man"], targets=["dogs"]))
+    lines = shown(record, "rollout", 120, "ascii").splitlines()
+    bars = [line for line in lines if "########........" in line]  # half of 16
+    assert len(bars) == len(record.sentence.target_pieces)
+    assert all(" 0.50 " in line for line in bars)
+    assert "attention rollout   mean share of the source 0.50" in shown(record, "rollout", 120)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", "--target", "x", "--target-file", "f"], "--target: --target-file gives"),
+        (["a", "--target", "x", "--rank", "2"], "--rank: shows what the search found"),
+        (["a", "--rank", "99999"], "--rank"),
+        (["long " * 80], "tokens, but the model takes 39"),
+        (["a", "--method", "lrp"], "'lrp' is not one of 'alti', 'rollout'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, message):
+    result = run(model, *arguments, "-q", "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert message in line
+    assert not list(tmp_path.iterdir())

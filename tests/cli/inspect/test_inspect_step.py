@@ -1,0 +1,176 @@
+import io
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tformer_cli.cli.app import app
+from tformer_cli.errors import TformerError
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.views.step import StepView
+from tformer_cli.inspect.walkthrough.quiz import make_quiz
+from tformer_cli.kinds.lines.translate import translate_lines
+
+LINE = "A man sleeps."
+CHOSEN = {"token": "man", "head": "enc.1.0"}
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(app, [*map(str, arguments)], input=stdin)
+
+
+@pytest.fixture(scope="module")
+def record(model):
+    return next(inspect_view("step", model, [LINE], settings=CHOSEN))
+
+
+def shown(record, width=80, encoding="utf-8", quiz=None, color=None):
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    console = Console(file=file, width=width, color_system=color, force_terminal=color is not None)
+    StepView().text(console, replace(record, quiz=quiz), None)
+    file.flush()
+    return file.buffer.getvalue().decode(encoding)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_terminal_view_fits_the_width_and_reports_its_check(record, width):
+    text = shown(record, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "\x1b" not in text
+    assert "\x1b[" in shown(record, width, color="truecolor")
+    assert "✓ 16 comparisons with the model's own numbers" in text
+    for number in range(11):
+        assert f"\n{number:>2}  " in text
+
+
+def test_without_unicode_nothing_but_ascii_is_written(record):
+    assert "sqrt" in shown(record, encoding="ascii")
+    assert "__" in shown(record, encoding="ascii", quiz=make_quiz(record, 1))
+
+
+def test_in_a_pipe_there_is_one_object_with_the_translation_of_translate(model):
+    result = run("inspect-step", model, "--token", "man", "--head", "enc.1.0", stdin=LINE + "\n")
+    data = json.loads(result.stdout)
+    assert (data["token"], data["row"], data["head"]) == ("▁man", 1, "enc.1.0")
+    assert data["difference"] < 1e-5
+    assert data["target"]["text"] == next(translate_lines(model, [LINE])).text
+    assert result.stderr == "computing on cpu in float32\n"
+
+
+def test_the_sentence_may_stand_in_a_file(model, tmp_path):
+    (tmp_path / "line").write_text(LINE + "\n")
+    given = ("inspect-step", model, "--token", "man", "--head", "enc.1.0")
+    expected = run(*given, stdin=LINE + "\n").stdout
+    for name in ("-i", "--source"):
+        assert run(*given, name, tmp_path / "line").stdout == expected
+
+
+def test_the_key_that_is_worked_out_can_be_named(model):
+    given = ("inspect-step", model, LINE, "--token", "man", "--head", "enc.1.0")
+    heaviest, named = (json.loads(run(*given, *more).stdout) for more in ((), ("--key", "sleeps")))
+    weights = [row[2] for row in heaviest["steps"][4]["tables"][0]["values"]]
+    assert heaviest["key"] == weights.index(max(weights))
+    assert named["key_piece"] == "▁sleeps"
+    assert "q·k(▁sleeps) = " in named["steps"][2]["worked"]
+    worked_out = f"key {named['key']}, ▁sleeps, with weight {weights[named['key']]:.3f}"
+    assert worked_out in run(*given, "--key", "sleeps", "--format", "text").stdout
+
+
+def test_a_worksheet_and_its_answers_go_to_two_files(model, tmp_path):
+    sheet, key = tmp_path / "sheet.html", tmp_path / "key.tsv"
+    given = ("inspect-step", model, LINE, "--token", "0", "--head", "cross.0.1", "--quiz")
+    assert run(*given, "-o", sheet, "--answers", key).exit_code == 0
+    first = sheet.read_bytes()
+    assert b'"value"' not in re.search(rb'"quiz":(.*?\])', first)[1]
+    assert key.read_text().splitlines()[1].startswith("1\t")
+    run(*given, "-o", sheet, "--answers", key)
+    assert sheet.read_bytes() == first
+    assert "quiz" in json.loads(run(*given).stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["a", "--token", "man", "--head", "enc.0.0"],
+            '--token: "man" matches no token; the tokens are',
+        ),
+        (["a", "--token", "0", "--head", "enc.0"], '--head: "enc.0" names 2 heads, from enc.0.0'),
+        (["a", "--token", "0", "--head", "enc.9.0"], '--head: "enc.9.0" matches no head'),
+        ([" ", "--token", "0", "--head", "enc.0.0"], "the sentence is blank"),
+        (["a\nb", "--token", "0", "--head", "enc.0.0"], "TEXT: must be one sentence"),
+        (["a", "--token", "0", "--head", "enc.0.0", "--answers", "f"], "add --quiz"),
+        (["a", "--token", "0", "--head", "enc.0.0", "--key", "z"], '--key: "z" matches no token'),
+        (
+            ["a", "--token", "0", "--head", "dec.0.0", "--key", "1"],
+            'after "<s>", which may not see',
+        ),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(model, tmp_path, arguments, message):
+    result = run("inspect-step", model, *arguments, "-o", tmp_path / "out")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_difference_above_the_tolerance_fails(model):
+    with pytest.raises(TformerError, match="from the model's own"):
+        next(inspect_view("step", model, [LINE], settings=CHOSEN | {"tolerance": 0.0}))
+
+
+def test_log_probabilities_are_those_of_the_search_and_ranks_agree_with_candidates(model):
+    hypothesis = next(translate_lines(model, [LINE])).hypotheses[0]
+    (record,) = inspect_view("logits", model, [LINE], settings={"lens": True, "top_k": 3})
+    found = sum(position.log_probability for position in record.positions)
+    assert found == pytest.approx(hypothesis.log_probability, abs=1e-4)
+    for position in record.positions:
+        if position.rank <= 3:
+            assert position.top[position.rank - 1] == position.chosen
+        else:
+            assert position.chosen not in position.top
+        assert position.lens[-1].rank == position.rank
+        assert position.first_layer == (0 if position.rank == 1 else None)
+
+
+def test_logits_stream_as_lines_blank_ones_included(model, tmp_path):
+    result = run("inspect-logits", model, "--lens", "--top-k", "2", stdin=f"{LINE}\n\n")
+    first, blank = map(json.loads, result.stdout.splitlines())
+    assert first["schema"] == "tformer.logits/1"
+    assert blank["positions"] == []
+    assert [p["piece"] for p in first["positions"]] == first["target"]["pieces"]
+    assert [p["read"] for p in first["positions"]] == first["target"]["input_pieces"]
+    assert [len(p["top"]) for p in first["positions"]] == [2] * len(first["positions"])
+    assert "first_layer" in first["positions"][0]
+    assert run("inspect-logits", model, LINE, "-o", tmp_path / "a.html").exit_code == 0
+    page = (tmp_path / "a.html").read_bytes()
+    assert b"default-src 'none'" in page
+    assert b'"tformer.logits/1"' in page
+    text = run("inspect-logits", model, LINE, "--format", "text", "--lens").stdout
+    assert "logit lens" in text
+
+
+def test_positions_in_every_format(model, tmp_path):
+    assert json.loads(run("inspect-positions", model).stdout)["kind"] == "sinusoidal"
+    for suffix in ("npz", "svg", "html"):
+        file = tmp_path / f"a.{suffix}"
+        assert run("inspect-positions", model, "--positions", "9", "-o", file).exit_code == 0
+    assert np.load(tmp_path / "a.npz")["both.table"].shape == (9, 64)
+    text = run("inspect-positions", model, "--format", "text").stdout
+    assert "d/2 = 32" in text
+    refused = run("inspect-positions", model, "--positions", "41")
+    assert refused.exit_code == 2
+    assert "the model has 40, but 41" in refused.stderr
+
+
+def test_without_a_head_it_is_the_one_that_is_shown_first(model):
+    (record,) = inspect_heads(model, [LINE], device="cpu")
+    found = run("inspect-step", model, LINE, "--token", "0", "--format", "json")
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["head"] == str(record.first_head())

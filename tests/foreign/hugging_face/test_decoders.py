@@ -1,0 +1,191 @@
+"""Language models exported for Hugging Face's library: its logits, tokens and weights are ours."""
+
+import json
+
+import pytest
+import torch
+
+from tests.foreign.test_gpt2 import directory as gpt2_directory  # noqa: F401 - a fixture
+from tests.foreign.test_gpt2 import logits_of
+from tests.foreign.test_llama import directory as llama_directory  # noqa: F401 - a fixture
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.errors import UsageError
+from tformer_cli.foreign.export import export_hugging_face
+from tformer_cli.foreign.import_model import import_model
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+
+transformers = pytest.importorskip("transformers")
+
+SHAPE = {
+    "d_model": 32,
+    "n_heads": 4,
+    "d_ff": 48,
+    "n_encoder_layers": 0,
+    "n_decoder_layers": 2,
+    "max_positions": 40,
+    "norm": "pre",
+}
+LLAMA = {
+    "norm_kind": "rms",
+    "activation": "swish",
+    "gated": True,
+    "positions": "rotary",
+    "bias": False,
+}
+GPT2_VARIANTS = {
+    "sinusoids, scaled, tied": {"tied_embeddings": "all"},
+    "learned": {"positions": "learned", "scale_embeddings": False, "activation": "gelu-tanh"},
+    "untied, no biases": {"tied_embeddings": "none", "bias": False, "activation": "swish"},
+    "streams": {"target_bos": False, "target_eos": False, "norm_epsilon": 1e-3},
+}
+LLAMA_VARIANTS = {
+    "scaled, tied": LLAMA,
+    "shared keys": {**LLAMA, "n_key_heads": 2, "tied_embeddings": "none", "rotary_base": 500.0},
+    "all heads share": {**LLAMA, "n_key_heads": 1, "scale_embeddings": False},
+}
+VARIANTS = {**GPT2_VARIANTS, **LLAMA_VARIANTS}
+TEXTS = ["A dog in the street.", " Two </s> men", "naïve\u00a0漢字 <pad>", "a"]
+
+
+def load(path):
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(path, attn_implementation="eager")
+    return theirs.eval(), transformers.AutoTokenizer.from_pretrained(path)
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    """Writes a language model of random weights."""
+    tokenizer = load_model_directory(model).tokenizer
+
+    def make(change=None, **settings):
+        config = ModelConfig(**{**SHAPE, **settings})
+        torch.manual_seed(5)
+        ours = Transformer(config, tokenizer.vocab_size)
+        for parameter in ours.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        if change is not None:
+            change(ours)
+        save_model_directory(
+            tmp_path / "ours",
+            ours.state_dict(),
+            config=config,
+            tokenizer=tokenizer,
+            decoding=DecodingConfig(beam_size=1),
+            info=ModelInfo(scores={"perplexity": 31.25}),
+        )
+        return tmp_path / "ours"
+
+    return make
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_library_computes_the_same_logits_and_tokens(saved, tmp_path, variant):
+    path = saved(**VARIANTS[variant])
+    name = export_hugging_face(path, tmp_path / "hf")
+    assert name == ("LlamaForCausalLM" if variant in LLAMA_VARIANTS else "GPT2LMHeadModel")
+    theirs, tokenizer = load(tmp_path / "hf")
+    assert type(theirs).__name__ == name
+    ours = load_model_directory(path, tasks=("language-model",))
+    ids = torch.randint(4, ours.model.vocab_size, (40,)).tolist()
+    with torch.no_grad():
+        found = theirs(torch.tensor([ids])).logits[0]
+    expected = logits_of(ours, ids)
+    assert (found - expected).abs().max() <= 1e-5 * max(1.0, float(expected.abs().max()))
+    assert theirs.config.bos_token_id == 2
+    start = [2] if ours.config.target_bos else []
+    for text in TEXTS:
+        assert tokenizer(text).input_ids == [*start, *ours.tokenizer.target.encode(text)]
+        assert tokenizer.decode(tokenizer(text).input_ids, skip_special_tokens=True) == text
+    card = (tmp_path / "hf/README.md").read_text()
+    assert "pipeline_tag: text-generation" in card
+    assert "AutoModelForCausalLM" in card
+    assert "| perplexity | 31.25 |" in card
+
+
+@pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False, "n_inner": 20}], ids=str)
+def test_gpt2_comes_back_as_it_was(gpt2_directory, tmp_path, changes):  # noqa: F811
+    theirs, model, tokenizer = gpt2_directory(**changes)
+    import_model(str(theirs), tmp_path / "ours")
+    export_hugging_face(tmp_path / "ours", tmp_path / "hf")
+    again, their_tokenizer = load(tmp_path / "hf")
+    check_weights(again, model)
+    for text in TEXTS:
+        assert their_tokenizer(text).input_ids == tokenizer.encode(text).ids
+    check_import(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_key_value_heads": 1, "tie_word_embeddings": True}], ids=str
+)
+def test_llama_comes_back_as_it_was(llama_directory, tmp_path, changes):  # noqa: F811
+    theirs, model = llama_directory(**changes)
+    import_model(str(theirs), tmp_path / "ours")
+    export_hugging_face(tmp_path / "ours", tmp_path / "hf")
+    again, their_tokenizer = load(tmp_path / "hf")
+    check_weights(again, model)
+    ours = load_model_directory(tmp_path / "ours", tasks=("language-model",))
+    runs = ours.info.origin.ids
+    foreign = [first + n if first >= 0 else -1 for first, length in runs for n in range(length)]
+    tokens = ours.tokenizer.target.encode("a b cd e")
+    assert their_tokenizer("a b cd e").input_ids == [1, *(foreign[n] for n in tokens)]
+    expected = json.loads((theirs / "config.json").read_text())
+    found = json.loads((tmp_path / "hf/config.json").read_text())
+    assert {name: found[name] for name in ("bos_token_id", "eos_token_id", "rms_norm_eps")} == {
+        name: expected[name] for name in ("bos_token_id", "eos_token_id", "rms_norm_eps")
+    }
+    check_import(tmp_path)
+
+
+def check_weights(again, model):
+    ours, theirs = again.state_dict(), model.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert torch.equal(ours[name], tensor), name
+
+
+def check_import(tmp_path):
+    """Imports an export again: the model is the same."""
+    import_model(str(tmp_path / "hf"), tmp_path / "again")
+    one, other = (
+        load_model_directory(tmp_path / name, tasks=("language-model",))
+        for name in ("ours", "again")
+    )
+    assert one.config == other.config
+    assert one.tokenizer.to_json() == other.tokenizer.to_json()
+    for name, tensor in one.model.state_dict().items():
+        assert torch.equal(tensor, other.model.state_dict()[name]), name
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"similarity": "cosine"}, 'GPT2LMHeadModel of Hugging Face has no similarity = "cosine"'),
+        ({"positions": "alibi"}, 'has no positions = "alibi"'),
+        ({"norm": "post"}, 'has no norm = "post"'),
+        ({"n_key_heads": 2}, "has no n_key_heads = 2"),
+        ({**LLAMA, "activation": "gelu"}, 'LlamaForCausalLM of Hugging Face has no activation = "'),
+        (
+            {"positions": "rotary"},
+            'LlamaForCausalLM of Hugging Face has no norm_kind = "layer"; use it here$',
+        ),
+        ({"decoder_heads": (4, 3)}, "some heads are pruned, but GPT2LMHeadModel"),
+        ({"output_bias": True}, "its logits have biases, which GPT2LMHeadModel"),
+    ],
+)
+def test_what_the_classes_lack_is_named(saved, tmp_path, settings, message):
+    with pytest.raises(UsageError, match=message):
+        export_hugging_face(saved(**settings), tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_a_bias_that_bans_tokens_is_what_generation_suppresses(saved, tmp_path):
+    def ban(model):
+        model.output_bias.data.zero_()
+        model.output_bias.data[[1, 9]] = -1e9
+
+    export_hugging_face(saved(ban, output_bias=True), tmp_path / "hf")
+    generation = json.loads((tmp_path / "hf/generation_config.json").read_text())
+    assert generation["suppress_tokens"] == [1, 9]

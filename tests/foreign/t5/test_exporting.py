@@ -1,0 +1,154 @@
+"""Models of T5's family, exported again: tensors, tokens and logits are those of the imported."""
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.foreign.t5.test_importing import (
+    TEXTS,
+    VARIANTS,
+    random_t5,
+    write,
+)
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.errors import UsageError
+from tformer_cli.foreign.export import export_hugging_face
+from tformer_cli.foreign.import_model import import_model
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+
+transformers = pytest.importorskip("transformers")
+
+OWN = {
+    "d_model": 16,
+    "n_heads": 2,
+    "d_head": 6,
+    "d_ff": 24,
+    "n_encoder_layers": 1,
+    "n_decoder_layers": 2,
+    "norm": "pre",
+    "norm_kind": "rms",
+    "positions": "relative",
+    "bias": False,
+    "scale_embeddings": False,
+    "max_positions": 64,
+}
+
+
+def logits_of(model, source, target):
+    with torch.inference_mode():
+        return model(input_ids=source, decoder_input_ids=target).logits
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_tensors_and_tokens_return(tmp_path, variant):
+    model, raw, tensors = random_t5(**VARIANTS[variant])
+    write(tmp_path / "theirs", raw, tensors)
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    assert export_hugging_face(tmp_path / "ours", tmp_path / "back") == (
+        "T5ForConditionalGeneration"
+    )
+    original = load_file(tmp_path / "theirs/model.safetensors")
+    written = load_file(tmp_path / "back/model.safetensors")
+    assert original.keys() == written.keys()
+    for name, tensor in original.items():
+        assert torch.equal(tensor, written[name]), name
+    back = transformers.T5ForConditionalGeneration.from_pretrained(
+        tmp_path / "back", attn_implementation="eager"
+    ).eval()
+    source, target = torch.randint(3, 50, (2, 150)), torch.randint(3, 50, (2, 140))
+    # all rows of the start are alike
+    expected, found = (logits_of(one, source, target) for one in (model, back))
+    assert (expected - found).abs().max() <= 1e-6
+    again = import_model(str(tmp_path / "back"), tmp_path / "again")
+    first, second = (load_model_directory(tmp_path / name) for name in ("ours", "again"))
+    assert again.config == first.config
+    for name, weight in first.model.state_dict().items():
+        assert torch.equal(weight, second.model.state_dict()[name]), name
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    for text in TEXTS:
+        ids = second.tokenizer.source.encode(text)
+        assert ids == first.tokenizer.source.encode(text)
+        assert [again.ids[n] for n in ids] == theirs(text).input_ids[:-1]
+
+
+def test_bytes_return(tmp_path):
+    _, raw, tensors = random_t5(**VARIANTS["1.1"], vocab_size=384)
+    write(tmp_path / "theirs", {**raw, "tokenizer_class": "ByT5Tokenizer"}, tensors)
+    for file in ("spiece.model", "tokenizer_config.json"):
+        (tmp_path / "theirs" / file).unlink()
+    import_model(str(tmp_path / "theirs"), tmp_path / "ours")
+    export_hugging_face(tmp_path / "ours", tmp_path / "back")
+    written = load_file(tmp_path / "back/model.safetensors")
+    for name, tensor in load_file(tmp_path / "theirs/model.safetensors").items():
+        assert torch.equal(tensor, written[name]), name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert tokenizer("a cat").input_ids == [byte + 3 for byte in b"a cat"] + [1]
+
+
+@pytest.fixture
+def saved(model, tmp_path):
+    """Writes a model of one's own with T5's layers and random weights."""
+    tokenizer = load_model_directory(model).tokenizer
+
+    def make(**settings):
+        config = ModelConfig(**{**OWN, **settings})
+        torch.manual_seed(5)
+        ours = Transformer(config, tokenizer.vocab_size).eval()
+        for parameter in ours.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        save_model_directory(
+            tmp_path / "ours",
+            ours.state_dict(),
+            config=config,
+            tokenizer=tokenizer,
+            decoding=DecodingConfig(),
+            info=ModelInfo(),
+        )
+        return ours, tokenizer
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tied_embeddings": "inputs", "gated": True, "activation": "gelu-tanh"},
+        {"similarity": "dot", "activation": "swish"},
+    ],
+    ids=str,
+)
+def test_a_model_of_ones_own_computes_the_same(saved, tmp_path, settings):
+    ours, tokenizer = saved(**settings)
+    export_hugging_face(tmp_path / "ours", tmp_path / "back")
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back").eval()
+    cut = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    ids = [*tokenizer.encode("A dog runs in the street."), 3]
+    assert cut("A dog runs in the street.").input_ids == ids
+    source, target = torch.tensor([ids]), torch.tensor([[2, 7, 9, 5]])
+    with torch.inference_mode():
+        found = ours(source, source > 0, target)
+    assert (found - logits_of(theirs, source, target)).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bias": True}, "T5ForConditionalGeneration of Hugging Face has no bias = True"),
+        ({"gated": True, "activation": "gelu"}, 'has no activation = "gelu" with a gate'),
+        (
+            {"output_bias": True},
+            "its logits have biases, which T5ForConditionalGeneration of Hugging Face lacks",
+        ),
+        ({"tied_embeddings": "none"}, 'has no tied_embeddings = "none"'),
+        ({"encoder_heads": (1,), "bias_heads": (0, 0, 1, 0, 1)}, "some heads are pruned"),
+    ],
+    ids=str,
+)
+def test_what_the_class_lacks_is_refused(saved, tmp_path, settings, message):
+    saved(**settings)
+    with pytest.raises(UsageError, match=message):
+        export_hugging_face(tmp_path / "ours", tmp_path / "back")
+    assert not (tmp_path / "back").exists()

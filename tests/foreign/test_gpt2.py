@@ -1,0 +1,264 @@
+"""GPT-2 models of Hugging Face and nanoGPT, imported: the same tokens, logits and greedy texts.
+
+Every parameter is random, biases and norms too, so that nothing can be left out unnoticed.
+"""
+
+import json
+import pickle
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from tests.foreign.spm import padded
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.foreign.hugging_face import byte_pieces
+from tformer_cli.foreign.import_model import import_model
+from tformer_cli.kinds.lines.generate import generate_texts
+from tformer_cli.text.tokenizer_file import parse_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+TEXT = "First Citizen: before we proceed any further, hear me speak. It's 12 o'clock.\n" * 3
+SAMPLES = ["First citizen", " speak", "it's  é🙂\n\n12", "</s> <pad>"]
+SHAPE = {"n_positions": 48, "n_embd": 16, "n_layer": 2, "n_head": 4}
+
+
+def write_tokenizer(path):
+    """Writes vocab.json and merges.txt as GPT-2 has them; returns the tokenizer."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=[byte_pieces.END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    tokenizer.model.save(str(path))
+    return tokenizer
+
+
+def random_gpt2(size, **changes):
+    options = {**SHAPE, "activation_function": "gelu_new", **changes}
+    config = transformers.GPT2Config(
+        vocab_size=size, bos_token_id=0, eos_token_id=0, attn_implementation="eager", **options
+    )
+    torch.manual_seed(3)
+    model = transformers.GPT2LMHeadModel(config).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Writes a directory; keyword arguments change its settings."""
+
+    def write(**changes):
+        path = tmp_path / "theirs"
+        path.mkdir()
+        tokenizer = write_tokenizer(path)
+        model = random_gpt2(padded(tokenizer.get_vocab_size()), **changes)
+        model.save_pretrained(path)
+        return path, model, tokenizer
+
+    return write
+
+
+def logits_of(ours, ids):
+    nothing = torch.tensor([[3]])
+    with torch.inference_mode():
+        return ours.model(nothing, nothing == 3, torch.tensor([ids]))[0]
+
+
+def imported(path, tmp_path):
+    found = import_model(str(path), tmp_path / "ours")
+    return found, load_model_directory(tmp_path / "ours", tasks=("language-model",))
+
+
+def check_logits(found, ours, their_logits, ids, n_tokens):
+    """Compares logits of all tokens that the foreign vocabulary has."""
+    kept = [n for n, foreign in enumerate(found.ids) if n > 2 and 0 <= foreign < n_tokens]
+    logits = logits_of(ours, ids)[:, kept]
+    expected = their_logits[:, [found.ids[n] for n in kept]]
+    assert (logits - expected).abs().max() <= 1e-5
+    assert expected.abs().max() > 0.5
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"activation_function": "relu", "n_inner": 20}, {"tie_word_embeddings": False}],
+    ids=str,
+)
+def test_logits_tokens_and_greedy_texts_are_theirs(directory, tmp_path, changes):
+    path, theirs, tokenizer = directory(**changes)
+    found, ours = imported(path, tmp_path)
+    assert found.kind == "Hugging Face GPT-2"
+    for text in SAMPLES:
+        ids = ours.tokenizer.target.encode(text)
+        foreign = [found.ids[n] for n in ids]
+        assert foreign == tokenizer.encode(text).ids
+        assert ours.tokenizer.target.decode(ids) == text
+        with torch.no_grad():
+            expected = theirs(torch.tensor([foreign])).logits[0]
+            written = theirs.generate(
+                torch.tensor([foreign]), max_new_tokens=12, do_sample=False, pad_token_id=0
+            )[0, len(foreign) :]
+        check_logits(found, ours, expected, ids, tokenizer.get_vocab_size())
+        (generation,) = generate_texts(tmp_path / "ours", [text], beam_size=1, max_length=12)
+        # rows without a piece may be written there, and never here
+        if max(written.tolist()) < tokenizer.get_vocab_size():
+            texts = generation.texts[0]
+            ended = [found.ids[n] for n in texts.token_ids] + [0] * texts.is_finished
+            assert ended == written.tolist()[: len(ended)]
+
+
+def test_from_nothing_is_behind_the_end_of_a_text(directory, tmp_path):
+    path, theirs, _ = directory()
+    found, ours = imported(path, tmp_path)
+    with torch.no_grad():
+        expected = theirs(torch.tensor([[0]])).logits[0]
+    check_logits(found, ours, expected, [2], 300)
+    assert generate_texts(tmp_path / "ours", [""])[0].texts[0].token_ids
+
+
+def test_a_tokenizer_json_alone_will_do(directory, tmp_path):
+    path, _, tokenizer = directory()
+    tokenizer.save(str(path / "tokenizer.json"))
+    (path / "vocab.json").unlink()
+    found, ours = imported(path, tmp_path)
+    ids = ours.tokenizer.target.encode(SAMPLES[2])
+    assert [found.ids[n] for n in ids] == tokenizer.encode(SAMPLES[2]).ids
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("normalizer", {"type": "Lowercase"}, 'normalizer.type = "Lowercase"'),
+        ("pre_tokenizer", {"add_prefix_space": True}, "add_prefix_space = true"),
+        ("pre_tokenizer", {"use_regex": False}, "use_regex = false"),
+        ("pre_tokenizer", {"type": "Sequence"}, 'pre_tokenizer.type = "Sequence"'),
+        ("pre_tokenizer", None, "has no pre_tokenizer"),
+        ("model", {"type": "Unigram"}, 'model.type = "Unigram"'),
+        ("model", {"ignore_merges": True}, "ignore_merges = true"),
+    ],
+    ids=str,
+)
+def test_a_tokenizer_json_that_cuts_otherwise_is_refused(
+    directory, tmp_path, part, change, message
+):
+    path, _, tokenizer = directory()
+    (path / "vocab.json").unlink()
+    whole = json.loads(tokenizer.to_str())
+    whole[part] = None if change is None else {**(whole[part] or {}), **change}
+    (path / "tokenizer.json").write_text(json.dumps(whole))
+    with pytest.raises(ArtifactError, match=message):
+        import_model(str(path), tmp_path / "ours")
+
+
+def nano_gpt(path, *, bias=True, compiled=False, characters="\n abcd"):
+    """Writes a checkpoint and its meta.pkl as nanoGPT does; returns the same model."""
+    theirs = random_gpt2(len(characters), activation_function="gelu")
+    state = {}
+    for name, tensor in theirs.state_dict().items():
+        is_bias = name.endswith(".bias")
+        if is_bias and not bias:
+            tensor.zero_()
+            continue
+        transposed = any(part in name for part in ("c_attn.w", "c_proj.w", "c_fc.w"))
+        ours = f"_orig_mod.{name}" if compiled else name
+        state[ours] = (tensor.T if transposed else tensor).contiguous().clone()
+    settings = {"block_size": 48, "n_embd": 16, "n_layer": 2, "n_head": 4, "bias": bias}
+    torch.save({"model": state, "model_args": settings, "config": {"dataset": "x"}}, path)
+    stoi = {character: place for place, character in enumerate(characters)}
+    meta = {"vocab_size": len(stoi), "stoi": stoi, "itos": {v: k for k, v in stoi.items()}}
+    (path.parent / "meta.pkl").write_bytes(pickle.dumps(meta))
+    return theirs
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"compiled": True}], ids=str)
+def test_checkpoints_of_nano_gpt(tmp_path, options):
+    theirs = nano_gpt(tmp_path / "ckpt.pt", **options)
+    found, ours = imported(tmp_path / "ckpt.pt", tmp_path)
+    assert found.kind == "nanoGPT"
+    text = "ab\ncd a"
+    ids = ours.tokenizer.target.encode(text)
+    assert ours.tokenizer.target.decode(ids) == text
+    foreign = [found.ids[n] for n in ids]
+    assert foreign == ["\n abcd".index(character) for character in text]
+    with torch.no_grad():
+        expected = theirs(torch.tensor([foreign])).logits[0]
+    check_logits(found, ours, expected, ids, 6)
+    (text,) = generate_texts(tmp_path / "ours", ["ab"], max_length=20)[0].texts
+    assert len(text.text) == 20
+    with pytest.raises(UsageError, match="PROMPT: is empty, but the texts of this model have no"):
+        generate_texts(tmp_path / "ours", [""])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = true"),
+        ({"n_embd": "x"}, r'n_embd is not a whole number \(found "x"\)'),
+        ({"activation_function": "mish"}, 'activation_function = "mish" is not supported'),
+    ],
+)
+def test_settings_that_are_not_known_are_one_line(directory, tmp_path, setting, message):
+    path, *_ = directory()
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **setting}))
+    with pytest.raises(ArtifactError, match=message):
+        import_model(str(path), tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("vocab.json", b"[]"),
+        ("vocab.json", b'{"a": -1}'),
+        ("vocab.json", b'{"a": 1}'),
+        ("merges.txt", b"a b c\n"),
+        ("merges.txt", b"never there\n"),
+    ],
+)
+def test_damaged_vocabularies_are_one_line(directory, tmp_path, name, content):
+    path, *_ = directory()
+    (path / name).write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"own files|download it again"):
+        import_model(str(path), tmp_path / "ours")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", pickle.dumps([1]), pickle.dumps({"stoi": 3})])
+def test_a_damaged_meta_pkl_is_one_line(tmp_path, content):
+    nano_gpt(tmp_path / "ckpt.pt")
+    (tmp_path / "meta.pkl").write_bytes(content)
+    with pytest.raises(ArtifactError, match="prepare the data again"):
+        import_model(str(tmp_path / "ckpt.pt"), tmp_path / "ours")
+
+
+def test_another_programs_checkpoint_is_said_to_be_that(tmp_path):
+    nano_gpt(tmp_path / "ckpt.pt")
+    checkpoint = torch.load(tmp_path / "ckpt.pt", weights_only=True)
+    torch.save({**checkpoint, "model_args": {"num_heads": 3, "dim": 4}}, tmp_path / "ckpt.pt")
+    with pytest.raises(ArtifactError) as refused:
+        import_model(str(tmp_path / "ckpt.pt"), tmp_path / "ours")
+    assert str(refused.value) == (
+        f"{tmp_path / 'ckpt.pt'}: its model_args are dim, num_heads, not block_size, n_embd, "
+        "n_head, n_layer, so it is of another program; checkpoints of nanoGPT and minGPT are read, "
+        "and Hugging Face's directories"
+    )
+
+
+def test_a_file_of_a_directory_names_the_model(directory, tmp_path):
+    path, *_ = directory()
+    named = import_model(str(path / "model.safetensors"), None)
+    assert named.kind == import_model(str(path), None).kind
+
+
+@pytest.mark.parametrize("text", ["", '{"pieces": [], "merges": 3}', '{"pieces": ["a"]}'])
+def test_a_damaged_tokenizer_is_one_line(text):
+    data = '{"tformer_tokenizer": 1, "kind": "bytes"' + (f", {text[1:]}" if text else "")
+    with pytest.raises(DataError, match="damaged"):
+        parse_tokenizer(data, "here")

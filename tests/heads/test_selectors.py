@@ -1,0 +1,147 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tformer_cli.errors import UsageError
+from tformer_cli.heads.names import HeadId, HeadLayout
+from tformer_cli.heads.selectors import HeadSelection, select_heads
+
+LAYOUT = HeadLayout(enc=(2,) * 6, dec=(2,) * 3, cross=(2, 4, 2))
+
+
+def selected(*selections):
+    return [str(head) for head in select_heads(selections, LAYOUT)]
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("enc.0.1", ["enc.0.1"]),
+        ("enc-self.0.1", ["enc.0.1"]),
+        ("dec-self.2.*", ["dec.2.0", "dec.2.1"]),
+        ("cross.1.0-2", ["cross.1.0", "cross.1.1", "cross.1.2"]),
+        ("cross.1.2-", ["cross.1.2", "cross.1.3"]),
+        ("cross.last", ["cross.2.0", "cross.2.1"]),
+        ("cross.^2.last", ["cross.1.3"]),
+        ("cross.{0,2}.0", ["cross.0.0", "cross.2.0"]),
+        ("cross.{0,1-2}.^1", ["cross.0.1", "cross.1.3", "cross.2.1"]),
+        ("self.2.0", ["enc.2.0", "dec.2.0"]),
+        ("*.5.0", ["enc.5.0"]),
+        ("*.last.0", ["enc.5.0", "dec.2.0", "cross.2.0"]),
+        ("cross.*.3", ["cross.1.3"]),
+        ("dec.0.1, enc.0.0 ,dec.0.1", ["enc.0.0", "dec.0.1"]),
+        ("cross.1,!cross.1.0-2", ["cross.1.3"]),
+        ("cross.0,!cross.0.0,cross.0.0", ["cross.0.0", "cross.0.1"]),
+    ],
+)
+def test_a_selection_names_these_heads(selection, expected):
+    assert selected(selection) == expected
+
+
+def test_without_a_selection_every_head_is_meant():
+    assert selected() == [str(head) for head in LAYOUT]
+    assert len(selected("*")) == 12 + 6 + 8
+
+
+def test_a_selection_that_begins_with_a_negation_begins_with_every_head():
+    assert selected("!enc.0", "!self.1-2") == [
+        h for h in selected() if not h.startswith(("enc.0", "enc.1", "enc.2", "dec.1", "dec.2"))
+    ]
+
+
+def test_repeated_options_read_as_one_list():
+    assert selected("cross.0", "!cross.0.1") == ["cross.0.0"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "reason"),
+    [
+        ("enc.6", "matches no head"),
+        ("cross.0.2", "matches no head"),
+        ("enc.2-9", "matches no head"),
+        ("enc.^7", "matches no head"),
+        ("enc.^0", "matches no head"),
+        ("!dec.3", "matches no head"),
+        ("enc.3-1", "counts backwards"),
+        ("enc.x", 'part "x"'),
+        ("enc.0.0.0", "is not KIND"),
+        ("encoder", "is not KIND"),
+        ("", "is not KIND"),
+        ("enc.0,", "is not KIND"),
+        ("enc.{0", 'part "{0"'),
+        ("enc.0.0,!enc", "selects no head"),
+    ],
+)
+def test_a_wrong_selection_is_refused_and_the_ranges_named(selection, reason):
+    with pytest.raises(UsageError) as caught:
+        selected(selection)
+    assert reason in str(caught.value)
+    assert "enc.0-5.0-1, dec.0-2.0-1, cross.0-2.0-3" in str(caught.value)
+
+
+METRICS = {head: {"entropy": 2.0, "confidence": 0.1} for head in LAYOUT} | {
+    HeadId("enc", 0, 0): {"entropy": 0.5, "prev": 0.9, "confidence": 0.9},
+    HeadId("enc", 3, 1): {"entropy": 1.0, "prev": 0.8, "confidence": 0.7},
+    HeadId("dec", 1, 0): {"entropy": 0.9, "sink_bos": 0.7, "confidence": 0.8},
+    HeadId("cross", 1, 3): {"entropy": 0.8, "diagonality": 0.6, "confidence": 0.6},
+}
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("@prev>0.8", ["enc.0.0"]),
+        ("@prev>=0.8", ["enc.0.0", "enc.3.1"]),
+        ("@entropy<1", ["enc.0.0", "dec.1.0", "cross.1.3"]),
+        ("self@entropy<=1", ["enc.0.0", "enc.3.1", "dec.1.0"]),
+        ("@prev>0.5@entropy<1", ["enc.0.0"]),
+        ("*@role=sink,enc.5.1", ["enc.5.1", "dec.1.0"]),
+        ("@role=aligner", ["cross.1.3"]),
+        ("!@role=other", ["enc.0.0", "enc.3.1", "dec.1.0", "cross.1.3"]),
+        ("top:2@confidence", ["enc.0.0", "dec.1.0"]),
+        ("top:1@confidence,top:1@prev", ["enc.0.0"]),
+        ("cross:top:2@confidence", ["cross.0.0", "cross.1.3"]),
+        ("enc.3-@prev>0:top:5@prev", ["enc.3.1"]),
+        ("@prev>0.5,!top:1@prev", ["enc.3.1"]),
+        ("top:3@diagonality", ["cross.1.3"]),
+        ("@prev>0.95", []),
+    ],
+)
+def test_metrics_decide_where_a_selection_says_so(selection, expected):
+    found = HeadSelection([selection], LAYOUT)
+    assert found.needs_metrics
+    assert [str(head) for head in found.select(METRICS)] == expected
+    assert {head.kind for head in found.select(METRICS)} <= set(found.kinds)
+
+
+@pytest.mark.parametrize(
+    ("selection", "reason"),
+    [
+        ("@prv>0.8", "names no metric; the metrics are entropy,"),
+        ("top:8@importance", "names no metric"),
+        ("@prev", "has no condition such as"),
+        ("@prev>much", "has no condition such as"),
+        ("@prev=0.8", "has no condition such as"),
+        ("@role=boss", "names no role; the roles are previous,"),
+        ("enc.9@prev>0.8", "matches no head"),
+        ("top:8", "is not KIND"),
+    ],
+)
+def test_a_wrong_condition_is_refused(selection, reason):
+    with pytest.raises(UsageError, match=reason):
+        HeadSelection([selection], LAYOUT)
+
+
+def test_where_nothing_is_measured_conditions_are_refused():
+    with pytest.raises(UsageError, match="name the heads here"):
+        select_heads(["enc.0,@prev>0.8"], LAYOUT)
+
+
+@given(st.text(alphabet="encdros.*!^{}-,0123last @>:top=prv", max_size=20))
+def test_any_text_is_a_selection_or_a_usage_error(text):
+    try:
+        heads = select_heads([text], LAYOUT)
+    except UsageError:
+        return
+    assert heads
+    assert set(heads) <= set(LAYOUT)

@@ -1,0 +1,180 @@
+"""Live maps against forced ones: rows of a search on its cache, and one pass without any cache."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.inspect.conftest import check_maps, made_model
+from tformer_cli.heads.names import HeadId, head_layout
+from tformer_cli.inspect.capture.forced import capture_maps
+from tformer_cli.inspect.capture.live import NotSearchedError, RecordingModel
+from tformer_cli.model.attention import MultiHeadAttention
+from tformer_cli.search.beam_search import BeamSearch, beam_search
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.engine import Sentence
+from tformer_cli.search.greedy import greedy_search
+from tformer_cli.search.source_batches import source_batch
+from tformer_cli.search.torch_search import search
+
+SOURCES = [(5, 9, 7), (11, 6, 8, 12, 13, 4), (9,), (20, 21, 9, 5, 5, 6, 7, 8, 9, 10, 22, 23, 24)]
+CONFIG = DecodingConfig(beam_size=4, n_best=1, max_length=12, length_penalty=0.6)
+
+
+def searched_model(norm="post", **heads):
+    return made_model(vocab_size=30, sharpness=2.0, noise=0.0, norm=norm, max_positions=40, **heads)
+
+
+@pytest.fixture(params=["post", "pre"])
+def model(request, one_thread):
+    return searched_model(request.param)
+
+
+def batch_of(model, sources=SOURCES):
+    return source_batch(sources, model.config.max_positions, "cpu")
+
+
+def check_search(model, recording, found, sources=SOURCES):
+    assert len(found) == len(sources)
+    for source, hypotheses in zip(sources, found, strict=True):
+        for hypothesis in hypotheses:
+            forced = capture_maps(model, source, hypothesis.token_ids)
+            check_maps(recording.maps_of(source, hypothesis.token_ids), forced, atol=1e-5)
+
+
+def test_greedy_search(model):
+    recording = RecordingModel(model)
+    found = greedy_search(recording, *batch_of(model), CONFIG)
+    assert found == greedy_search(model, *batch_of(model), CONFIG)  # to the last bit of a score
+    check_search(model, recording, found)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4, 8])
+def test_every_hypothesis_of_a_beam(model, beam_size):
+    config = replace(CONFIG, beam_size=beam_size, n_best=beam_size)
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), config)
+    assert found == beam_search(model, *batch_of(model), config)
+    assert [len(hypotheses) for hypotheses in found] == [beam_size] * len(SOURCES)
+    check_search(model, recording, found)
+
+
+class EndsAt:
+    """Makes sentence n end at its n-th token at the earliest, and then at once."""
+
+    def __init__(self, lengths):
+        self.lengths = torch.tensor(lengths)
+
+    def __call__(self, scores, rows):
+        is_time = rows.tokens.shape[1] >= self.lengths[rows.sentences]
+        scores[:, 3] = torch.where(is_time, 0.0, -torch.inf)
+        return scores
+
+
+def test_sentences_that_leave_the_batch_early_and_beams_that_shrink(one_thread):
+    model = searched_model()
+    recording = RecordingModel(model)
+    config = replace(CONFIG, n_best=4)
+    state = BeamSearch(recording, config, [EndsAt([9, 1, 5, 2])])
+    state.start(*batch_of(model))
+    active = []
+    while state.is_running:
+        state.step()
+        active.append(len(state._active))
+    assert sorted(set(active)) == [0, 1, 2, 3, 4]  # they left one after the other
+    check_search(model, recording, state.finish())
+
+
+def test_a_sentence_alone_has_the_maps_it_has_in_a_batch(model):
+    in_batch, alone = RecordingModel(model), RecordingModel(model)
+    found = beam_search(in_batch, *batch_of(model), CONFIG)
+    by_itself = beam_search(alone, *batch_of(model, SOURCES[1:2]), CONFIG)
+    target = by_itself[0][0].token_ids
+    assert target == found[1][0].token_ids
+    ours, theirs = (one.maps_of(SOURCES[1], target) for one in (in_batch, alone))
+    check_maps(ours, theirs, atol=1e-5)
+
+
+def test_layers_with_fewer_heads_or_none(one_thread):
+    model = searched_model(encoder_heads=(4, 1, 0), decoder_heads=(3, 2), cross_heads=(0, 4))
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), CONFIG)
+    maps = recording.maps_of(SOURCES[0], found[0][0].token_ids)
+    assert [len(layer) for layer in maps.cross] == [0, 4]
+    assert set(maps.residuals) == set(head_layout(model))
+    check_search(model, recording, found)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sampling": True, "n_best": 3},
+        {"diversity_groups": 2, "diversity_penalty": 0.5, "n_best": 2},
+        {"coverage_penalty": 0.2},
+        {"no_repeat_ngram": 2},
+    ],
+)
+def test_other_ways_to_search(one_thread, settings):
+    model = searched_model()
+    config = replace(CONFIG, **settings)
+    sentences = [Sentence(tokens=source, key=7) for source in SOURCES]
+    recording = RecordingModel(model)
+    found = search(recording, sentences, *batch_of(model), config)
+    assert found == search(model, sentences, *batch_of(model), config)
+    check_search(model, recording, found)
+
+
+def test_a_row_of_another_hypothesis_shows(one_thread):
+    model = searched_model()
+    recording = RecordingModel(model)
+    config = replace(CONFIG, n_best=4)
+    found = beam_search(recording, *batch_of(model), config)
+    best, other = (h.token_ids for h in found[0][:2])
+    assert best != other
+    maps = recording.maps_of(SOURCES[0], best)
+    forced = capture_maps(model, SOURCES[0], other)
+    n = min(len(best), len(other)) + 1
+    difference = (maps.cross[1][:, :n] - forced.cross[1][:, :n]).abs().max()
+    assert difference > 1e-3
+
+
+def test_the_residual_measures_the_rows_of_the_search(one_thread, monkeypatch):
+    model = searched_model()
+    attend = MultiHeadAttention.attend
+
+    def attend_elsewhere(self, query, key, value, mask, bias=None):
+        heard = list(self._listeners)
+        is_step = query.shape[-2] != key.shape[-2]
+        sign = -1 if is_step else 1
+        self._listeners[:] = [
+            lambda tap, f=f: f(tap._replace(query=sign * tap.query)) for f in heard
+        ]
+        try:
+            return attend(self, query, key, value, mask)
+        finally:
+            self._listeners[:] = heard
+
+    monkeypatch.setattr(MultiHeadAttention, "attend", attend_elsewhere)
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), CONFIG)
+    maps = recording.maps_of(SOURCES[1], found[1][0].token_ids)
+    assert maps.residuals[HeadId("cross", 1, 0)] > 1e-3
+    assert maps.residuals[HeadId("enc", 1, 0)] < 1e-5
+
+
+def test_what_no_search_went_through_is_an_error_and_nothing_stays_attached(model):
+    recording = RecordingModel(model)
+    found = beam_search(recording, *batch_of(model), CONFIG)
+    target = found[0][0].token_ids
+    for source, hypothesis in [
+        (SOURCES[0], (*target, 5, 5)),
+        (SOURCES[0], (*target[:-1], 1)),
+        ((4, 4), target),
+        (SOURCES[0], (5,) * 30),
+    ]:
+        with pytest.raises(NotSearchedError, match="no search visited"):
+            recording.maps_of(source, hypothesis)
+    recording.forget()
+    with pytest.raises(NotSearchedError):
+        recording.maps_of(SOURCES[0], target)
+    assert not any(m._listeners for m in model.modules() if isinstance(m, MultiHeadAttention))

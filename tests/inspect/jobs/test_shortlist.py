@@ -1,0 +1,90 @@
+"""The links that shortlists are made of, against attention maps captured one pair at a time."""
+
+import pytest
+
+from tformer_cli.errors import DataError
+from tformer_cli.inspect.capture.forced import capture_maps
+from tformer_cli.inspect.jobs import shortlist as workflow
+from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts, read_pairs
+from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.text.pharaoh import GoldLinks
+
+SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "dog " * 50, "the street"]
+TARGETS = ["A woman.", "the", "the street and a dog", "dog", "snow"]
+
+
+@pytest.fixture(scope="module")
+def opened(model):
+    return open_translator(model, device="cpu", precision="float32")
+
+
+def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(opened):
+    report = AlignmentReport()
+    aligner = Aligner(opened.directory, ["cross.0.1"])
+    found = list(workflow.linked_by_model(aligner, read_pairs(SOURCES, TARGETS), report))
+    assert (report.lines, report.truncated) == (5, 1)
+    side = opened.directory.tokenizer.source
+    expected = []
+    for number in (0, 2, 4):
+        source, target = side.encode(SOURCES[number]), side.encode(TARGETS[number])
+        maps = capture_maps(opened.directory.model, source, target)
+        on_source = maps.weights(aligner.choice.members[0])[: len(target), : len(source)]
+        links = {(s, t) for t, s in enumerate(on_source.argmax(dim=1).tolist())}
+        expected.append((tuple(source), tuple(target), links))
+    assert found == expected
+
+
+def test_translations_take_the_place_of_missing_targets(opened):
+    pairs = list(workflow.translated_pairs(opened.translator, SOURCES))
+    assert [pair.source for pair in pairs] == SOURCES
+    texts = [one.text for one in opened.translator.translate(SOURCES)]
+    assert [pair.target for pair in pairs] == texts
+
+
+def linked(opened, pair, links, units="words"):
+    report = AlignmentReport()
+    given = [GoldLinks(frozenset(), frozenset(links))]
+    ((source, target, found),) = workflow.linked_as_given(
+        opened.directory, [pair], given, units, report
+    )
+    side = opened.directory.tokenizer.source
+    return {(side.decode([source[s]]), side.decode([target[t]])) for s, t in found}
+
+
+def test_words_that_are_linked_link_their_tokens(opened):
+    pair = PairTexts(0, "the xyz", "snow . A", None, ("snow", ".A"))
+    assert linked(opened, pair, [(1, 1)]) == {(s, t) for s in "xyz" for t in (".", "A")}
+
+
+def test_pieces_that_are_linked_are_tokens(opened):
+    pair = PairTexts(0, "the dogs", "the dogs")
+    tokens = opened.directory.tokenizer.source.encode("the dogs")
+    side = opened.directory.tokenizer.source
+    words = [side.decode([token]) for token in tokens]
+    links = [(0, len(tokens) - 1), (1, 0)]
+    assert linked(opened, pair, links, "pieces") == {(words[0], words[-1]), (words[1], words[0])}
+
+
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [
+        ("words", "line 1: --alignments links 0-2, but there are 2 and 2 words; give the words"),
+        ("pieces", r"line 1: --alignments links 0-9, .* pieces; count those that `tformer tok"),
+    ],
+)
+def test_links_of_words_that_are_not_there_are_an_error(opened, units, said):
+    with pytest.raises(DataError, match=said):
+        linked(
+            opened, PairTexts(0, "the dog", "the dog"), [(0, 2 if units == "words" else 9)], units
+        )
+
+
+def test_long_and_blank_pairs_are_skipped(opened):
+    report = AlignmentReport()
+    links = [GoldLinks(frozenset(), frozenset({(0, 0)}))] * 5
+    pairs = read_pairs(SOURCES, TARGETS)
+    for units in ("words", "pieces"):
+        found = list(workflow.linked_as_given(opened.directory, pairs, links, units, report))
+        pairs = read_pairs(SOURCES, TARGETS)
+        assert len(found) == 3
+    assert (report.lines, report.truncated) == (10, 2)

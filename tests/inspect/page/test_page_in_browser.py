@@ -1,0 +1,378 @@
+"""The page as a browser runs it; `selftest.js` does in it what a person would do."""
+
+import csv
+import io
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from tformer_cli.heads.names import HeadId
+from tformer_cli.heads.roles import METRICS
+from tformer_cli.inspect.heads.timeline import HeadCourse, HeadTimeline
+from tformer_cli.inspect.jobs.diff import inspect_diff
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.page.heads_data import render_html
+from tformer_cli.inspect.page.report_page import render_report, render_view, sample_page
+from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.views.diff import DiffOptions
+from tformer_cli.inspect.views.positions import PositionsOptions
+from tformer_cli.inspect.walkthrough.quiz import make_quiz
+from tformer_cli.text.tokenizer import TokenizerSide
+
+SELFTEST, ALONE = (
+    Path(__file__).with_name(name).read_text(encoding="utf-8")
+    for name in ("selftest.js", "alone.js")
+)
+HOSTILE = (
+    "</script><img src=x onerror=alert(1)>",
+    '"><svg onload=alert(2)>',
+    "🙂🏽‍↔️",
+    "שלום!",
+    "\u202eevil",
+    "e\u0301\u0302\u0303",
+    "漢字",
+    "\x00\x07",
+    '=1+1,"x"\r\ny',
+    "{{data}}",
+    "&lt;b&gt;",
+    "▁a-very-long-token-that-does-not-end-soon",
+)
+CONTROL = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f]")
+LINES = ["A man sleeps in the snow.", "Two dogs."]
+
+
+@pytest.fixture(scope="module")
+def hostile_report(model):
+    """A report of two sentences, every token of which has a hostile label."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            TokenizerSide, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
+        )
+        return inspect_report(model, LINES, device="cpu", options=ReportOptions(mode="live"))
+
+
+def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
+    visited = visit(render_report(hostile_report), script=SELFTEST)
+    found = visited.selftest
+    assert visited.console == []
+    assert found["errors"] == []
+    assert (found["alerts"], found["injected"], found["scripts"]) == (0, 0, 2)
+
+    record = hostile_report.sentences[0].heads
+    assert found["chips"][0] == list(record.source_pieces)
+    assert found["chips"][1] == [*record.input_pieces, record.target_pieces[-1]]
+    assert found["first"]["head"] == str(record.first_head())
+    assert len(found["first"]["tabs"]) == 7
+    for head in record.heads:
+        np.testing.assert_allclose(
+            found["weights"][str(head)],
+            record.captured.weights(head).flatten().numpy(),
+            atol=0.5 / 65535 + 1e-7,
+        )
+
+    assert found["select"]["isOther"]
+    assert found["select"]["shown"] == found["select"]["to"]
+    assert found["select"]["said"].startswith(found["select"]["to"] + ", encoder self-attention")
+    assert f"head={found['select']['to']}" in found["select"]["hash"]
+    assert found["lines"]["isOther"]
+    assert found["lines"]["all"] > found["lines"]["paths"] > len(record.source_pieces)
+    assert found["scope"] == {"isOther": True, "hues": 2}  # two encoder layers, a color each
+    assert found["legend"] == {"isOther": True, "pressed": "false"}
+    assert found["hover"] == {"marks": 1, "queries": 1}
+    assert found["unhovered"] == 0
+    assert "row=0" in found["pinned"]["hash"]
+    assert found["pinned"]["marks"] == 1
+
+    assert found["keys"] == {
+        "1": "0 enc.0.0",
+        "l": "0 enc.0.1",
+        "h": "0 enc.0.0",
+        "j": "0 enc.1.0",
+        "k": "0 enc.0.0",
+        "3": "0 cross.0.0",
+        "]": "1 cross.0.0",
+        "[": "0 cross.0.0",
+    }
+    assert found["focus"] == "filter"
+    assert found["filter"] == {"count": "4 of 8", "out": 4}
+    n_rows, n_columns = len(record.target_pieces), len(record.source_pieces)
+    assert found["table"]["size"] == [n_rows + 1, n_columns + 1]
+    weight = record.captured.weights(HeadId("cross", 0, 0))[0, 0].item()
+    assert float(found["table"]["first"]) == pytest.approx(weight, abs=6e-4)
+    theme = found["theme"]
+    assert theme["onPaper"] == theme["onLight"] != theme["onDark"]
+    tabs = {"heads", "search", "steps", "logits", "flow", "positions", "ablation"}
+    assert set(found["tabs"]) == tabs
+    assert min(found["tabs"].values()) > 150
+
+    assert found["nameless"] == []
+    check_words(found, record)
+    check_products(found)
+    check_paper(found, tabs)
+    check_tree(found, record)
+    check_saved(found, record)
+
+
+def check_words(found, record):
+    assert found["texts"] == [
+        CONTROL.sub("\ufffd", text) for text in (record.source, record.target)
+    ]
+    says, does = found["guide"]["says"]
+    assert says.startswith("When the model writes ")
+    assert "head cross.0.0 " in says
+    assert does.startswith("In the map that is row ")
+    of_row = found["guide"]["ofRow"]
+    assert of_row["says"][0].startswith(f"When the model writes {of_row['word']}, head cross.0.0 ")
+    assert found["guide"]["isFolded"]
+    assert "SHA-256" in found["guide"]["about"]
+    measure = METRICS["entropy"]
+    assert found["term"] == {
+        "name": measure.label,
+        "code": "entropy",
+        "tip": f"{measure.meaning}.In the filter: entropy",
+        "description": f"{measure.meaning}.",
+        "after": "none",
+    }
+
+
+def check_products(found):
+    assert [one["id"] for one in found["products"]] == list(found["weights"])
+    assert max(one["error"] for one in found["products"]) < 2e-3  # float16
+    pair = found["pair"]
+    assert "row=1&key=2" in pair["hash"]
+    assert "row" not in found["released"]
+    assert pair["bars"] == pair["width"] == len(pair["products"]) == 32
+    assert pair["marks"] == 3  # the row, the column and the cell
+    total = sum(pair["products"])
+    for number in (total, total / math.sqrt(32)):
+        assert f"{number:.2f}".replace("-", "−") in pair["says"]
+    least = found["least"]
+    assert least["fewer"] < least["byItself"] <= least["most"]
+    assert least["shown"] == "0.90"
+
+
+def check_paper(found, tabs):
+    assert found["onScreen"] == found["afterPaper"] == ["panel-heads"]
+    assert set(found["onPaper"]) == {f"panel-{name}" for name in tabs}
+    assert len(found["paperTitles"]) == len(tabs)
+    # and every sentence, the views of the model once
+    assert [copy["source"] for copy in found["printed"]] == LINES
+    first, second = found["printed"]
+    assert set(first["panels"]) == set(found["onPaper"])
+    assert set(second["panels"]) == set(found["onPaper"]) - {"panel-positions"}
+    assert min(copy["thumbs"] for copy in found["printed"]) > 0
+    assert (found["isCopied"], found["leftOver"]) == (True, 0)
+
+
+def check_tree(found, record):
+    tree, seen = record.extras.search, found["search"]
+    n_finished = sum(node.state == "finished" for node in tree.nodes)
+    n_dropped = sum(node.state == "dropped" for node in tree.nodes)
+    assert seen["withAll"] == len(tree.nodes) + n_finished  # a second frame
+    assert seen["withoutDropped"] == seen["withAll"] - n_dropped < seen["withAll"]
+    assert seen["rows"] == len(tree.nodes) - 1
+    assert seen["finished"] == n_finished
+    pieces = "".join(record.target_pieces[:-1]).replace("▁", " ")
+    assert seen["best"] == CONTROL.sub("\ufffd", pieces.strip())
+    assert found["index"]["entries"] == found["index"]["cards"] > 5
+    assert found["index"]["to"] == found["index"]["name"]
+
+
+def check_saved(found, record):
+    cross = HeadId("cross", 0, 0)
+    weights = record.captured.weights(cross)
+    for text in found["svg"]:
+        root = ET.fromstring(text.encode())  # noqa: S314 - our own page wrote it
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not [one for one in root.iter() if one.tag.rsplit("}")[-1] in ("script", "image")]
+        labels = {one.text for one in root.iter("{http://www.w3.org/2000/svg}text")}
+        assert "漢字" in labels or "שלום!" in labels
+    (head, *columns), *lines = csv.reader(io.StringIO(found["csv"][0], newline=""))
+    assert head == "cross.0.0"
+    assert columns == list(record.source_pieces)
+    assert [line[0] for line in lines] == list(record.target_pieces)
+    np.testing.assert_allclose(
+        np.array([line[1:] for line in lines], dtype=float), weights.numpy(), atol=2e-5
+    )
+    names, *long_lines = csv.reader(io.StringIO(found["csv"][1], newline=""))
+    assert names == ["head", "row", "column", "query", "key", "weight"]
+    assert len(long_lines) == 2 * weights.numel()  # both heads of the layer
+    assert found["downloads"] == [
+        ["model-cross.0.0.svg", "blob"],
+        ["model-cross.0.0.png", "blob"],
+        ["model-cross.0.all.csv", "blob"],
+    ]
+    assert found["png"]["type"] == "image/png"
+    assert bytes(found["png"]["start"][:8]) == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(bytes(found["png"]["start"][16:20])) > 400  # pixels wide
+
+
+@pytest.mark.slow
+def test_the_address_opens_the_view_that_it_names(hostile_report, visit):
+    page = render_report(hostile_report)
+    visited = visit(page, "#s=1&head=dec.0.1&view=lines&tab=logits&theme=dark&q=enc&row=1")
+    assert visited.console == []
+    assert visited.text_of("filter-count") == "4 of 8"
+    assert 'data-theme="dark"' in visited.dom
+    assert 'id="tab-logits" aria-controls="panel-logits" aria-selected="true"' in visited.dom
+    assert 'id="panel-heads" role="tabpanel" aria-labelledby="tab-heads" hidden' in visited.dom
+    visited = visit(page, "#enc.1.0")
+    assert visited.text_of("head") == "enc.1.0"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#s=99&head=<img src=x onerror=alert(1)>&tab=none&view=x&row=-1",
+        "#%E0%A4%A",
+        "#=&&",
+        "#row=1e9",
+    ],
+)
+def test_an_address_that_names_nothing_opens_the_first_view(hostile_report, visit, address):
+    visited = visit(render_report(hostile_report), address)
+    assert visited.console == []
+    assert visited.text_of("head") == str(hostile_report.sentences[0].heads.first_head())
+
+
+@pytest.mark.slow
+def test_the_page_of_heads_has_no_tabs_and_an_empty_one_says_so(hostile_report, visit):
+    records = [sentence.heads for sentence in hostile_report.sentences]
+    visited = visit(render_html([replace(record, extras=None) for record in records]))
+    assert visited.console == []
+    assert 'role="tablist" aria-label="Views" hidden' in visited.dom
+    assert re.search(r'<section class="panel" id="qk"[^>]* hidden', visited.dom)
+    visited = visit(render_html(records))  # with a search there are two
+    assert visited.console == []
+    assert visited.dom.count('role="tab" id="tab-') == 2
+    visited = visit(render_html([]))
+    assert visited.console == []
+    assert "There is no sentence to show." in visited.text_of("sentences")
+
+
+@pytest.mark.slow
+def test_a_selection_of_heads_and_a_narrow_window_are_no_obstacle(hostile_report, visit):
+    records = [
+        replace(hostile_report.sentences[0].heads, heads=(HeadId("dec", 0, 1),)),
+    ]
+    visited = visit(render_html(records), "#view=lines&scope=kind", size="360,700")
+    assert visited.console == []
+    assert visited.text_of("head") == "dec.0.1"
+
+
+@pytest.mark.slow
+def test_the_sample_page_opens_every_tab(visit):
+    visited = visit(sample_page(), script=SELFTEST)
+    assert visited.console == []
+    assert visited.selftest["errors"] == []
+    assert min(visited.selftest["tabs"].values()) > 150
+    assert visited.selftest["nameless"] == []
+    assert visited.text_of("guide-says").startswith("When the model ")
+
+
+WIDTHS = """
+const wide = {};
+for (const tab of tabs) {
+  update({ tab: tab.id });
+  wide[tab.id] = document.documentElement.scrollWidth - innerWidth;
+}
+const most = { inner: innerWidth, wide };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(most))));
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [500, 1000, 1400])  # the browser has no narrower windows
+def test_no_tab_is_wider_than_the_window(hostile_report, visit, width):
+    visited = visit(render_report(hostile_report), script=WIDTHS, size=f"{width},900")
+    assert visited.console == []
+    assert visited.selftest["inner"] <= width
+    assert max(visited.selftest["wide"].values()) <= 0, visited.selftest
+
+
+def alone(view, records, options, visit):
+    """What a browser has seen of the page of one view."""
+    visited = visit(render_view(view, records, options), script=ALONE)
+    assert visited.console == []
+    found = visited.selftest
+    assert found["seen"] == found["printed"]
+    assert (found["tabs"], found["injected"], found["scripts"]) == (True, 0, 2)
+    assert found["wide"] <= 0
+    assert found["length"] > 150
+    return found
+
+
+@pytest.mark.parametrize("name", ["logits", "flow", "step"])
+def test_a_view_of_a_sentence_is_a_page_of_its_own(hostile_report, visit, name):
+    view = all_views()[name]
+    records = [one.views[name] for one in hostile_report.sentences]
+    if name == "step":
+        (record, *_), *_ = records
+        records = [replace(record, quiz=make_quiz(record, 1))]
+    options = None if name == "step" else view.Options()
+    found = alone(view, records, options, visit)
+    assert found["seen"] == [f"panel-{'steps' if name == 'step' else name}"]
+    assert (found["blanks"] > 5) == found["answers"] == (name == "step")
+
+
+def test_views_of_models_are_pages_of_their_own(model, hostile_report, visit):
+    found = alone(
+        all_views()["positions"], [hostile_report.views["positions"]], PositionsOptions(), visit
+    )
+    assert found["seen"] == ["panel-positions"]
+    diff = inspect_diff(model, model, ["A man <b>sleeps</b>."], device="cpu")
+    found = alone(all_views()["diff"], [diff], DiffOptions(), visit)
+    assert found["seen"] == ["panel-diff"]
+    head = HeadCourse(head=HeadId("enc", 0, 0), roles=("other", "self"), metrics={})
+    run = HeadTimeline(run="<img src=x>", steps=(0, 10), n_sentences=3, courses=(head,))
+    assert alone(all_views()["timeline"], [run], None, visit)["seen"] == ["panel-timeline"]
+
+
+READING = """
+const shown = (id) => byId(id).getClientRects().length > 0;
+const ids = ["source-text", "source", "target-text", "target"];
+const found = { shown: ids.filter(shown), label: byId("target-label").textContent };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_the_page_of_a_language_model_has_a_text_and_no_source(language_model, visit):
+    record = next(inspect_heads(language_model, ["A man sleeps."], device="cpu"))
+    visited = visit(render_html([record]), script=READING)
+    assert visited.console == []
+    assert visited.selftest == {"shown": ["target-text", "target"], "label": "Text"}
+
+
+def test_the_page_of_a_classifier_has_a_label_and_no_target(classifier, visit):
+    (record,) = inspect_heads(classifier, ["A man sleeps."], device="cpu", for_page=True)
+    script = READING.replace('byId("target-label").textContent', 'byId("target-text").textContent')
+    visited = visit(render_html([record]), script=script)
+    assert visited.console == []
+    shown = ["source-text", "source", "target-text"]
+    assert visited.selftest == {"shown": shown, "label": record.labeled}
+
+
+APART = """
+const words = wordsOf("target").texts;
+const found = { apart: [...tellingApart(words)], links: sentence.links };
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(found))));
+"""
+
+
+def test_of_two_sentences_alike_the_page_knows_the_words_that_differ(model, visit):
+    targets = ["Zwei Hunde rennen im Schnee.", "Zwei Katzen rennen im Schnee."]
+    records = list(
+        inspect_heads(model, ["Two dogs run."] * 2, targets=targets, device="cpu", for_page=True)
+    )
+    found = visit(render_html(records), script=APART).selftest
+    assert found["apart"] == ["Hunde"]
+    assert found["links"] == [list(link) for link in sorted(records[0].aligned.links)]
+    assert found["links"]

@@ -1,0 +1,301 @@
+"""Views of models of images, against what the models themselves compute."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from tests.cli.commands.test_classify import run
+from tests.inspect.views.test_image import directory
+from tests.oracles.vit import config
+from tformer_cli.heads.names import HeadId, attentions, head_layout
+from tformer_cli.inspect.ablation.losses import (
+    batch_of,
+    gated,
+    heads_off,
+    importance_sums,
+    losses_along,
+    losses_and_hits,
+    losses_without_each,
+    sentence_losses,
+)
+from tformer_cli.inspect.capture.batches import capture_batches, capture_pairs
+from tformer_cli.inspect.capture.observed import observe
+from tformer_cli.inspect.jobs.corpus import CorpusInspector
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.reader import open_for_inspection
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.walkthrough.step import Subject
+from tformer_cli.inspect.walkthrough.walkthrough import explain
+from tformer_cli.inspect.weighting.pooled import Pooled
+from tformer_cli.kinds.lines.classify import open_classifier
+from tformer_cli.search.encoding import label_probabilities
+from tformer_cli.text.images.tokenizer import FIRST_PIXEL
+from tformer_cli.text.label_tokenizer import FIRST_LABEL
+
+NAMES = ["shapes:test:1#0", "shapes:test:1#1", "shapes:test:1#2"]
+N_PIXELS = 12 * 8 * 3
+POOLINGS = {
+    "class": {"pooling": "first"},
+    "mean": {"pooling": "mean", "class_token": False},
+    "mean with class": {"pooling": "mean"},
+    "both": {"pooling": "first-and-mean"},
+    "post": {"pooling": "mean", "class_token": False, "norm": "post"},
+    "pooler": {"pooling": "first", "pooler": "tanh"},
+}
+
+
+def image(number):
+    """The values of the pixels of a made-up image, which are its name."""
+    drawn = torch.Generator().manual_seed(number)
+    return " ".join(map(str, torch.randint(256, (N_PIXELS,), generator=drawn).tolist()))
+
+
+@pytest.fixture(scope="module", params=POOLINGS)
+def digits(request, tmp_path_factory, one_thread):
+    path, model = directory(tmp_path_factory.mktemp("m") / "m", **POOLINGS[request.param])
+    with torch.no_grad():  # what is 0 or 1 at first is as random as the rest
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return saved_again(path, model), model
+
+
+def saved_again(path, model):
+    from safetensors.torch import save_file
+
+    save_file(model.state_dict(), path / "model.safetensors")
+    return path
+
+
+@pytest.mark.parametrize("place", ["0", "1,1"])
+@pytest.mark.parametrize("head", ["enc.0.1", "enc.1.2"])
+def test_a_head_is_worked_through_from_pixels_to_the_label(digits, head, place):
+    path, model = digits
+    (record,) = inspect_view("step", path, [image(1)], settings={"head": head, "token": place})
+    assert record.difference < 1e-5
+    is_first = head == "enc.0.1"
+    checked = {step.number for step in record.steps if step.checks}
+    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10, *([0] if is_first else [])}
+    (labeled,) = open_classifier(path, device="cpu").label([image(1)])
+    words = record.table("words")
+    assert words.rows[words.marked_row] == labeled.label
+    found = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
+    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
+    is_class = place == "0" and model.config.class_token
+    if is_first:
+        formula = "x = c + PE(position)" if is_class else "x = W·p + b + PE(position)"
+        assert record.steps[0].formulas[0] == formula
+    if is_first and place == "1,1":
+        # row 1, column 1 of patches: pixels 4 to 7 of rows and columns, channel by channel
+        pixels = torch.tensor(list(map(int, image(1).split()))).view(12, 8, 3)[4:8, 4:8] / 255
+        mean, std = torch.tensor(model.config.image_mean), torch.tensor(model.config.image_std)
+        expected = ((pixels - mean) / std).permute(2, 0, 1).flatten()
+        assert torch.allclose(record.table("pixels").values[0].float(), expected, atol=1e-5)
+
+
+def test_states_that_are_not_the_models_fail_the_last_step(digits):
+    path, model = digits
+    (record,) = inspect_heads(path, [image(1)])
+    subject = Subject(
+        sentence=record, head=HeadId("enc", 0, 0), row=1, output_labels=tuple("abcde")
+    )
+    (observed,) = observe(model, record.captured.source_ids, (), [("enc", 0)])
+    assert explain(model, subject, observed).difference < 1e-5
+    tampered = explain(model, subject, replace(observed, states=1.1 * observed.states))
+    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {10}
+
+
+def test_each_layer_has_labels(digits):
+    path, _ = digits
+    (record,) = inspect_view("logits", path, [image(2)], settings={"lens": True})
+    (labeled,) = open_classifier(path, device="cpu").label([image(2)])
+    (position,) = record.positions
+    assert (position.read, position.chosen.piece) == ("the image", labeled.label)
+    found = {one.piece: one.probability for one in position.top}
+    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
+    assert position.lens[-1].probability == pytest.approx(position.chosen.probability, abs=1e-6)
+    assert len(position.lens) == 2
+
+
+def test_flow_and_maps_are_of_what_the_model_pools(digits):
+    path, model = digits
+    (record,) = inspect_view("flow", path, [image(1)])
+    (looked,) = inspect_view("image", path, [image(1)])
+    first = int(model.config.class_token)
+    for method in ("alti", "rollout"):
+        (maps,) = inspect_heads(path, [image(1)], weights=method)
+        rows = maps.captured.enc[-1][0]
+        patches = rows[first:].mean(dim=0)
+        expected = {"first": rows[0], "mean": patches, "first-and-mean": (rows[0] + patches) / 2}
+        assert torch.allclose(record.flows[method].source[0], expected[model.config.pooling])
+        assert record.flows[method].source.sum().item() == pytest.approx(1.0, abs=1e-5)
+        (way,) = (one for one in looked.looked if one.kind == method)
+        assert torch.allclose(way.shares.flatten(), record.flows[method].source[0, first:])
+    shown = run("inspect-flow", path, image(1), "--format", "text", "-q").stdout
+    assert "row and column: patches" in shown
+    assert ("the class token has" in shown) == model.config.class_token
+
+
+def test_rows_that_change_nothing_of_the_pooled_vector_are_none_of_its():
+    settings = config(pooling="first-and-mean")
+    rows = torch.eye(7)
+    assert Pooled(settings).row(rows).tolist() == pytest.approx([0.5, *[1 / 12] * 6])
+
+
+def pairs_of(model):
+    """Two images, of the second and the fourth label."""
+    names = (image(1), image(2))
+    labels = ((FIRST_LABEL + 1,), (FIRST_LABEL + 3,))
+    return [
+        ([int(value) + FIRST_PIXEL for value in name.split()], label)
+        for name, label in zip(names, labels, strict=True)
+    ]
+
+
+def test_losses_without_heads_are_those_of_the_model_without_them(digits):
+    _, model = digits
+    batch = batch_of(model, pairs_of(model))
+    rows = label_probabilities(model, [ids for ids, _ in pairs_of(model)])
+    heads = list(head_layout(model))
+    whole, without = losses_without_each(model, batch, heads, measure=losses_and_hits)
+    expected = [-torch.tensor(row[at]).log().item() for row, at in zip(rows, (1, 3), strict=True)]
+    assert whole[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
+    for head, found in zip(heads, without, strict=True):
+        with heads_off(model, [head]), torch.inference_mode():
+            assert torch.allclose(found[:, 0], sentence_losses(model, batch), atol=1e-5)
+    along = losses_along(model, batch, heads[:2], measure=losses_and_hits)
+    with heads_off(model, heads[:2]), torch.inference_mode():
+        assert torch.allclose(along[2, :, 0], sentence_losses(model, batch), atol=1e-5)
+
+
+def test_importance_is_the_change_by_a_little_less_of_a_head(digits):
+    _, model = digits
+    batch = batch_of(model, pairs_of(model)[:1])
+    found = importance_sums(model, batch, "sentence")
+    (_, _, attention), step = next(iter(attentions(model))), 0.02
+    losses = []
+    for gate in (1 - step, 1 + step):
+        gates = torch.ones(attention.n_heads, 1, 1)
+        gates[1] = gate
+        with gated(model, {("enc", 0): gates}), torch.no_grad():
+            losses.append(sentence_losses(model, batch).item())
+    slope = (losses[1] - losses[0]) / (2 * step)
+    assert found[HeadId("enc", 0, 1)] == pytest.approx(abs(slope), rel=0.02, abs=1e-4)
+
+
+def test_metrics_of_a_corpus_of_one_image_are_its_own(digits):
+    path, model = digits
+    opened = open_for_inspection(path, tasks=("image",), device="cpu")
+    inspector = CorpusInspector(opened, ())
+    assert list(inspector.read([image(1)])) == [1]
+    (record,) = inspect_heads(path, [image(1)], device="cpu")
+    for summary in inspector.summaries():
+        own = record.metrics[summary.head]
+        for name in ("entropy", "confidence", "self"):
+            assert summary.metrics[name] == pytest.approx(own[name], abs=1e-5)
+    ids = [int(value) + FIRST_PIXEL for value in image(1).split()]
+    ((_, maps),) = capture_pairs(model, [(ids, ())])
+    for layer, rows in enumerate(maps.enc):
+        assert torch.allclose(rows, record.captured.enc[layer], atol=1e-5)
+
+
+def test_accuracy_without_heads_is_measured_by_command(digits, tmp_path):
+    path, _ = digits
+    labels = [one.label for one in open_classifier(path, device="cpu").label([image(1), image(2)])]
+    table = tmp_path / "images.csv"
+    rows = [f"{image(n).replace(' ', ',')},{labels[n - 1]}\n" for n in (1, 2)]
+    table.write_text("".join(rows))
+    given = ("inspect-ablate", path, "--format", "jsonl", "-q")
+    done = run(*given, "--images", table)
+    assert done.exit_code == 0, done.stderr
+    whole, *others = map(json.loads, done.stdout.splitlines())
+    assert (whole["lines"], whole["tokens"], whole["scores"]) == (2, 2, {"accuracy": 100.0})
+    assert sum(one["record"] == "head" for one in others) == 6
+    assert all("accuracy" in one["scores"] for one in others)
+    (tmp_path / "names").write_text(f"{image(1)}\n{image(2)}\n")
+    (tmp_path / "labels").write_text("\n".join([*labels, ""]))
+    files = ("-i", tmp_path / "names", "--reference", tmp_path / "labels")
+    assert run(*given, *files).stdout == done.stdout
+    text = run("inspect-ablate", path, "--images", table, "--format", "text", "-q").stdout
+    assert "2 lines, 2 labels" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "--source: is missing; name the text, or --images of images"),
+        (("--images", "x", "-i", "y"), "--images: the input is named already; omit one of the two"),
+        (("--label-field", "first"), "--label-field: is of a table of pixels; add --images PATH"),
+        (("--images", "nowhere.csv"), "nowhere.csv: no such file or folder; check the path"),
+    ],
+)
+def test_a_wrong_choice_of_images_is_one_line(tmp_path, monkeypatch, options, message):
+    path, _ = directory(tmp_path / "m")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "y").touch()
+    done = run("inspect-ablate", path, *options, "-q")
+    assert (done.exit_code, done.stderr) == (2, f"error: {message}\n")
+
+
+def test_images_are_not_for_models_of_texts(classifier, tmp_path):
+    (tmp_path / "a.csv").write_text("1,2,x\n")
+    done = run("inspect-ablate", classifier, "--images", tmp_path / "a.csv", "-q")
+    assert (done.exit_code, done.stderr) == (2, "error: --images: MODEL reads texts; omit it\n")
+
+
+def test_a_report_has_every_view(digits):
+    path, _ = digits
+    report = inspect_report(path, [image(1), "", image(2)], device="cpu")
+    assert len(report.sentences) == 2
+    for sentence in report.sentences:
+        assert set(sentence.views) == {"step", "logits", "flow", "ablation", "image"}
+        assert all(walk.difference < 1e-5 for walk in sentence.views["step"])
+    assert set(report.views) == {"positions"}
+
+
+def test_images_are_captured_together(digits):
+    """Their ids are of pixels, and many more than the patches that attend."""
+    path, _ = digits
+    opened = open_for_inspection(path, device="cpu", tasks=("image",))
+    encoded = opened.directory.tokenizer.source.encode_batch([image(n) for n in range(8)])
+    pairs = [(tuple(ids), ()) for ids in encoded]
+    sizes = [len(batch) for batch, _ in capture_batches(opened.directory.any_model, pairs)]
+    assert sizes == [8]
+    (alone,) = inspect_heads(path, [image(5)])
+    together = dict(capture_pairs(opened.directory.any_model, pairs))[5]
+    for rows, found in zip(alone.captured.enc, together.enc, strict=True):
+        assert torch.allclose(rows, found, atol=1e-6)
+
+
+def test_a_dump_holds_the_maps_of_images(digits, tmp_path):
+    path, model = digits
+    (tmp_path / "names").write_text(f"{image(1)}\n\n{image(2)}\n")
+    dumped = run("inspect-heads", path, "-i", tmp_path / "names", "--dump", tmp_path / "d", "-q")
+    assert dumped.exit_code == 0, dumped.stderr
+    arrays = load_file(tmp_path / "d" / "part-00000.safetensors")
+    n = model.config.n_positions
+    assert arrays["index"].tolist() == [0, 2]
+    assert arrays["src_len"].tolist() == [n, n]
+    for place, number in enumerate((1, 2)):
+        (record,) = inspect_heads(path, [image(number)])
+        start, stop = arrays["enc.off"][place : place + 2]
+        for layer, rows in enumerate(record.captured.enc):
+            found = arrays[f"enc.{layer}.w"][:, start:stop].reshape(rows.shape)
+            assert torch.allclose(torch.from_numpy(found).float(), rows, atol=1e-3)
+
+
+def test_models_of_images_are_compared_patch_by_patch(digits, tmp_path):
+    path, model = digits
+    (tmp_path / "names").write_text(f"{image(1)}\n{image(2)}\n")
+    names = ("-i", tmp_path / "names", "--format", "text", "-q")
+    done = run("inspect-diff", path, path, *names)
+    assert done.exit_code == 0, done.stderr
+    assert "2,1" in done.stdout
+    is_other = {"class_token": not model.config.class_token, "pooling": "mean"}
+    other, _ = directory(tmp_path / "other", **is_other)
+    done = run("inspect-diff", path, other, *names)
+    assert done.exit_code == 2
+    assert "differ in class_token, and so in the patches that heads look at" in done.stderr

@@ -1,0 +1,38 @@
+"""Writes the data of the sample report that ships with the package, from a quickstart model.
+
+python tests/inspect/write_sample_report.py runs/quickstart
+
+To be run anew when the page shows something that its data do not have; a test tells.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from tformer_cli.inspect.jobs.report import inspect_report
+from tformer_cli.inspect.page.report_page import SAMPLE, report_data, report_texts
+from tformer_cli.inspect.view import ReportOptions
+from tformer_cli.quickstart import FAMOUS
+
+N_VECTORS = 16
+"""Heads whose queries and keys are kept, so that the file stays small."""
+
+
+def write_sample_report(run: str, path: Path) -> None:
+    """Inspects the first famous sentence with a model and writes what the page needs."""
+    data = report_data(
+        inspect_report(run, FAMOUS[:1], options=ReportOptions(mode="live"), device="cpu", threads=1)
+    )
+    data["model"] |= {"name": "quickstart"}
+    for name in report_texts():  # the page of its day brings them
+        del data[name]
+    (sentence,) = data["sentences"]
+    sentence["vectors"] = dict(list(sentence["vectors"].items())[:N_VECTORS])
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parents[2] / "tformer_cli" / "guide"
+    write_sample_report(sys.argv[1], folder / SAMPLE)

@@ -1,0 +1,81 @@
+"""A model directory with a shortlist, and commands that are told which one to use."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.export import export_int8
+from tformer_cli.heads.names import head_layout
+from tformer_cli.heads.selectors import select_heads
+from tformer_cli.inspect.jobs.write_pruned import write_pruned
+from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.search.shortlist import Shortlist
+from tformer_cli.text.tokenizer import EOS_ID
+from tformer_cli.text.tokenizer_file import read_tokenizer
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
+FIRST = 40
+
+
+@pytest.fixture(scope="module")
+def listed_model(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("listed") / "model"
+    shutil.copytree(model, path)
+    n_tokens = read_tokenizer(path / "tokenizer.json").vocab_size
+    offsets = np.arange(0, 2 * n_tokens + 1, 2)
+    targets = np.random.default_rng(1).integers(FIRST, n_tokens, 2 * n_tokens).astype(np.int32)
+    save_shortlist(path / SHORTLIST, Shortlist(FIRST, offsets, targets))
+    return path
+
+
+def found_by(path, **options):
+    return [one.hypotheses for one in translate_lines(path, LINES, device="cpu", **options)]
+
+
+@pytest.mark.parametrize("options", [{}, {"beam_size": 1}, {"precision": "int8"}], ids=repr)
+def test_a_models_own_shortlist_is_used_unless_switched_off(model, listed_model, options):
+    found = found_by(listed_model, **options)
+    assert found == found_by(model, shortlist=str(listed_model / SHORTLIST), **options)
+    assert found_by(listed_model, shortlist="none", **options) == found_by(model, **options)
+    assert found != found_by(model, **options)
+
+
+@pytest.mark.parametrize("engine", ["compiled", "torch"])
+def test_translations_consist_of_listed_tokens_by_either_engine(listed_model, engine):
+    opened = open_translator(listed_model, device="cpu", engine=engine, n_best=3)
+    assert opened.translator.engine().name == engine
+    for one in opened.translator.translate(LINES):
+        (sources,) = opened.directory.tokenizer.encode_batch([one.source])
+        listed = opened.translator._shortlist.candidates([*sources, EOS_ID])
+        for hypothesis in one.hypotheses:
+            assert set(hypothesis.token_ids) <= set(listed)
+    assert found_by(listed_model, engine=engine)
+
+
+def test_a_model_of_the_same_vocabulary_keeps_its_shortlist(listed_model, tmp_path):
+    export_int8(listed_model, tmp_path / "int8")
+    assert found_by(tmp_path / "int8") == found_by(listed_model, precision="int8")
+    opened = open_translator(listed_model, device="cpu", precision="float32")
+    heads = select_heads(["cross.0.0"], head_layout(opened.directory.model))
+    write_pruned(opened, heads, tmp_path / "pruned", LINES, [LINES])
+    assert (tmp_path / "pruned" / SHORTLIST).read_bytes() == (listed_model / SHORTLIST).read_bytes()
+
+
+def test_a_shortlist_that_is_not_there_is_named_by_its_option(model, tmp_path):
+    with pytest.raises(
+        ArtifactError, match=r"--shortlist: .*none: no such file; name one, or none"
+    ):
+        open_translator(model, shortlist=str(tmp_path / "none"))
+
+
+def test_a_shortlist_of_other_vocabularies_is_an_error(model, tmp_path):
+    path = tmp_path / "other"
+    save_shortlist(path, Shortlist(4, np.zeros(8, np.int64), np.array([], np.int32)))
+    with pytest.raises(ArtifactError, match="belongs to a model of other vocabularies"):
+        open_translator(model, device="cpu", shortlist=str(path))
+    with pytest.raises(ArtifactError, match="no such file"):
+        open_translator(model, device="cpu", shortlist=str(tmp_path / "missing"))

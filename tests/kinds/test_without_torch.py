@@ -1,0 +1,266 @@
+"""On a CPU the kernels translate and score without torch, as they and torch do with it."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
+from tformer_cli.bulk.shards import Fields, Task
+from tformer_cli.bulk.translate_shard import opening
+from tformer_cli.cli.app import app
+from tformer_cli.fast.native.library import KernelsUnavailable, load_library
+from tformer_cli.fast.native_search import default_threads
+from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.kinds.opening.stored_model import is_cpu, may_have_gpu
+from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.scoring import score_pairs
+
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
+ASKED = 77
+PROGRAM = f"""
+import os, sys
+from tformer_cli.__main__ import main
+
+class Torch:
+    def find_spec(self, name, path, target=None):
+        if name == "torch":
+            os._exit({ASKED})
+
+if __name__ == "__main__":
+    sys.meta_path.insert(0, Torch())
+    main()
+"""
+"""`tformer`, ended by the first import of torch."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels():
+    try:
+        return load_library()
+    except KernelsUnavailable as error:
+        pytest.skip(f"no compiled kernels: {error}")
+
+
+@pytest.fixture(scope="module")
+def int8_model(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("int8") / "model"
+    with_torch("export", model, "--format", "int8", "-o", path)
+    return path
+
+
+def started(*arguments, text=""):
+    """Runs a command in a process that ends when it asks for torch."""
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def without_torch(*arguments, text=""):
+    """Runs a command in a process that has no torch; returns its output."""
+    done = started(*arguments, text=text)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    return done.stdout
+
+
+def with_torch(*arguments, text=""):
+    """Runs a command in this process, which has torch; returns its output."""
+    done = CliRunner().invoke(app, [*map(str, arguments)], input=text)
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--beam-size", "1"],
+        ["--n-best", "3", "--format", "jsonl", "--token-scores", "--flags"],
+        ["--precision", "int8", "--format", "tsv"],
+        ["--ban", "dog"],
+        ["--risk", "chrf", "--distinct-texts", "--device", "cpu", "--threads", "2"],
+    ],
+    ids=" ".join,
+)
+def test_translate_writes_the_same_bytes_without_torch(model, options):
+    text = "\n".join(LINES) + "\n"
+    without = without_torch("translate", model, *options, text=text)
+    # heads are selected in a model of torch's, which the kernels then search with
+    assert without == with_torch("translate", model, *options, "--heads", "*", text=text)
+    assert without.count("\n") >= len(LINES)
+
+
+def test_stored_integers_are_translated_without_torch(model, int8_model):
+    text = "\n".join(LINES) + "\n"
+    options = ("--n-best", 2, "--format", "jsonl")
+    stored = without_torch("translate", int8_model, *options, text=text)
+    quantized = without_torch("translate", model, *options, "--precision", "int8", text=text)
+    assert stored == quantized
+
+
+WORKER = """
+import json, sys
+from tformer_cli.bulk import translate_shard
+
+answer, task = translate_shard._translate, json.loads(sys.argv[2])
+print(answer(sys.argv[1], translate_shard.Task.from_json(task), lambda _: None)["counts"]["lines"])
+print("torch" in sys.modules, "pyarrow" in sys.modules)
+"""
+
+
+def test_corpora_are_translated_without_torch_by_program_and_workers(model, tmp_path):
+    source, output = tmp_path / "source", tmp_path / "out"
+    source.write_text("\n".join(LINES) + "\n")
+    options = ("--workers", 1, "--device", "cpu", "-q")
+    assert without_torch("translate-corpus", model, source, "-o", output, *options) == f"{output}\n"
+    found = (output / "part-00000.txt").read_text()
+    assert found == with_torch("translate", model, "-i", source, "--heads", "*")
+    fields = Fields()
+    plan = plan_corpus(GivenCorpus(sources=[str(source)], fields=fields))
+    task = Task(
+        directory=str(tmp_path), shard=plan.shards[0], source=plan.sources[0], fields=fields
+    )
+    arguments = (opening(model, {"device": "cpu"}, []), json.dumps(task.as_json()))
+    command = [sys.executable, "-c", WORKER, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "5\nFalse False\n"
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_glossary_is_held_to_without_torch(model, tmp_path, precision):
+    glossary = tmp_path / "glossary"
+    glossary.write_text("man\tdog\nsnow\tthe street\nA\tman\tban\n")
+    text = "\n".join(LINES) + "\n"
+    options = ("--glossary", glossary, "--max-length", 20, "--precision", precision)
+    options += ("--format", "jsonl", "--n-best", 2)
+    found = without_torch("translate", model, *options, text=text)
+    expected = with_torch("translate", model, *options, "--engine", "torch", text=text)
+    for ours, theirs in zip(found.splitlines(), expected.splitlines(), strict=True):
+        ours, theirs = json.loads(ours), json.loads(theirs)
+        assert ours["translation"] == theirs["translation"]
+        assert ours["score"] == pytest.approx(theirs["score"], abs=0.1)
+        assert ours.get("unsatisfied") == theirs.get("unsatisfied")
+    assert json.loads(found.splitlines()[0])["translation"].count("dog") > 0
+
+
+@pytest.mark.parametrize("options", [[], ["--precision", "int8"]], ids=" ".join)
+def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options):
+    (tmp_path / "source").write_text("\n".join(LINES) + "\n")
+    (tmp_path / "target").write_text("\n".join(reversed(LINES)) + "\n")
+    source, target = tmp_path / "source", tmp_path / "target"
+    lines = without_torch(
+        *("score", model, "-i", source, "--target-file", target, "--format", "jsonl", *options),
+    ).splitlines()
+    scores = [json.loads(line) for line in lines]
+    evaluated = json.loads(
+        without_torch(
+            *("evaluate", model, "-i", source, "--reference", target, "--format", "json", *options),
+        )
+    )
+    n_tokens = sum(len(score["token_log_probabilities"]) for score in scores)
+    total = sum(score["log_probability"] for score in scores)
+    assert evaluated["loss"] == pytest.approx(-total / n_tokens)
+    expected = expected_scores(model, options)
+    tolerance = 0.1 if options else 1e-4
+    for score, hypothesis in zip(scores, expected, strict=True):
+        assert score["log_probability"] == pytest.approx(hypothesis.log_probability, abs=tolerance)
+        assert score["score"] == pytest.approx(hypothesis.score, abs=tolerance)
+    measured = without_torch(
+        *("benchmark", model, "-i", source, "--rounds", 1, "--beam-size", 2, *options),
+        *("--format", "json"),
+    )
+    record = json.loads(measured)
+    assert record["kernels"] == "native"
+    assert record["peak_memory"] < 150e6, "the process that was measured did without torch, too"
+
+
+def expected_scores(path, options):
+    opened = open_translator(path, precision="int8" if options else "float32")
+    ids = opened.directory.tokenizer.encode_batch(LINES)
+    return score_pairs(opened.directory.model, ids, ids[::-1], DecodingConfig(), device="cpu")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--sampling"],
+        ["--precision", "bfloat16"],
+        ["--engine", "torch"],
+        ["--coverage-penalty", "0.2"],
+        ["--heads", "*"],
+    ],
+    ids=" ".join,
+)
+def test_what_the_kernels_do_not_know_is_for_torch(model, options):
+    text = "\n".join(LINES) + "\n"
+    assert started("translate", model, *options, text=text).returncode == ASKED
+    found = with_torch("translate", model, *options, text=text)
+    assert found.count("\n") == len(LINES)
+
+
+def test_a_model_that_was_asked_for_may_be_changed(model):
+    opened = open_translator(model)
+    before = opened.translator.translate(LINES)
+    assert not opened.directory.has_model
+    transformer = opened.directory.model
+    assert opened.translator.translate(LINES) == before
+    attention = transformer.decoder.layers[0].cross_attention
+    attention.gate = torch.zeros(2, 1, 1)
+    assert opened.translator.engine().name == "torch"
+    changed = opened.translator.translate(LINES)
+    assert changed != before
+    attention.gate = None
+    with torch.no_grad():
+        transformer.source_embedding.weight.neg_()
+    assert opened.translator.engine().name == "compiled"
+    assert opened.translator.translate(LINES) not in (before, changed)
+    # the file itself has not changed
+    assert open_translator(model).translator.translate(LINES) == before
+
+
+def test_translations_are_those_of_a_model_that_was_loaded(model):
+    loaded = open_translator(model).directory
+    loaded.model  # noqa: B018 - is made
+    assert list(translate_lines(loaded, LINES, n_best=3)) == list(
+        translate_lines(model, LINES, n_best=3)
+    )
+
+
+def test_threads_are_those_that_torch_would_use(monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,1")
+    assert default_threads.__wrapped__() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 4}, raising=False)
+    assert default_threads.__wrapped__(tmp_path) == 3, "nothing is said of cores"
+    for number, siblings in ((0, "0-1"), (1, "0-1"), (4, "4-5")):
+        folder = tmp_path / f"cpu{number}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings)
+    assert default_threads.__wrapped__(tmp_path) == 2
+
+
+def test_only_where_there_may_be_a_gpu_is_torch_asked(tmp_path, monkeypatch):
+    assert not may_have_gpu(tmp_path, "linux")
+    (tmp_path / "nvidia0").touch()
+    assert may_have_gpu(tmp_path, "linux")
+    assert not may_have_gpu(tmp_path, "darwin")
+    assert may_have_gpu(tmp_path / "nowhere", "win32")
+    assert is_cpu("cpu")
+    assert not is_cpu("cuda:1")
+    assert not is_cpu("auto"), "torch is loaded and can be asked"
+    monkeypatch.delitem(sys.modules, "torch")
+    assert is_cpu("auto") is not may_have_gpu()
+
+
+def test_an_opened_model_names_its_device(model):
+    opened = open_translator(model)
+    assert (opened.place, opened.device) == ("cpu", torch.device("cpu"))
+    assert dataclasses.asdict(opened.directory.info)["step"] == 0

@@ -1,0 +1,122 @@
+from collections import Counter
+from unittest import mock
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tformer_cli.quality import repeats
+from tformer_cli.quality.minhash import near_duplicates, signatures_of_texts
+from tformer_cli.quality.repeats import NEVER, key_files, key_of, keys_of_pair, normalized
+from tformer_cli.quality.split_data import (
+    TEST,
+    TRAIN,
+    VALID,
+    assign,
+    components,
+    labels_of_similar,
+)
+
+KEYS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30)
+
+
+def matrix(pairs):
+    return np.array(pairs, dtype=np.uint64).reshape(-1, 2).T
+
+
+def test_texts_that_count_as_the_same_have_one_key():
+    assert normalized("« Ça VA ? »") == normalized("ça va") == "çava"
+    assert normalized("ﬁn 1²") == "fin12"
+    assert normalized(" ?! ") == "?!"
+    assert normalized("की") != normalized("का")  # signs of vowels are not punctuation
+    assert keys_of_pair("ab", "c") != keys_of_pair("a", "bc")
+    assert keys_of_pair("A.", "b")[1:] == (key_of("a"), key_of("b"))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 7))
+def test_keys_that_occur_again_are_those_counted(keys, size):
+    with key_files(1) as files:
+        for start in range(0, len(keys), size):
+            files.add(np.array([keys[start : start + size]], dtype=np.uint64))
+        (repeated,) = files.repeated()
+    counts = Counter(keys)
+    slots = repeated.slots(np.arange(10, dtype=np.uint64)).tolist()
+    assert [slot >= 0 for slot in slots] == [counts[key] > 1 for key in range(10)]
+    taken = [slot for slot in slots if slot >= 0]
+    assert len(taken) == len(set(taken))
+    for slot in taken:
+        assert repeated.first(slot) == NEVER
+        repeated.see(slot, slot + 5)
+        repeated.see(slot, 99)
+        assert repeated.first(slot) == slot + 5
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 2**64 - 1), max_size=40), st.integers(0, 40), st.integers(1, 9))
+def test_keys_are_sorted_in_parts(keys, n_again, at_once):
+    keys += keys[:n_again]
+    with (
+        mock.patch.multiple(repeats, SORTED_AT_ONCE=at_once, READ_AT_ONCE=3),
+        key_files(1) as files,
+    ):
+        files.add(np.array([keys], dtype=np.uint64))
+        (repeated,) = files.repeated()
+    slots = repeated.slots(np.array(keys, dtype=np.uint64))
+    assert [slot >= 0 for slot in slots] == [keys.count(key) > 1 for key in keys]
+    n_slots = len({key for key in keys if keys.count(key) > 1})
+    assert {*slots.tolist()} - {-1} == {*range(n_slots)}
+
+
+def linked(pairs):
+    """The first pair that each pair is linked to, found by trying all."""
+    labels = list(range(len(pairs)))
+    for _ in pairs:
+        for one, (a, b) in enumerate(pairs):
+            for other, (c, d) in enumerate(pairs):
+                if a == c or b == d:
+                    labels[one] = labels[other] = min(labels[one], labels[other])
+    return labels
+
+
+@settings(max_examples=60)
+@given(KEYS)
+def test_components_are_those_of_trying_all(pairs):
+    assert components(matrix(pairs)).tolist() == linked(pairs)
+
+
+def test_a_long_chain_is_one_component():
+    pairs = [(n // 2, (n + 1) // 2) for n in range(3000)]
+    assert set(components(matrix(pairs)).tolist()) == {0}
+
+
+def test_what_is_nearly_the_same_on_any_side_has_one_label():
+    house, sea = "The old man is in the house by the sea", "Nobody knows what happened to them all"
+    sides = [
+        ["a cat", house, f"{house} now", sea, "a bird in a tree"],
+        ["one", "two", sea, "four", f"{sea} now"],
+    ]
+    with near_duplicates() as one, near_duplicates() as other:
+        for near, texts in zip((one, other), sides, strict=True):
+            near.add_signatures(signatures_of_texts(texts))
+        labels = labels_of_similar([one, other], 5).tolist()
+    assert labels[1] == labels[2] == labels[4]
+    assert len(set(labels)) == 3
+
+
+def test_sets_have_their_sizes_share_nothing_and_follow_from_text_and_seed():
+    rng = np.random.default_rng(1)
+    keys = rng.integers(0, 3000, (2, 3000)).astype(np.uint64)
+    keys[:, 2000:] = rng.integers(10_000, 1 << 60, (2, 1000))
+    sets = assign(keys, 200, 100, seed=1)
+    assert np.bincount(sets).tolist() == [2700, 200, 100]
+    for side in keys:
+        kinds = [set(side[sets == one].tolist()) for one in (TRAIN, VALID, TEST)]
+        assert all(a.isdisjoint(b) for a in kinds for b in kinds if a is not b)
+    assert np.array_equal(sets, assign(keys, 200, 100, seed=1))
+    assert not np.array_equal(sets, assign(keys, 200, 100, seed=2))
+    more = np.concatenate(
+        [keys, rng.integers(1 << 61, 1 << 62, (2, 300)).astype(np.uint64)], axis=1
+    )
+    again = assign(more, 200, 100, seed=1)[:3000]
+    assert (again[sets != TRAIN] != TRAIN).mean() > 0.6

@@ -1,0 +1,297 @@
+import itertools
+
+import pytest
+import torch
+
+from tformer_cli.errors import DataError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.demands import Demands, Term, with_terms
+from tformer_cli.search.hypothesis import Hypothesis
+from tformer_cli.search.sentences import split_sentences
+from tformer_cli.search.splitting import split_line
+from tformer_cli.search.torch_engine import TorchEngine
+from tformer_cli.search.torch_search import TorchSearch
+from tformer_cli.search.translator import LONGEST_PART, Translator, by_expected_utility
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.train_tokenizer import train_tokenizer
+
+ENGINES = [TorchEngine(torch.device("cpu"))]
+LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman, a dog and a street."]
+NASTY = ["", " \t ", "\x00", "a\u2028b", "x\ry", "\x0c", "ünïcödé", "🙂", "</s> <pad>", "\ufffd"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    torch.manual_seed(2)
+    config = ModelConfig(
+        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=1, n_decoder_layers=1, max_positions=40
+    )
+    return Transformer(config, tokenizer.vocab_size).eval()
+
+
+@pytest.fixture(scope="module")
+def translator_of(model, tokenizer):
+    def make(too_long="split", split_sentences=None, **settings):
+        config = DecodingConfig(**{"beam_size": 2, "max_length": 8, **settings})
+        return Translator(
+            model,
+            tokenizer,
+            config,
+            engines=ENGINES,
+            too_long=too_long,
+            split_sentences=split_sentences,
+        )
+
+    return make
+
+
+def test_there_is_one_translation_a_line_in_order(translator_of):
+    lines = [*LINES, *NASTY, *LINES]
+    found = translator_of().translate(lines, first_index=7)
+    assert [t.source for t in found] == lines
+    assert [t.index for t in found] == list(range(7, 7 + len(lines)))
+    assert [t.text for t in found[:4]] == [t.text for t in found[-4:]]
+
+
+def test_blank_lines_have_blank_translations_without_the_model(tokenizer):
+    found = Translator(_Untouchable(), tokenizer, DecodingConfig(), engines=ENGINES).translate(
+        ["", "  ", "\t\x0c\u2028"]
+    )
+    assert [(t.text, t.n_parts) for t in found] == [("", 0)] * 3
+
+
+class _Untouchable:
+    vocab_size = 10
+    max_positions = 8
+
+
+def test_a_translation_holds_no_line_end(tokenizer, translator_of, monkeypatch):
+    monkeypatch.setattr(
+        type(tokenizer), "decode_batch", lambda self, ids: ["one\ntwo\r\nthree" for _ in ids]
+    )
+    assert translator_of().translate(["A man"])[0].text == "one two  three"
+
+
+def test_buffers_are_yielded_as_soon_as_they_are_full(translator_of):
+    taken = []
+
+    def lines():
+        for line in itertools.cycle(LINES):
+            taken.append(line)
+            yield line
+
+    stream = translator_of().stream(lines(), buffer_lines=3)
+    next(stream)
+    assert len(taken) == 3
+
+
+@pytest.mark.parametrize("buffer_lines", [1, 3, 100])
+@pytest.mark.parametrize("batch_tokens", [1, 64])
+def test_translations_do_not_depend_on_buffers_and_budgets(
+    translator_of, buffer_lines, batch_tokens
+):
+    lines = [*LINES, *NASTY, " ".join(LINES * 4)]
+    expected = [t.text for t in translator_of().translate(lines)]
+    stream = translator_of(batch_tokens=batch_tokens).stream(lines, buffer_lines)
+    assert [t.text for t in stream] == expected
+
+
+def test_a_long_line_is_translated_in_parts(translator_of, model, tokenizer):
+    line = " ".join(LINES * 5)
+    translation = translator_of().translate([line])[0]
+    assert translation.n_parts > 1
+    assert not translation.is_truncated
+    parts = split_line(
+        line,
+        min(LONGEST_PART, model.config.max_positions // 2),
+        lambda texts: [len(ids) for ids in tokenizer.encode_batch(texts)],
+    )
+    texts = [t.text for t in translator_of().translate(parts)]
+    assert translation.text == " ".join(texts)
+
+
+def test_a_line_of_fifty_thousand_characters_without_spaces_is_one_line(model, tokenizer):
+    config = DecodingConfig(beam_size=1, max_length=1)
+    translation = Translator(model, tokenizer, config, engines=ENGINES).translate(["q" * 50_000])[0]
+    assert translation.n_parts > 50_000 // LONGEST_PART
+    assert len(translation.source_ids) >= 50_000
+    assert "\n" not in translation.text
+
+
+def test_truncating_reads_what_fits(translator_of, model, tokenizer):
+    line = " ".join(LINES * 5)
+    translation = translator_of(too_long="truncate").translate([line])[0]
+    assert translation.is_truncated
+    assert list(translation.source_ids) == tokenizer.encode(line)[: model.config.max_positions - 1]
+
+
+def test_too_long_can_be_an_error_that_names_the_line(translator_of):
+    with pytest.raises(DataError, match=r"line 2: has \d+ tokens, but the model takes 39"):
+        translator_of(too_long="error").translate(["A man", " ".join(LINES * 5)])
+
+
+def test_several_translations_of_a_line_are_ranked(translator_of):
+    found = translator_of(beam_size=3, n_best=3).translate([LINES[0], "", " ".join(LINES * 5)])
+    assert [len(t.hypotheses) for t in found] == [3, 1, 3]
+    scores = [h.score for h in found[0].hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    best = translator_of(beam_size=3).translate([LINES[0]])[0]
+    assert best.hypotheses[0] == found[0].hypotheses[0]
+
+
+def hypothesis(n_tokens, log_probability):
+    ids = (5,) * (n_tokens - 1)
+    score = log_probability / ((5 + n_tokens) / 6)
+    return Hypothesis(ids, log_probability, score, (), is_finished=True)
+
+
+def test_translations_of_a_line_in_parts_are_ranked_too(translator_of, monkeypatch):
+    """Each part's are in order; with the penalty of all tokens their joined scores were not."""
+    long_first = [hypothesis(10, -50.0), hypothesis(1, -20.04), hypothesis(1, -20.1)]
+    others = [hypothesis(10, -4.9), hypothesis(10, -5.0), hypothesis(4, -3.1)]
+
+    def search(self, parts, config, before_batch):
+        return [(others if number else long_first)[: config.n_best] for number in range(len(parts))]
+
+    monkeypatch.setattr(TorchSearch, "search", search)
+    line = " ".join(LINES * 5)
+    settings = {"beam_size": 3, "length_penalty": 1.0}
+    (several,) = translator_of(n_best=3, **settings).translate([line])
+    (alone,) = translator_of(n_best=1, **settings).translate([line])
+    assert several.n_parts > 1
+    scores = [found.score for found in several.hypotheses]
+    assert scores == sorted(scores, reverse=True)
+    assert several.hypotheses[0] == alone.hypotheses[0]
+    whole = hypothesis(10 * several.n_parts, -50.0 - 4.9 * (several.n_parts - 1))
+    assert scores[0] == pytest.approx(whole.score)
+
+
+def test_all_texts_of_a_buffer_are_decoded_at_once(tokenizer, translator_of, monkeypatch):
+    decode, calls = type(tokenizer).decode_batch, []
+
+    def counted(self, ids):
+        calls.append(len(ids))
+        return decode(self, ids)
+
+    monkeypatch.setattr(type(tokenizer), "decode_batch", counted)
+    lines = ["a man", "", "A dog runs in the snow. " * 30, "the street"]
+    found = translator_of(beam_size=3, n_best=2, max_length=6).translate(lines)
+    assert len(calls) == 1
+    assert [t.n_parts > 1 for t in found] == [False, False, True, False]
+    for hypothesis in (h for t in found for h in t.hypotheses):
+        ids = iter(hypothesis.token_ids)
+        parts = [[next(ids) for _ in range(n)] for n in hypothesis.part_lengths]
+        text = " ".join(decode(tokenizer, [part])[0] for part in parts)
+        assert hypothesis.text == text.replace("\n", " ").replace("\r", " ")
+
+
+def test_bfloat16_translates_too(model, tokenizer):
+    config = DecodingConfig(beam_size=2, max_length=4)
+    engines = [TorchEngine(torch.device("cpu"), "bfloat16")]
+    translator = Translator(model, tokenizer, config, engines=engines)
+    assert len(translator.translate(LINES)) == len(LINES)
+
+
+def test_the_candidate_the_others_agree_with_comes_first():
+    texts = ["a red car goes home", "the dog sleeps", "the dog sleeps now", "the dog sleeps here"]
+    for utility in ("chrf", "bleu"):
+        order = by_expected_utility(texts, utility)
+        assert order[-1] == 0
+        assert sorted(order) == [0, 1, 2, 3]
+
+
+def test_what_was_drawn_often_counts_as_often():
+    texts = ["the cat sat", "a dog ran", "a dog ran"]
+    assert by_expected_utility(texts, "chrf")[0] == 1
+
+
+def test_worth_is_the_mean_over_all_others():
+    from sacrebleu.metrics import CHRF
+
+    texts = ["one two three", "one two four", "five six", "one"]
+    worth = [
+        sum(CHRF().sentence_score(a, [b]).score for j, b in enumerate(texts) if j != i)
+        for i, a in enumerate(texts)
+    ]
+    expected = sorted(range(4), key=lambda i: -worth[i])
+    assert by_expected_utility(texts, "chrf") == expected
+
+
+def test_sentences_are_translated_one_by_one_and_keep_their_blanks(translator_of):
+    sentences = [LINES[0], LINES[1], LINES[3]]
+    blanks = ["   ", " "]
+    line = f"{LINES[0]}{blanks[0]}{LINES[1]}{blanks[1]}{LINES[3]}  "
+    alone = [t.text for t in translator_of().translate(sentences)]
+    split = translator_of(split_sentences=split_sentences).translate([line, "", LINES[3]])
+    assert split[0].text == alone[0] + blanks[0] + alone[1] + blanks[1] + alone[2]
+    assert (split[0].n_parts, split[0].is_too_long) == (3, False)
+    assert split[0].parts == tuple(sentences)
+    assert split[1].text == ""
+    assert (split[2].n_parts, split[2].parts) == (1, ())
+    assert split[0].text != translator_of().translate([line])[0].text
+
+
+def test_a_line_of_one_sentence_is_what_it_was(translator_of):
+    lines = [*LINES, *NASTY, f"  {LINES[0]}  ", *LINES]
+    whole = translator_of().translate(lines)
+    assert translator_of(split_sentences=split_sentences).translate(lines) == whole
+
+
+def test_sentences_do_not_depend_on_what_is_beside_them(translator_of):
+    lines = [f"{LINES[0]} {LINES[1]}", LINES[3], "", f"{LINES[1]}  {LINES[3]} {LINES[0]}"]
+    translator = translator_of(split_sentences=split_sentences, n_best=2, batch_tokens=20)
+    together = translator.translate(lines)
+    assert [t.n_sentences for t in together] == [2, 1, 1, 3]
+    for index, line in enumerate(lines):
+        assert translator.translate([line], index) == [together[index]]
+
+
+def test_a_prefix_of_several_sentences_keeps_the_line_whole(translator_of):
+    line = f"{LINES[0]} {LINES[1]}"
+    translator = translator_of(split_sentences=split_sentences)
+    one, several = (Demands(target_prefix=text) for text in ("A man", f"{LINES[0]} A dog"))
+    first, whole = translator.translate([line, line], demands=[one, several])
+    assert (first.n_sentences, whole.n_sentences) == (2, 1)
+    assert first.text.startswith("A man")
+    assert whole.text.startswith(f"{LINES[0]} A dog")
+
+
+def test_required_phrases_go_to_the_sentences_that_call_for_them(translator_of):
+    line = f"{LINES[0]} {LINES[1]} {LINES[3]}"
+    terms = [Term("dogs", "snow", False), Term("man", "street", False), Term("", "Two", False)]
+    demands = with_terms(Demands(required=("woman",)), line, terms)
+    translator = translator_of(split_sentences=split_sentences, max_length=20)
+    (found,) = translator.translate([line], demands=[demands])
+    alone = translator.translate(
+        [LINES[0], LINES[1], LINES[3]],
+        demands=[
+            Demands(required=phrases) for phrases in (("street",), ("snow", "Two"), ("woman",))
+        ],
+    )
+    assert found.text == " ".join(one.text for one in alone)
+    assert not found.unsatisfied
+
+
+def test_a_sentence_may_be_too_long_by_itself(translator_of):
+    long = " ".join(LINES[0].rstrip(".") for _ in range(20)) + "."
+    found = translator_of(split_sentences=split_sentences).translate([f"{LINES[0]} {long}"])[0]
+    assert found.is_too_long
+    assert found.n_parts > 2
+    assert found.parts[0] == LINES[0]
+    with pytest.raises(DataError, match="line 1"):
+        translator_of("error", split_sentences=split_sentences).translate([f"{LINES[0]} {long}"])
+
+
+def test_sentences_without_blanks_between_them_get_a_space(translator_of):
+    found = translator_of(split_sentences=lambda line: [line[:3], line[3:]]).translate(["我爱你"])
+    assert found[0].n_parts == 1  # the rest is blank
+    parts = translator_of().translate(["我爱", "你"])
+    both = translator_of(split_sentences=lambda line: [line[:2], line[2:]]).translate(["我爱你"])
+    assert both[0].text == f"{parts[0].text} {parts[1].text}"

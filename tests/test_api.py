@@ -1,0 +1,478 @@
+import json
+import logging
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from html.parser import HTMLParser
+from itertools import chain, count
+
+import numpy as np
+import pytest
+import torch
+
+import tformer_cli
+from tformer_cli import api as loaded_model
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.foreign.import_model import import_model
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.json_lines import describe
+from tformer_cli.kinds import kinds_for
+from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
+from tformer_cli.kinds.lines.embed import embed_texts
+from tformer_cli.kinds.lines.fill import GapFiller
+from tformer_cli.kinds.lines.generate import generate_texts
+from tformer_cli.kinds.lines.score import score_lines
+from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening.translator import open_translator
+
+LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
+TARGETS = ["Ein Mann", "", "Zwei Hunde im Schnee", "die Straße"]
+
+
+@pytest.fixture(scope="module")
+def loaded(model):
+    return tformer_cli.load(model, device="cpu", precision="float32")
+
+
+def as_data(records):
+    return [
+        (describe(record), [record.captured.weights(head).tolist() for head in record.heads])
+        for record in records
+    ]
+
+
+def test_results_are_those_of_the_workflows(loaded, model):
+    fixed = {"device": "cpu", "precision": "float32"}
+    assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
+    found = list(loaded.translate(LINES, beam_size=3, n_best=2, buffer_lines=1))
+    assert found == list(translate_lines(model, LINES, beam_size=3, n_best=2, **fixed))
+    opened = open_translator(model, **fixed)
+    assert list(loaded.score(LINES, TARGETS)) == list(score_lines(opened, LINES, TARGETS))
+    for options in ({"heads": ["cross"]}, {"targets": TARGETS}, {"mode": "live", "rank": 2}):
+        theirs = inspect_heads(model, LINES, device="cpu", **options)
+        assert as_data(loaded.heads(LINES, **options)) == as_data(theirs)
+    # the settings of one call are of that call
+    assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
+
+
+def test_a_model_is_opened_once(model, monkeypatch):
+    opened = []
+
+    def opening(path, **options):
+        opened.append(options["precision"])
+        return open_translator(path, **options)
+
+    monkeypatch.setattr(loaded_model, "open_translator", opening)
+    one = tformer_cli.load(model, device="cpu", precision="int8")
+    for _ in range(2):
+        assert len(list(one.translate(LINES, beam_size=2))) == 4
+        assert len(list(one.score(LINES, TARGETS))) == 4
+    assert opened == ["int8"]
+    assert "int8 on cpu" in repr(one)
+    for _ in range(2):
+        (record,) = one.heads(LINES[:1])
+    assert opened == ["int8", "float32"]  # maps are of float32
+    assert as_data([record]) == as_data(inspect_heads(model, LINES[:1], device="cpu"))
+
+
+def test_several_threads_get_what_each_would_get_alone(loaded):
+    jobs = {
+        "greedy": lambda: list(loaded.translate(LINES, beam_size=1, buffer_lines=1)),
+        "beam": lambda: list(loaded.translate(LINES, beam_size=4, n_best=3)),
+        "torch": lambda: list(loaded.translate(LINES, no_repeat_ngram=2)),
+        "score": lambda: list(loaded.score(LINES, TARGETS)),
+        "heads": lambda: as_data(loaded.heads(LINES, heads=["dec"], mode="live")),
+    }
+    alone = {name: job() for name, job in jobs.items()}
+    with ThreadPoolExecutor(10) as pool:
+        running = [(name, pool.submit(job)) for _ in range(4) for name, job in jobs.items()]
+        for name, one in running:
+            assert one.result() == alone[name], name
+
+
+def test_a_classifier_labels_as_the_workflow_does(classifier):
+    loaded = tformer_cli.load(classifier, device="cpu")
+    opened = open_classifier(classifier, device="cpu")
+    expected = list(chain.from_iterable(classify_lines(opened, LINES)))
+    assert [one.label for one in expected][1] == ""
+    assert list(loaded.classify(LINES)) == expected
+    assert list(loaded.classify(iter(LINES), buffer_lines=1)) == expected
+    with pytest.raises(DataError, match=r"line 2: has \d+ tokens"):
+        list(loaded.classify(["a", "A man " * 99], too_long="error"))
+
+
+def test_a_language_model_generates_as_the_workflow_does(language_model):
+    loaded = tformer_cli.load(language_model, device="cpu", seed=5)
+    prompts = ["A man", "Two dogs", "the", "A woman"]
+    fixed = {"device": "cpu", "seed": 5}
+    assert list(loaded.generate()) == generate_texts(language_model, **fixed)
+    for search in (
+        {"max_length": 6},
+        {"max_length": 6, "n_best": 2, "temperature": 0.5},
+        {"max_length": 6, "beam_size": 3},
+        {"max_length": 20, "stops": [" "]},
+    ):
+        expected = generate_texts(language_model, prompts, **fixed, **search)
+        assert list(loaded.generate(prompts, **search)) == expected
+        assert list(loaded.generate(prompts, buffer_prompts=1, **search)) == expected
+    with pytest.raises(UsageError, match=r"^coverage_penalty: "):
+        loaded.generate(prompts, coverage_penalty=1.0)
+    with pytest.raises(UsageError, match=r"^stops: is empty"):
+        loaded.generate(prompts, stops=[""])
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A masked language model with random weights, imported."""
+    pytest.importorskip("transformers")
+    from tests.foreign import encoders
+
+    path = tmp_path_factory.mktemp("masked")
+    encoders.write_directory(path / "theirs", "bert", "ForMaskedLM")
+    import_model(str(path / "theirs"), path / "ours")
+    return path / "ours"
+
+
+def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
+    loaded = tformer_cli.load(encoder, device="cpu", threads=1)
+    opened = open_encoder(encoder, kinds_for("embed"), device="cpu")
+    lines = ["the dog [MASK] in the snow", "", "a <mask> <mask>", "the street"]
+    for settings in ({}, {"pooling": "first", "unit_length": True}):
+        expected = embed_texts(opened, lines, **settings)
+        found = list(loaded.embed(iter(lines), buffer_lines=1, **settings))
+        assert [one.index for one in found] == [0, 1, 2, 3]
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (
+                np.array_equal(ours.vector, theirs.vector) or ours.vector is theirs.vector is None
+            )
+    expected = GapFiller(opened).fill(lines, top=2)
+    assert [len(one.gaps) for one in expected] == [1, 0, 2, 0]
+    assert list(loaded.fill(lines, top=2)) == expected
+    assert list(loaded.fill(lines, top=2, buffer_lines=1)) == expected
+    # a classifier of texts is an encoder, too
+    vectors = [one.vector for one in tformer_cli.load(classifier, device="cpu").embed(LINES)]
+    theirs = embed_texts(open_encoder(classifier, kinds_for("embed"), device="cpu"), LINES)
+    assert np.array_equal(vectors[0], theirs[0].vector)
+
+
+@pytest.mark.parametrize("name", ["classifier", "language_model"])
+def test_heads_of_models_that_do_not_translate_are_those_of_the_workflow(name, request):
+    path = request.getfixturevalue(name)
+    lines = [line for line in LINES if line]
+    loaded = tformer_cli.load(path, device="cpu")
+    expected = as_data(inspect_heads(path, lines, device="cpu"))
+    assert as_data(loaded.heads(lines)) == expected
+
+
+def test_a_model_of_another_task_says_what_it_is(model, classifier, language_model):
+    labels, writes = (tformer_cli.load(one, device="cpu") for one in (classifier, language_model))
+    translates = tformer_cli.load(model, device="cpu")
+    for call in (labels.translate, labels.generate, labels.fill):
+        with pytest.raises(
+            ArtifactError,
+            match=r"is a classifier, .* call its classify\(\), embed\(\) or heads\(\)$",
+        ):
+            call(LINES)
+    for call in (
+        lambda lines: writes.score(lines, lines),
+        *(writes.translate, writes.classify, writes.embed, writes.fill),
+    ):
+        with pytest.raises(
+            ArtifactError, match=r"is a language model, .* call its generate\(\) or heads\(\)$"
+        ):
+            call(LINES)
+    for call in (translates.classify, translates.generate, translates.embed):
+        with pytest.raises(
+            ArtifactError, match=r"is a translation model; call its translate\(\), "
+        ):
+            call(LINES)
+    with pytest.raises(UsageError, match="beam_size: is not a setting of classifiers; omit it"):
+        tformer_cli.load(classifier, beam_size=3)
+
+
+def test_the_methods_that_are_named_are_those_there_are(
+    model, classifier, language_model, encoder, tmp_path
+):
+    for path in (model, classifier, language_model, encoder):
+        loaded = tformer_cli.load(path, device="cpu")
+        for name in ("translate", "score", "classify", "embed", "fill", "generate", "heads"):
+            given = [["[MASK]"]] * (2 if name == "score" else 1)
+            try:
+                list(getattr(loaded, name)(*given))
+            except ArtifactError as refused:
+                named = str(refused).rpartition("call its ")[2]
+                assert f"{name}()" not in named
+            else:
+                assert f"{name}()" in loaded._kind.methods_in_words()
+
+
+def test_refusals_name_arguments_and_methods_not_options(classifier, tmp_path):
+    with pytest.raises(UsageError, match=r"^precision: classifiers do not compute in int8"):
+        tformer_cli.load(classifier, precision="int8")
+    labels = tformer_cli.load(classifier, device="cpu")
+    with pytest.raises(DataError, match=r'shorten it, or too_long="truncate"$'):
+        list(labels.classify(["A man " * 99], too_long="error"))
+    with pytest.raises(ArtifactError, match=r"name a model directory$"):
+        tformer_cli.load(tmp_path / "nowhere")
+    words = loaded_model._python_words
+    assert words("--top-k: with `tformer export --format int8` or --stop") == (
+        "top_k: with `tformer export --format int8` or stops"
+    )
+    assert words("a---b --x 1--2 -- a/--top") == "a---b --x 1--2 -- a/--top"  # no options
+    assert words("a: name pictures (--images takes all)") == "a: name pictures"
+
+
+FORKED = """
+import os, signal, sys, threading, time
+import tformer_cli
+
+path, n_threads, computes = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "computes"
+lines = ["A man sleeps.", "Two dogs run in the snow.", "the street"] * 40
+model = tformer_cli.load(path, device="cpu", precision="float32", threads=n_threads)
+
+def translated():
+    return [one.text for one in model.translate(lines, buffer_lines=20)]
+
+expected, is_over = translated(), False
+
+def compute():
+    while not is_over:
+        assert translated() == expected
+
+threads = [threading.Thread(target=compute) for _ in range(4 if computes else 0)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(3):
+    time.sleep(0.05)
+    child = os.fork()
+    if not child:
+        signal.alarm(60)
+        os._exit(0 if translated() == expected else 9)
+    statuses.append(os.waitpid(child, 0)[1])
+is_over = True
+for thread in threads:
+    thread.join()
+print(statuses, translated() == expected)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.parametrize("parent", ["waits", "computes"])
+def test_a_forked_child_gets_what_its_parent_gets(model, kernels, parent):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED, str(model), "2", parent],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[0, 0, 0] True\n", "")
+
+
+GROWTH = """
+import gc, sys, tracemalloc
+import tformer_cli
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+model = tformer_cli.load(sys.argv[1], device="cpu", precision="float32")
+lines = ["A man sleeps.", "Two dogs run in the snow.", "", "the street"]
+
+def call(n_calls):
+    for number in range(n_calls):
+        list(model.translate(lines, beam_size=1 + number % 4))
+        list(model.score(lines, lines))
+        if number % 10 == 0:
+            list(model.heads(lines[:1]))
+    gc.collect()
+
+call(100)
+tracemalloc.start()
+call(100)
+before, held = resident(), tracemalloc.get_traced_memory()[0]
+call(1000)
+print(resident() - before, tracemalloc.get_traced_memory()[0] - held)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for memory")
+def test_memory_does_not_grow_with_calls(model):
+    command = [sys.executable, "-c", GROWTH, str(model)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    resident, python_objects = map(int, done.stdout.split())
+    assert resident < 4_000_000
+    assert python_objects < 100_000
+
+
+def test_results_come_while_lines_are_still_being_made(loaded):
+    made = []
+
+    def lines():
+        for number in count():
+            made.append(number)
+            yield LINES[2]
+
+    translations = loaded.translate(lines(), buffer_lines=2)
+    assert made == []
+    assert [next(translations).index for _ in range(3)] == [0, 1, 2]
+    assert made == [0, 1, 2, 3]
+    made.clear()
+    assert next(loaded.heads(lines())).index == 0
+    assert made == [0]
+
+
+def test_one_result_may_be_the_input_of_the_next(loaded):
+    translated = (one.text for one in loaded.translate(LINES))
+    scored = list(loaded.score(LINES, translated))
+    assert [one.target for one in scored] == [one.text for one in loaded.translate(LINES)]
+
+
+def test_errors_of_a_call_name_its_arguments(loaded, model, language_model):
+    for sides, said in (((["a", "b"], ["c"]), "targets"), ((["a"], ["b", "c"]), "sources")):
+        with pytest.raises(DataError, match=rf"^{said}: has no line 2, but the other text has; "):
+            list(loaded.score(*sides))
+    writer = tformer_cli.load(language_model, device="cpu")
+    for call in (loaded.translate, loaded.heads, writer.generate):
+        name = call.__name__
+        unknown = rf"^beam: is not an argument of {name}\(\); did you mean beam_size\?$"
+        with pytest.raises(TypeError, match=unknown):
+            call(LINES, beam=3)
+        with pytest.raises(
+            TypeError, match=rf"^device: .* {name}\(\); give it to tformer_cli.load"
+        ):
+            call(LINES, device="cpu")
+        for given, value, kind in (
+            *(("beam_size", "x", "int"), ("beam_size", 2.0, "int"), ("n_best", True, "int")),
+            *(("length_penalty", [1], "float"), ("sampling", "no", "bool")),
+        ):
+            shown = re.escape(f"{given}: must be {kind}, but is {value!r} ({type(value).__name__})")
+            with pytest.raises(UsageError, match=f"^{shown}$"):
+                call(LINES, **{given: value})
+        with pytest.raises(UsageError, match=r"^risk: must be one of none, chrf, bleu; found 'x'$"):
+            call(LINES, risk="x")
+    with pytest.raises(TypeError, match=r"^buffer_lines: must be int, but is 'x' \(str\)$"):
+        loaded.translate(LINES, buffer_lines="x")
+    for name in ("beam_size", "threads", "seed"):
+        with pytest.raises(UsageError, match=rf"^{name}: must be int, but is 'x' \(str\)$"):
+            tformer_cli.load(model, **{name: "x"})
+    settings = {"beam_size": np.int64(2), "length_penalty": np.float32(1.0), "n_best": None}
+    assert len(list(loaded.translate(LINES, **settings))) == 4
+
+
+def test_wrong_arguments_are_refused_at_once(loaded, tmp_path):
+    with pytest.raises(TypeError, match="lines: is one str; give a list of str"):
+        loaded.translate("A man")
+    with pytest.raises(UsageError, match=r"^beam_size: must be"):
+        loaded.translate(LINES, beam_size=0)
+    with pytest.raises(ValueError, match="buffer_lines: must be at least 1, but is 0"):
+        loaded.translate(LINES, buffer_lines=0)
+    with pytest.raises(TypeError, match="made_up"):
+        loaded.translate(LINES, made_up=1)
+    with pytest.raises(TypeError, match="targets: is one str"):
+        loaded.score(LINES, "Ein Mann")
+    with pytest.raises(UsageError, match=r"cross\.77"):
+        loaded.heads(LINES, heads=["cross.77"])
+    with pytest.raises(UsageError, match="a given target was not searched for"):
+        loaded.heads(LINES, targets=TARGETS, mode="live")
+    with pytest.raises(DataError, match="there are more lines than targets"):
+        list(loaded.heads(LINES, targets=TARGETS[:3]))
+    with pytest.raises(ArtifactError, match="no such"):
+        tformer_cli.load(tmp_path / "nowhere")
+
+
+def state_of_the_process():
+    return {
+        "environment": dict(os.environ),
+        "directory": os.getcwd(),  # noqa: PTH109
+        "threads": torch.get_num_threads(),
+        "precision": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "determinism": torch.are_deterministic_algorithms_enabled(),
+        "random of torch": torch.get_rng_state().tolist(),
+        "random of numpy": str(np.random.get_state()),  # noqa: NPY002
+        "random": random.getstate(),
+        "warnings": list(warnings.filters),
+        "logging": (logging.root.level, list(logging.root.handlers)),
+        "signals": [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)],
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "recursion": sys.getrecursionlimit(),
+    }
+
+
+def test_nothing_of_the_process_is_changed(model, classifier, language_model, capfd):
+    before = state_of_the_process()
+    list(tformer_cli.load(classifier, device="cpu").classify(LINES))
+    writer = tformer_cli.load(language_model, device="cpu", seed=4)
+    list(writer.generate(["A man"], max_length=5))
+    list(writer.generate(["A man"], max_length=5, beam_size=2))
+    one = tformer_cli.load(model, device="cpu", threads=2, seed=3)
+    list(one.translate(LINES, sampling=True, temperature=0.5))
+    list(one.translate(LINES, beam_size=2))
+    list(one.score(LINES, TARGETS))
+    list(one.heads(LINES))
+    assert state_of_the_process() == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_neither_the_package_nor_translating_imports_torch(model, kernels):
+    code = (
+        "import sys, tformer_cli\n"
+        "heavy = {'torch', 'numpy', 'tokenizers', 'tformer_cli.kinds.lines'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        f"model = tformer_cli.load({str(model)!r}, device='cpu')\n"
+        f"print(len(list(model.translate({LINES!r}))), len(list(model.score({LINES!r},"
+        f" {TARGETS!r}))), 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n4 4 False\n"
+
+
+class Frame(HTMLParser):
+    """Collects the frames of a piece of HTML."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.frames = []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        assert tag == "iframe"
+        self.frames.append(dict(attributes))
+
+
+def test_a_notebook_shows_the_page_of_the_heads_in_a_frame(loaded):
+    record, blank = loaded.heads(['A <b>man</b> & "dog"', ""], heads=["cross"])
+    (frame,) = Frame(record._repr_html_()).frames
+    page = frame["srcdoc"]
+    assert page.startswith("<!DOCTYPE html>")
+    assert "allow-same-origin" not in frame["sandbox"]
+    data = page.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    assert json.loads(data)["sentences"][0]["source"] == record.source
+    assert blank._repr_html_() == "<p>a blank line has no attention maps</p>"
+
+
+def test_a_setting_that_is_not_there_is_refused_by_name(model):
+    with pytest.raises(UsageError, match=r"^beam: is not a setting .* did you mean beam_size\?$"):
+        tformer_cli.load(model, beam=3)
+
+
+@pytest.mark.parametrize(
+    "name", ["precision", "engine", "too_long", "split_sentences", "ensemble_space"]
+)
+def test_a_word_that_is_no_choice_is_refused(model, classifier, name):
+    with pytest.raises(UsageError, match=rf"^{name}: must be one of .*; found 'int4'$"):
+        tformer_cli.load(model, **{name: "int4"})
+    if name == "too_long":
+        labels = tformer_cli.load(classifier, device="cpu")
+        with pytest.raises(UsageError, match=r"^too_long: must be truncate or error; found 'no'"):
+            list(labels.classify(["a"], too_long="no"))

@@ -1,0 +1,91 @@
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tformer_cli.errors import DataError
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.joint_tokenizer import ALGORITHMS
+from tformer_cli.text.train_tokenizer import sampled, train_tokenizer
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_same_lines_give_the_same_bytes(pairs, algorithm):
+    lines = [line for pair in pairs for line in pair]
+    config = TokenizerConfig(algorithm=algorithm, vocab_size=330)
+    first, second = (train_tokenizer(iter(lines), config).to_json() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word", "char"])
+def test_the_vocabulary_is_at_most_as_large_as_asked_for(pairs, algorithm):
+    lines = [line for pair in pairs for line in pair]
+    size = 280 if algorithm in ("bpe", "unigram") else 20
+    assert (
+        train_tokenizer(lines, TokenizerConfig(algorithm=algorithm, vocab_size=size)).vocab_size
+        == size
+    )
+
+
+def test_bytes_need_no_text():
+    assert train_tokenizer([], TokenizerConfig(algorithm="byte")).vocab_size == 260
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram", "word", "char"])
+def test_text_without_words_is_an_error(algorithm):
+    with pytest.raises(DataError, match="tokenizer: every line of the text is blank"):
+        train_tokenizer(["", "  "], TokenizerConfig(algorithm=algorithm))
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_a_vocabulary_without_room_for_the_bytes_is_an_error(algorithm):
+    message = f'vocab_size: must be 260 to 1000000 for "{algorithm}" (256 bytes and 4 special'
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TokenizerConfig(algorithm=algorithm, vocab_size=259)
+    config = TokenizerConfig(algorithm=algorithm, vocab_size=260)
+    assert train_tokenizer(["text"] * 3, config).vocab_size == 260
+
+
+def test_text_that_looks_special_teaches_no_special_piece():
+    lines = ["<s> </s> <pad><unk>"] * 50
+    for algorithm in ALGORITHMS:
+        tokenizer = train_tokenizer(lines, TokenizerConfig(algorithm=algorithm, vocab_size=300))
+        ids = tokenizer.encode(lines[0])
+        assert min(ids) >= 4
+        assert tokenizer.decode(ids) == lines[0]
+
+
+def test_small_corpora_are_used_whole():
+    lines = [str(n) for n in range(1000)]
+    assert list(sampled(lines, 1000, 1000)) == lines
+    assert list(sampled(lines, None, 1000)) == lines
+
+
+@pytest.mark.parametrize("n_lines", [20_000, None])
+def test_large_corpora_are_sampled_evenly_and_both_languages_alike(n_lines):
+    kept = [int(line) for line in sampled(map(str, range(20_000)), n_lines, 4000)]
+    assert kept == sorted(set(kept))
+    least = 3800 if n_lines else 1900
+    assert least < len(kept) < 4200
+    assert abs(sum(n % 2 for n in kept) / len(kept) - 0.5) < 0.03
+    assert abs(sum(kept) / len(kept) - 10_000) < 300
+
+
+def test_a_signal_ends_the_training_at_once_where_only_the_library_works(tmp_path):
+    # Distinct random words: merging their pairs takes the library many seconds after the last line
+    generator = random.Random(1)
+    words = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=12)) for _ in range(400_000)]
+    (tmp_path / "text").write_text("\n".join(" ".join(words[i::4000]) for i in range(4000)))
+    command = [sys.executable, "-m", "tformer_cli", "tokenize", "train", "text", "-o", "t.json"]
+    with subprocess.Popen([*command, "--vocab-size", "30000"], cwd=tmp_path) as process:
+        time.sleep(4.0)
+        assert process.poll() is None, "it was to take longer"
+        start = time.monotonic()
+        process.terminate()
+        assert process.wait() == -signal.SIGTERM
+        assert time.monotonic() - start < 5.0
+    assert not (tmp_path / "t.json").exists()

@@ -1,0 +1,203 @@
+"""Runs whose model labels images."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.text.images.test_reading import idx_bytes, picture
+from tests.watched_training import Watcher, check_a_stop_leaves_no_trace, digest
+from tformer_cli.artifacts.config_file import check_task, read_config
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.cli.app import app
+from tformer_cli.errors import ArtifactError, DataError, RecipeError
+from tformer_cli.kinds import training_of
+from tformer_cli.recipe import make_recipe
+from tformer_cli.text.loading.encoded import encode_corpus
+from tformer_cli.train.data import completed_recipe, make_tokenizer
+from tformer_cli.train.plan import plan_training
+from tformer_cli.train.train import train
+from tformer_cli.trainer.batch_budget import PairLengths, settle_tokens_per_batch
+from tformer_cli.trainer.events import ValidationReport
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Makes recipes of a tiny classifier of shapes, with keys changed."""
+
+    def made(**changes):
+        values = {
+            "task": {"kind": "image"},
+            "data": {
+                "train": [{"shapes": "train", "pairs": 120}],
+                "valid": [{"shapes": "valid", "pairs": 120}],
+                "directory": str(tmp_path),
+                "cache_directory": str(tmp_path / "cache"),
+            },
+            "model": {
+                "d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "norm": "pre",
+                "activation": "gelu", "positions": "learned", "patch_size": 8, "image_shift": 1,
+                "image_flip": True,
+            },
+            "training": {
+                "max_steps": 30, "tokens_per_batch": 200, "warmup_steps": 5, "report_every": 10,
+                "learning_rate": 1e-2, "checkpoint_every": 10, "precision": "float32",
+                "average": "none",
+            },
+            "validation": {"every": 15},
+        }  # fmt: skip
+        for table, keys in changes.items():
+            values[table] = {**values.get(table, {}), **keys}
+        return make_recipe(values, "test")
+
+    return made
+
+
+def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
+    watcher = Watcher()
+    (tmp_path / "images.idx").write_bytes(
+        idx_bytes(np.stack([np.full((4, 4), 250 * (n % 2)) for n in range(40)]))
+    )
+    (tmp_path / "labels").write_text("dark\nlight\n" * 20)
+    corpus = {"images": "images.idx", "labels": "labels"}
+    recipe = make(
+        data={"train": [corpus], "valid": [corpus]},
+        model={"patch_size": 2, "image_shift": 0, "image_flip": False},
+    )
+    train(recipe, tmp_path / "run", device="cpu", observers=[watcher])
+    last = watcher.of(ValidationReport)[-1]
+    assert set(last.scores) == {"loss", "accuracy", "macro_f1"}
+    assert last.scores["accuracy"] == 100.0
+    assert last.sample_source.startswith(f"{tmp_path / 'images.idx'}#")
+    record = read_config(tmp_path / "run")
+    assert (record.task, record.labels) == ("image", ("dark", "light"))
+    assert record.model.image_size == (4, 4, 1)
+    assert record.model.image_mean == (pytest.approx(125 / 255, abs=1e-6),)
+    assert record.model.image_std == (pytest.approx(125 / 255, abs=1e-6),)
+    # the run's own recipe is the one that was given: the same command resumes it
+    assert train(recipe, tmp_path / "run", device="cpu").was_finished
+
+
+def test_heads_are_followed_on_the_first_images(make, tmp_path):
+    run = tmp_path / "run"
+    train(make(training={"max_steps": 4, "inspect_every": 2}), run, device="cpu")
+    lines = [json.loads(line) for line in (run / "heads.jsonl").read_text().splitlines()]
+    n_heads = len({one["id"] for one in lines})
+    assert [one["step"] for one in lines] == sorted([0, 2, 4] * n_heads)
+    names = [
+        json.loads(line)["source"] for line in (run / "heads-probe.jsonl").read_text().splitlines()
+    ]
+    (tmp_path / "first.txt").write_text("\n".join(names) + "\n")
+    given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
+    shown = CliRunner().invoke(app, ["inspect-heads", str(run), *given])
+    assert shown.exit_code == 0, shown.stderr
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    for one, last in zip(found, lines[-n_heads:], strict=True):
+        assert one["n_sentences"] == last["n_sentences"] == len(names)
+        assert one["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
+
+
+def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):
+    """The images that augmentation makes are part of it."""
+    check_a_stop_leaves_no_trace(make(), tmp_path, 20)
+    # and augmentation matters: without it the run ends elsewhere
+    plain = make(model={"image_shift": 0, "image_flip": False})
+    train(plain, tmp_path / "plain", device="cpu")
+    assert digest(tmp_path / "plain") != digest(tmp_path / "whole")
+
+
+def test_a_token_is_a_patch_for_budgets_and_counts(make, one_thread):
+    recipe = completed_recipe(make())
+    tokenizer = training_of(recipe).sides(recipe, make_tokenizer(recipe))
+    corpus = encode_corpus(recipe.data.train[0], recipe.data, tokenizer)
+    assert corpus.lengths([0, 1]).tolist() == [[9, 9], [1, 1]]
+    lengths = PairLengths.of([corpus])
+    assert (lengths.source, lengths.shortest, lengths.total) == (10, 10, 1200)
+    model = training_of(recipe).new_model(recipe.model, tokenizer.source.vocab_size)
+    open_budget = replace(recipe.training, tokens_per_batch=0)
+    assert settle_tokens_per_batch(model, open_budget, lengths, "float32") == 1200
+    plan = plan_training(make())
+    assert plan.batch_shapes[0] == (20, 9, 1)
+    text = "\n".join(plan.lines())
+    assert "24×24 pixels, 1 channel, mean 0.2" in text
+    assert "3×3 patches of 8×8 are the tokens" in text
+
+
+def test_the_directory_holds_all_that_an_image_needs(make, tmp_path):
+    train(make(training={"max_steps": 2}), tmp_path / "run", device="cpu")
+    directory = load_model_directory(tmp_path / "run", tasks=("image",))
+    assert directory.classifier.config.image_size == (24, 24, 1)
+    with pytest.raises(ArtifactError, match="is a classifier of images; use `tformer classify`"):
+        check_task(tmp_path, directory.config, ("classify", "translate"))
+    tokenizer = tmp_path / "run" / "tokenizer.json"
+    text = tokenizer.read_text()
+    tokenizer.write_text(text.replace('"patch_size": 8', '"patch_size": 4'))
+    with pytest.raises(ArtifactError, match=r"is of other images than config.json says"):
+        load_model_directory(tmp_path / "run", tasks=("image",))
+    tokenizer.write_text(text)
+    config = tmp_path / "run" / "config.json"
+    record = config.read_text()
+    config.write_text(record.replace('"image_std": [\n', '"image_std": [], "x": [\n'))
+    with pytest.raises(ArtifactError, match=r"model.x: unknown key|image_std"):
+        read_config(tmp_path / "run")
+
+
+def test_pictures_of_all_sizes_are_scaled_if_asked_for(make, tmp_path):
+    for number, size in enumerate(((20, 30), (24, 24), (50, 40))):
+        for label in ("cat", "dog"):
+            path = tmp_path / "animals" / label / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(picture("RGB", size, seed=number)[1])
+    corpus = [{"images": "animals"}]
+    with pytest.raises(DataError, match=r"cat/1.png: has 24×24 pixels, but images here have 30×20"):
+        plan_training(make(data={"train": corpus, "valid": []}, model={"patch_size": 10}))
+    changes = {"image_size": [16, 16, 3]}
+    scales = {"train": corpus, "valid": corpus, "scale_images": True}
+    recipe = make(data=scales, model=changes, training={"max_steps": 2})
+    train(recipe, tmp_path / "run", device="cpu")
+    model = read_config(tmp_path / "run").model
+    assert model.image_size == (16, 16, 3)
+    assert len(model.image_mean) == 3
+    gray = make(data=scales, model={"image_size": [16, 16, 1]})
+    assert completed_recipe(gray).model.image_mean == (pytest.approx(0.5, abs=0.05),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"patch_size": 0}}, r"model.patch_size: task.kind = \"image\" needs one|image_"),
+        ({"data": {"train": [{"tsv": "a"}]}}, "a corpus must be one of images, shapes, dataset"),
+        ({"tokenizer": {"algorithm": "char"}}, "tokenizer: images have none"),
+        ({"task": {"kind": "classify"}}, 'layers make a model for "image", but task.kind'),
+        ({"model": {"head": "none"}}, 'layers make a model for "embed", but task.kind is "image"'),
+    ],
+)
+def test_recipes_that_contradict_themselves_are_refused(make, changes, message):
+    with pytest.raises(RecipeError, match=message):
+        make(**changes)
+
+
+def test_texts_are_not_learned_from_images(make):
+    no_image = {"patch_size": 0, "image_shift": 0, "image_flip": False}
+    with pytest.raises(RecipeError, match=r'shapes are images, but task.kind is "classify"'):
+        make(task={"kind": "classify"}, model=no_image)
+    with pytest.raises(RecipeError, match=r'task.kind = "image" needs one'):
+        make(model=no_image)
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "message"),
+    [
+        ("1,2,3,a\n1,2,3,b\n", {}, "3 values of pixels are no square; say model.image_size"),
+        ("1,2,3,4,a\n5,6,7,8,b\n", {}, "data.train: model.patch_size: 8 does not divide"),
+        ("1,2,3,4,a\n5,6,7,300,b\n", {"patch_size": 1}, "value 4 is 300"),
+        ("1,2,3,4,a\n5,6,7,x,b\n", {"patch_size": 1}, 't.csv, line 2: "x" is not the value'),
+        ("7,7,7,7,a\n7,7,7,7,b\n", {"patch_size": 1}, "all pixels of a channel are alike"),
+    ],
+)
+def test_tables_that_do_not_fit_are_an_error_of_one_line(make, tmp_path, text, model, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        plan_training(make(data={"train": [{"images": "t.csv"}], "valid": []}, model=model))

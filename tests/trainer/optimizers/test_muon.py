@@ -1,0 +1,275 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.trainer.config import TrainingConfig
+from tformer_cli.trainer.optimizers import muon
+from tformer_cli.trainer.optimizers.adam import ParameterGroup
+from tformer_cli.trainer.optimizers.muon import (
+    COEFFICIENTS,
+    CUSHION,
+    SMALLEST,
+    Muon,
+    layer_matrices,
+    orthogonalized,
+)
+from tformer_cli.trainer.optimizers.optimizer import (
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+)
+
+
+def transformer(seed=1, **changes):
+    torch.manual_seed(seed)
+    shape = {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "n_decoder_layers": 1}
+    return Transformer(ModelConfig(**shape | changes), vocab_size=20)
+
+
+def put_gradients(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (12, 30), (30, 12)])
+def test_equals_torchs_muon_iterated_to_the_end(shape):
+    torch.manual_seed(1)
+    ours = nn.Parameter(torch.randn(shape))
+    theirs = nn.Parameter(ours.detach().clone())
+    muon = Muon(
+        [ParameterGroup(params=[ours], lr=0.02, weight_decay=0.1)],
+        {ours: 1},
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        momentum=0.95,
+    )
+    reference = torch.optim.Muon(
+        [theirs],
+        lr=0.02,
+        weight_decay=0.1,
+        momentum=0.95,
+        adjust_lr_fn="match_rms_adamw",
+        ns_coefficients=(1.875, -1.25, 0.375),  # all singular values end at 1
+        ns_steps=20,
+    )
+    for _ in range(4):
+        ours.grad = torch.randn(shape)
+        # torch's momentum is a mean where ours is a sum: normalizing removes the factor
+        theirs.grad = ours.grad.clone()
+        before = theirs.detach().clone()
+        muon.step()
+        reference.step()
+        change = (theirs.detach() - before).abs().mean()
+        assert (ours - theirs).abs().mean() < 0.2 * change
+        theirs.data.copy_(ours)
+
+
+def test_the_layers_matrices_are_found_and_nothing_else():
+    model = transformer()
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    found = {names[parameter]: n_parts for parameter, n_parts in layer_matrices(model).items()}
+    assert len(found) == 3 * 2 + 2 * 2
+    assert {n for name, n in found.items() if name.endswith("in_projection.weight")} == {3}
+    assert {n for name, n in found.items() if not name.endswith("in_projection.weight")} == {1}
+    assert not any("embedding" in name or "norm" in name for name in found)
+
+
+def test_heads_that_share_keys_are_maps_of_their_own():
+    model = transformer(n_heads=4, n_key_heads=2, gated=True)
+    found = layer_matrices(model)
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        weight = layer.self_attention.in_projection.weight
+        assert (len(weight), found[weight]) == (32, 4)  # 16 rows of W_Q, 8 of W_K, 8 of W_V
+        assert found[layer.feed_forward.gate.weight] == 1
+    assert len(layer_matrices(transformer(projections=False))) == 2 * 2
+
+
+def test_parts_of_a_joined_projection_are_updated_each_by_itself():
+    joined, apart = (nn.Parameter(torch.zeros(9, 3)) for _ in range(2))
+    settings = {"betas": (0.9, 0.98), "eps": 1e-9, "momentum": 0.0}
+    groups = [ParameterGroup(params=[joined], lr=0.1)]
+    muon = Muon(groups, {joined: 3}, **settings)
+    gradient = torch.randn(9, 3, generator=torch.Generator().manual_seed(1))
+    joined.grad = gradient.clone()
+    muon.step()
+    for part, of_part in zip(apart.detach().chunk(3), gradient.chunk(3), strict=True):
+        part.sub_(orthogonalized(of_part[None])[0], alpha=0.1 * 0.2 * 3**0.5)
+    assert torch.allclose(joined, apart, atol=1e-6)
+
+
+def test_all_but_the_layers_matrices_follow_adamw():
+    model, other = transformer(), transformer()
+    muon = make_optimizer(model, TrainingConfig(optimizer="muon", weight_decay=0.1))
+    adamw = make_optimizer(other, TrainingConfig(optimizer="adamw", weight_decay=0.1))
+    for seed in range(3):
+        for network, optimizer in ((model, muon), (other, adamw)):
+            put_gradients(network, seed)
+            optimizer.step()
+    matrices = layer_matrices(model)
+    for parameter, of_adamw in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(parameter, of_adamw) == (parameter not in matrices)
+
+
+def test_restored_state_goes_on_bit_for_bit():
+    config = TrainingConfig(optimizer="muon")
+    model = transformer()
+    optimizer = make_optimizer(model, config)
+    for seed in range(2):
+        put_gradients(model, seed)
+        optimizer.step()
+    saved = {name: value.clone() for name, value in model.state_dict().items()}
+    tensors = {name: value.clone() for name, value in optimizer_tensors(optimizer, model).items()}
+    other = transformer(seed=9)
+    other.load_state_dict(saved)
+    restored = make_optimizer(other, config)
+    restore_optimizer(restored, other, tensors)
+    for network, of_network in ((model, optimizer), (other, restored)):
+        put_gradients(network, 7)
+        of_network.step()
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name])
+
+
+def test_a_parameter_without_a_gradient_stays_and_gets_no_state():
+    model = transformer()
+    optimizer = make_optimizer(model, TrainingConfig(optimizer="muon"))
+    put_gradients(model, 1)
+    left_out = next(iter(layer_matrices(model)))
+    left_out.grad = None
+    before = left_out.detach().clone()
+    optimizer.step()
+    assert torch.equal(left_out, before)
+    assert left_out not in optimizer.state
+
+
+def test_momentum_without_muon_is_an_error():
+    with pytest.raises(ValueError, match='momentum: needs optimizer = "muon"'):
+        TrainingConfig(optimizer="adamw", momentum=0.9)
+    assert TrainingConfig(optimizer="muon", momentum=0.9).momentum == 0.9
+
+
+SHAPES = [(8, 8), (8, 24), (24, 8), (20, 28)]
+JORDAN = (3.4445, -4.7750, 2.0315)
+LARGEST_ERROR = 0.182
+
+
+def random(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1))
+
+
+def with_singular_values(values, n_columns):
+    """A matrix (R, C) with chosen singular values."""
+    left, _ = torch.linalg.qr(random(len(values), len(values)).double())
+    right, _ = torch.linalg.qr(random(n_columns, len(values)).double())
+    return (left * values) @ right.mT
+
+
+def rotated(matrices, result):
+    """The result in the matrices' singular vectors: diagonal if it has the same ones."""
+    u, _, v = torch.linalg.svd(matrices.double(), full_matrices=False)
+    return u.mT @ result.double() @ v.mT
+
+
+def polynomial(values, coefficients):
+    a, b, c = coefficients
+    return a * values + b * values**3 + c * values**5
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_keeps_singular_vectors_and_brings_singular_values_near_1(shape):
+    matrices = random(3, *shape)
+    found = rotated(matrices, orthogonalized(matrices))
+    values = found.diagonal(dim1=1, dim2=2)
+    assert (found - torch.diag_embed(values)).abs().max() < 1e-4
+    assert values.min() > 0.8
+    assert values.max() < 1.2
+
+
+def test_each_polynomial_is_the_best_of_its_kind():
+    """Chebyshev: the error of the best quintic x·q(x²) has its largest size at 4 places, in turns.
+
+    So no other a, b, c come nearer to 1 on [l, u].
+    """
+    low, high = SMALLEST, 1.0
+    for coefficients in COEFFICIENTS:
+        x = torch.linspace(low, high, 400_001, dtype=torch.float64)
+        error = polynomial(x, coefficients) - 1.0
+        inner = error[1:-1]
+        is_turn = (inner - error[:-2]) * (error[2:] - inner) < 0.0
+        extremes = torch.cat([error[:1], inner[is_turn], error[-1:]])
+        largest = error.abs().max()
+        expected = largest * torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+        assert torch.allclose(extremes, expected, atol=1e-5)
+        low, high = 1.0 - float(largest), CUSHION * (1.0 + float(largest))
+    assert largest < LARGEST_ERROR, "how near to 1 they come together"
+
+
+@pytest.mark.parametrize("n_columns", [64, 200])
+def test_the_spectrum_of_a_momentum_ends_nearer_1_than_by_jordans_five_iterations(n_columns):
+    # quantiles of singular values over the Frobenius norm, after 500 steps on Multi30k
+    quantiles = [0.01, 0.05, 0.1, 0.25, 0.5, 0.9, 1.0]
+    logs = np.log([0.00028, 0.0018, 0.0038, 0.0106, 0.0234, 0.09, 0.6])
+    values = torch.from_numpy(np.exp(np.interp(np.linspace(0.01, 1.0, 64), quantiles, logs)))
+    matrix = with_singular_values(values, n_columns)
+    ours = torch.linalg.svdvals(orthogonalized(matrix[None].float())[0].double())
+    theirs = values / values.norm()
+    for _ in range(5):
+        theirs = polynomial(theirs, JORDAN)
+    assert (1.0 - ours).abs().mean() < 0.85 * (1.0 - theirs).abs().mean()
+    assert (1.0 - ours).square().mean() < 0.9 * (1.0 - theirs).square().mean()
+    expected = values / (CUSHION * values.pow(4).sum().sqrt()).sqrt()
+    for coefficients in COEFFICIENTS:
+        expected = polynomial(expected, coefficients)
+    assert torch.allclose(ours.sort().values, expected.sort().values, atol=1e-3)
+
+
+@pytest.mark.parametrize("n_columns", [256, 400])
+def test_bfloat16_stays_in_bounds_where_few_entries_are_large(n_columns):
+    matrices = 1e-3 * random(3, 256, n_columns)
+    matrices[:, :4, :4] += random(3, 4, 4)
+    matrices[:, 7, 9] = torch.tensor([1.0, 10.0, 100.0])
+    values = torch.linalg.svdvals(orthogonalized(matrices, torch.bfloat16))
+    assert values.max() < 1.0 + LARGEST_ERROR + 0.03
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n_columns", [32, 96])
+@pytest.mark.parametrize("rank", [1, 5, 32])
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
+def test_ranks_scales_and_precisions_do_not_make_it_run_away(rank, n_columns, dtype, scale):
+    values = torch.zeros(32).double()
+    values[:rank] = scale
+    matrix = with_singular_values(values, n_columns)[None].float()
+    found = rotated(matrix, orthogonalized(matrix, dtype)).diagonal(dim1=1, dim2=2)[0]
+    assert found[:rank].min() > 0.8
+    assert found.abs().max() < 1.25
+    if dtype == torch.float32 and rank < 32:
+        assert found[rank:].abs().max() < 0.01, "directions that are not there stay out"
+
+
+@pytest.mark.parametrize("shape", [(16, 48), (48, 16), (16, 24)])
+def test_a_wide_matrix_is_the_same_by_both_ways(shape, monkeypatch):
+    matrices, calls = random(2, *shape), []
+    quick = orthogonalized(matrices)
+    product = muon._product
+    monkeypatch.setattr(muon, "_product", lambda gram: calls.append(1) or product(gram))
+    assert torch.equal(orthogonalized(matrices), quick)
+    assert calls == [1]
+    monkeypatch.setattr(muon, "WIDE", 100.0)
+    assert torch.allclose(orthogonalized(matrices), quick, atol=1e-4)
+    orthogonalized(matrices, torch.bfloat16)
+    assert calls == [1]
+
+
+def test_a_matrix_of_zeros_stays_one():
+    for shape in SHAPES:
+        assert torch.equal(orthogonalized(torch.zeros(1, *shape)), torch.zeros(1, *shape))
+
+
+def test_matrices_beside_each_other_do_not_matter():
+    matrices = random(5, 16, 32)
+    assert torch.allclose(orthogonalized(matrices)[3:4], orthogonalized(matrices[3:4]), atol=1e-6)

@@ -1,0 +1,50 @@
+import pytest
+
+from tformer_cli.errors import UsageError
+from tformer_cli.trainer.processes import launch
+from tformer_cli.trainer.processes.launch import Launch, launched, one_error_per_node
+
+TORCHRUN = {
+    "RANK": "3",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "4",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "1",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+
+
+def test_torchruns_environment_is_read():
+    expected = Launch(rank=3, local_rank=1, world_size=4, local_world_size=2, machine="1")
+    assert launched(TORCHRUN) == expected
+
+
+@pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE", "MASTER_ADDR"])
+def test_without_torchrun_a_process_is_alone(missing):
+    assert launched({}) == Launch()
+    assert launched({name: text for name, text in TORCHRUN.items() if name != missing}) == Launch()
+
+
+@pytest.mark.parametrize("change", [{"RANK": "4"}, {"RANK": "x"}, {"LOCAL_RANK": "-1"}])
+def test_a_place_that_cannot_be_is_refused(change):
+    with pytest.raises(UsageError, match="start processes with torchrun"):
+        launched(TORCHRUN | change)
+
+
+def test_the_first_process_of_a_machine_speaks_first(monkeypatch):
+    waits = []
+    monkeypatch.setattr(launch, "wait_for_first_error", lambda: waits.append(1))
+
+    def fail():
+        with one_error_per_node():
+            raise UsageError("bad")
+
+    with pytest.raises(UsageError, match="bad"):
+        fail()
+    assert not waits
+    for name, text in TORCHRUN.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError, match="bad"):
+        fail()
+    assert waits

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+import torch
+
+from tformer_cli.errors import RecipeError
+from tformer_cli.fast.native.training import use_native_operations
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.trainer import batch_budget
+from tformer_cli.trainer.batch_budget import (
+    PairLengths,
+    largest_budget,
+    settle_tokens_per_batch,
+)
+from tformer_cli.trainer.config import TrainingConfig
+from tformer_cli.trainer.memory import free_memory
+
+LENGTHS = PairLengths(source=20, target=30, shortest=5, total=10**6)
+
+
+def model():
+    torch.manual_seed(4)
+    config = ModelConfig(d_model=16, n_heads=2, d_ff=24, n_encoder_layers=1, n_decoder_layers=1)
+    return Transformer(config, 50)
+
+
+class Corpus:
+    def __init__(self, source, target):
+        self._lengths = np.array([source, target], np.int32)
+
+    def __len__(self):
+        return self._lengths.shape[1]
+
+    def lengths(self, rows):
+        return self._lengths[:, rows]
+
+
+@pytest.mark.parametrize("limit", [30, 31, 100, 5000, 123_456, 10**9])
+def test_the_search_stays_below_what_fits_and_near_it(limit):
+    tried = []
+    found = largest_budget(lambda n: tried.append(n) or n <= limit, 30, 10**6, 0.9)
+    assert 30 <= found <= limit
+    assert found >= min(0.8 * limit, 10**6)
+    assert len(tried) < 30
+
+
+def test_what_does_not_fit_at_all_is_found_out_at_once():
+    assert largest_budget(lambda n: False, 30, 1000, 0.9) == 0
+
+
+def test_lengths_count_the_end_of_the_sentence_over_all_corpora():
+    lengths = PairLengths.of([Corpus([3, 1], [2, 9]), Corpus([], []), Corpus([4], [1])])
+    assert lengths == PairLengths(source=5, target=10, shortest=4, total=15)
+
+
+def test_extremes_hold_the_longest_and_the_most_pairs_within_the_budget():
+    assert list(LENGTHS.extremes(600)) == [(20, 20, 30), (30, 20, 20), (120, 5, 5)]
+    assert next(LENGTHS.extremes(7))[0] == 1
+
+
+def test_a_budget_for_the_cpu_grows_with_what_is_free_and_leaves_the_model_alone(monkeypatch):
+    trained, config = model(), TrainingConfig(tokens_per_batch=0)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    found = []
+    for free in (2_000_000, 4_000_000, 10**15):
+        monkeypatch.setattr(batch_budget, "free_memory", lambda free=free: free)
+        found.append(settle_tokens_per_batch(trained, config, LENGTHS, "float32"))
+    assert 30 < found[0] < found[1] / 1.9
+    assert found[1] < found[2] == LENGTHS.total
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(weight.grad is None for weight in trained.parameters())
+    monkeypatch.setattr(batch_budget, "free_memory", lambda: 1000)
+    with pytest.raises(RecipeError, match=r"data\.max_length: a batch of the longest pair, 30"):
+        settle_tokens_per_batch(trained, config, LENGTHS, "float32")
+
+
+@pytest.mark.parametrize("longest", [5, 20, 65, 128])
+def test_what_rows_are_filled_up_with_makes_no_budget_small(monkeypatch, longest, kernels):
+    monkeypatch.setattr(batch_budget, "free_memory", lambda: 10**8)
+    lengths = PairLengths(source=longest, target=longest, shortest=3, total=10**6)
+    found = []
+    for library in (None, kernels):
+        trained = model()
+        if library is not None:
+            use_native_operations(trained, library)
+        config = TrainingConfig(tokens_per_batch=0)
+        found.append(settle_tokens_per_batch(trained, config, lengths, "float32"))
+    assert found[1] > 0.7 * found[0]
+
+
+def test_a_budget_of_the_recipe_is_taken_on_a_cpu():
+    config = TrainingConfig(tokens_per_batch=77)
+    assert settle_tokens_per_batch(model(), config, LENGTHS, "float32") == 77
+
+
+def test_free_memory_is_the_least_of_system_and_group(tmp_path):
+    proc, group = tmp_path / "proc", tmp_path / "group"
+    for directory in (proc, group):
+        directory.mkdir()
+    (proc / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    5000 kB\n")
+    assert free_memory(proc, group) == 5000 * 1024
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("1000\n")
+    assert free_memory(proc, group) == 5000 * 1024
+    (group / "memory.max").write_text("1001000\n")
+    assert free_memory(proc, group) == 1_000_000
+    assert free_memory(tmp_path, tmp_path) > 1 << 20
+    assert free_memory() >= 0
+
+
+@pytest.mark.gpu
+def test_a_budget_found_on_a_gpu_fits_and_one_that_does_not_is_refused():
+    trained = model().cuda()
+    found = settle_tokens_per_batch(trained, TrainingConfig(tokens_per_batch=0), LENGTHS, "float32")
+    assert found >= 30
+    config = TrainingConfig(tokens_per_batch=10**11)
+    with pytest.raises(RecipeError, match="do not fit in the GPU's memory"):
+        settle_tokens_per_batch(trained, config, LENGTHS, "float32")

@@ -1,0 +1,146 @@
+"""Which model a run ends with: the average of its checkpoints, or a better one of them."""
+
+import pytest
+import torch
+
+from tformer_cli.artifacts.tensors import load_tensors, save_tensors
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
+from tformer_cli.trainer.judge import Judge, average_weights
+from tformer_cli.trainer.optimizers.optimizer import make_optimizer
+from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.processes.signals import StopRequest
+from tformer_cli.trainer.resuming.checkpoints import MODEL, Checkpoints
+from tformer_cli.trainer.resuming.saving import RunSaver
+from tformer_cli.trainer.resuming.state import TrainingState
+from tformer_cli.trainer.validation import Validation
+
+
+class FixedScores:
+    """A validator that has made up its mind."""
+
+    def __init__(self, loss, bleu):
+        self.scores = {"loss": loss, "bleu": bleu}
+        self.n_validations = 0
+
+    def validate(self, model, sample, before_batch=None):
+        self.n_validations += 1
+        return Validation(scores=self.scores, signatures={}, sample=("", "", ""), seconds=0.0)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Returns a function that ends a run of three checkpoints, of which step 2 was the best."""
+
+    def finish(metric, loss, bleu, damaged=False):
+        torch.manual_seed(1)
+        shape = ModelConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=1)
+        model = Transformer(shape, 20)
+        config = TrainingConfig(
+            max_steps=3, checkpoint_every=1, average="last", average_checkpoints=3
+        )
+        validation = ValidationConfig(metric=metric)
+        saver = RunSaver(
+            model, make_optimizer(model, config), Checkpoints(tmp_path), config, validation
+        )
+        state = TrainingState()
+        for state.step, (its_loss, its_bleu) in enumerate(((3.0, 10.0), (2.0, 30.0)), start=1):
+            state.add_validation({"loss": its_loss, "bleu": its_bleu}, validation)
+            saver.save(state)
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter += 1.0
+        state.step = 3
+        saver.save(state)
+        if damaged:
+            path = saver.checkpoints.path(2) / MODEL
+            path.write_bytes(path.read_bytes()[:-1])
+        published = []
+        judge = Judge(
+            model,
+            FixedScores(loss, bleu),
+            validation,
+            lambda weights, step, scores: published.append((dict(weights), step, dict(scores))),
+            Processes(),
+        )
+        average = judge.publish_average(saver, state, StopRequest())
+        assert len(published) == 1
+        return average, *published[0], saver.checkpoints
+
+    return finish
+
+
+@pytest.mark.parametrize(
+    ("metric", "loss", "bleu"), [("bleu", 9.0, 30.0), ("bleu", 9.0, 31.0), ("loss", 2.0, 0.0)]
+)
+def test_an_average_as_good_as_the_best_checkpoint_is_the_final_model(finished, metric, loss, bleu):
+    average, weights, step, scores, checkpoints = finished(metric, loss, bleu)
+    assert (average.steps, average.better_step, step) == ([1, 2, 3], 0, 3)
+    assert scores == {"loss": loss, "bleu": bleu}
+    middle = load_tensors(checkpoints.path(2) / MODEL)  # each step added 1 to every weight
+    assert all(torch.allclose(weights[name], middle[name], atol=1e-6) for name in middle)
+
+
+@pytest.mark.parametrize(("metric", "loss", "bleu"), [("bleu", 0.0, 29.9), ("loss", 2.1, 99.0)])
+def test_a_checkpoint_that_scores_better_takes_its_place(finished, metric, loss, bleu):
+    average, weights, step, scores, checkpoints = finished(metric, loss, bleu)
+    assert (average.steps, average.better_step, step) == ([], 2, 2)
+    assert scores == {"loss": 2.0, "bleu": 30.0}, "those of the weights that are published"
+    assert average.report.scores == {"loss": loss, "bleu": bleu}, "the average's own are told"
+    best = load_tensors(checkpoints.path(2) / MODEL)
+    assert all(torch.equal(weights[name], best[name]) for name in best)
+
+
+def test_a_better_checkpoint_that_is_damaged_leaves_the_average(finished):
+    average, _, step, _, _ = finished("bleu", 0.0, 1.0, damaged=True)
+    assert (average.steps, average.better_step, step) == ([1, 3], 0, 3)
+    assert "step-000002" in average.damaged[0]
+
+
+@pytest.mark.parametrize(("n_averaged", "final", "better"), [(1, 3, 0), (2, 2, 2)])
+def test_one_checkpoint_is_never_validated_twice(tmp_path, n_averaged, final, better):
+    torch.manual_seed(1)
+    shape = ModelConfig(d_model=8, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=1)
+    model = Transformer(shape, 20)
+    config = TrainingConfig(
+        max_steps=3, checkpoint_every=1, average="best", average_checkpoints=n_averaged
+    )
+    validation = ValidationConfig(metric="loss")
+    saver = RunSaver(
+        model, make_optimizer(model, config), Checkpoints(tmp_path), config, validation
+    )
+    state = TrainingState()
+    for state.step, loss in ((1, 3.0), (2, 2.5 - n_averaged), (3, 1.0)):
+        state.add_validation({"loss": loss}, validation)
+        saver.save(state)
+    published = []
+    validator = FixedScores(9.0, 0.0)
+    judge = Judge(model, validator, validation, lambda *given: published.append(given), Processes())
+    average = judge.publish_average(saver, state, StopRequest())
+    assert validator.n_validations == n_averaged - 1
+    assert (average.report is None, average.better_step) == (n_averaged == 1, better)
+    ((_, step, scores),) = published
+    assert (step, scores) == (final, {"loss": 1.0 if n_averaged == 1 else 0.5})
+
+
+def test_the_average_is_the_mean_of_each_tensor_in_any_order(tmp_path):
+    files = []
+    for number, value in enumerate((1.0, 2.0, 6.0)):
+        files.append(tmp_path / f"{number}.safetensors")
+        save_tensors(files[-1], {"a": torch.full((2, 3), value), "b": torch.tensor([value**2])})
+    average = average_weights(files)
+    assert torch.equal(average["a"], torch.full((2, 3), 3.0))
+    assert torch.allclose(average["b"], torch.tensor([41 / 3]))
+    backwards = average_weights(files[::-1])
+    assert all(torch.equal(average[name], backwards[name]) for name in average)
+
+
+def test_a_damaged_file_and_no_file_are_errors(tmp_path):
+    damaged = tmp_path / "x.safetensors"
+    damaged.write_bytes(b"not tensors")
+    with pytest.raises(ArtifactError, match="is damaged or not a safetensors file"):
+        average_weights([damaged])
+    with pytest.raises(ValueError, match="no checkpoint to average"):
+        average_weights([])

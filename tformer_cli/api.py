@@ -1,0 +1,545 @@
+"""A model that is loaded once and called many times, from any number of threads."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from threading import RLock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from weakref import WeakSet
+
+from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config
+from tformer_cli.errors import ArtifactError, TformerError, UsageError
+from tformer_cli.files.cache import as_named
+from tformer_cli.kinds import kind_named, kind_of, kinds_for
+from tformer_cli.kinds.kind import MACHINE
+from tformer_cli.kinds.lines.classify import OpenedClassifier, open_classifier
+from tformer_cli.kinds.lines.embed import checked_pooling, embed_texts
+from tformer_cli.kinds.lines.fill import TOP, GapFiller
+from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS
+from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, ScoreCounts, aligned_pairs, scored_pairs
+from tformer_cli.kinds.opening.encoder import OpenedEncoder, open_encoder, usual_buffer
+from tformer_cli.kinds.opening.generator import (
+    OpenedGenerator,
+    generation_config,
+    open_generator,
+)
+from tformer_cli.kinds.opening.translator import (
+    Opened,
+    open_translator,
+    overridden,
+    resolved,
+)
+from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
+from tformer_cli.search.opening import split_options
+from tformer_cli.search.translator import BUFFER_LINES
+from tformer_cli.settings import type_problem
+from tformer_cli.text.lines import check_lines, given_lines
+from tformer_cli.wording import did_you_mean, suggestions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.heads.names import CaptureMode
+    from tformer_cli.inspect.jobs.heads import HeadInspector
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.inspect.weighting.weighting import WeightingName
+    from tformer_cli.kinds.kind import Kind
+    from tformer_cli.kinds.lines.classify import LabeledText
+    from tformer_cli.kinds.lines.embed import EmbeddedText
+    from tformer_cli.kinds.lines.fill import FilledText
+    from tformer_cli.kinds.lines.score import ScoredPair
+    from tformer_cli.kinds.opening.encoder import TooLong
+    from tformer_cli.model.config import Pooling
+    from tformer_cli.search.generator import Generation
+    from tformer_cli.search.translator import Translation, Translator
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Lets errors name arguments where the command line has options, and what the caller named."""
+    try:
+        yield
+    except TformerError as error:
+        error.args = (_python_words(as_named(str(error))), *error.args[1:])
+        raise
+
+
+def _python_words(message: str) -> str:
+    """Writes ``--beam-size`` as ``beam_size``, but in commands, which stand in backticks."""
+    parts = message.replace(" (--images takes all)", "").split("`")
+    parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _argument(option: re.Match[str]) -> str:
+    name = ARGUMENTS.get(option[1], option[1].replace("-", "_"))
+    return name if option[2] is None else f'{name}="{option[2]}"'
+
+
+@_in_python()
+def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel:
+    """Opens a model; see `tformer_cli.load`."""
+    known = TranslatorOptions.__annotations__
+    for name in options:
+        if name not in known:
+            guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
+            raise UsageError(f"{name}: is not a setting of a loaded model; {guess}")
+    path = resolved(model, split_options(options)[0])
+    kind = kind_named(read_config(path).task if (path / CONFIG).is_file() else "translate")
+    if kind.searches:
+        opens = open_translator if "translate" in kind.verbs else open_generator
+        return LoadedModel(opens(path, **options), options)
+    named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    for name in named:
+        if name not in MACHINE:
+            raise UsageError(f"{name}: is not a setting of {MODELS[kind.name]}; omit it")
+    if "classify" in kind.verbs:
+        return LoadedModel(open_classifier(path, **named), options)
+    return LoadedModel(open_encoder(path, kinds_for("embed"), **named), options)
+
+
+_OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
+ARGUMENTS: Mapping[str, str] = MappingProxyType({"stop": "stops"})
+"""Arguments that are not called as the options are."""
+
+
+def _given(
+    lines: Iterable[str | Path | NDArray[np.uint8]], directory: ModelDirectory
+) -> Iterator[str]:
+    """Returns the lines that were given; of images names that stand for them."""
+    if not directory.config.reads_images:
+        return given_lines(cast("Iterable[str]", lines))
+    from tformer_cli.text.images.named import name_of_image
+
+    check_lines(lines, "images")
+    return (name_of_image(image, f"images[{number}]") for number, image in enumerate(lines))
+
+
+def _check_search(method: str, search: Mapping[str, object]) -> None:
+    """Checks that settings of one call are of the search.
+
+    Raises:
+        TypeError: as Python raises it of an unknown argument; it names the nearest.
+    """
+    known = DecodingOverrides.__annotations__
+    for name in search:
+        if name not in known:
+            of_load = "give it to tformer_cli.load" * (name in TranslatorOptions.__annotations__)
+            guess = (
+                of_load or did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
+            )
+            raise TypeError(f"{name}: is not an argument of {method}(); {guess}")
+
+
+class _Forks:
+    """Locks that a fork waits for: a child has the locks of all threads, but one thread only."""
+
+    def __init__(self) -> None:
+        self._locks: WeakSet[Any] = WeakSet()
+        self._of_set = RLock()
+        self._held: list[Any] = []
+
+    def add(self, lock: Any) -> None:  # noqa: ANN401 - threading's locks have no type
+        """Adds a lock, for as long as there is somebody else who has it."""
+        with self._of_set:
+            self._locks.add(lock)
+
+    def before(self) -> None:
+        """Acquires all of them."""
+        self._of_set.acquire()
+        self._held = [self._of_set, *self._locks]
+        for lock in self._held[1:]:
+            lock.acquire()
+
+    def after(self) -> None:
+        """Releases them, in the parent and in the child."""
+        held, self._held = self._held, []
+        for lock in reversed(held):
+            lock.release()
+
+
+_forks = _Forks()
+# What is registered last is called first. The library of thread pools has a lock for forks, too,
+# which whoever computes asks for: it must be acquired after ours.
+importlib.import_module("concurrent.futures.thread")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_forks.before, after_in_parent=_forks.after, after_in_child=_forks.after
+    )
+
+AnyOpened = Opened | OpenedClassifier | OpenedEncoder | OpenedGenerator
+Result = TypeVar("Result")
+
+
+class LoadedModel:
+    """A model to call: what it was trained for, it does.
+
+    A translation model translates and scores, a classifier classifies, a language model generates,
+    an encoder embeds, and fills gaps if it was trained to. Methods of another task raise an
+    `ArtifactError` that says what the model is.
+
+    Methods check their settings at once and return iterators, which compute when they are asked for
+    a result and read no more than a buffer ahead. Several threads may use the same model: it
+    computes for one of them at a time, a buffer or a sentence, and each gets what it would get
+    alone. One iterator belongs to one thread. A process may be forked meanwhile: that waits for the
+    buffer that is being computed, and the model works in both.
+    """
+
+    def __init__(self, opened: AnyOpened, options: TranslatorOptions | None = None) -> None:
+        """Takes an opened model.
+
+        Args:
+            opened: from `open_translator`, `open_classifier`, `open_generator` or `open_encoder`;
+                the functions of `tformer_cli.kinds.lines` take it, too.
+            options: that it was opened with.
+        """
+        self.opened = opened
+        """The model as the workflows know it."""
+        self._options = options or {}
+        self._for_embedding: OpenedEncoder | None = None
+        self._filler: GapFiller | None = None
+        self._for_inspection: Opened | None = None
+        if isinstance(opened, Opened) and opened.precision == "float32":
+            self._for_inspection = opened if opened.engine in ("tformer", "torch") else None
+        # One at a time: engines have buffers of their own, and taps listen to whoever computes
+        self._lock = RLock()
+        _forks.add(self._lock)
+
+    def __repr__(self) -> str:
+        opened = self.opened
+        return f"<{as_named(str(opened.directory.path))}: {opened.precision} on {opened.place}>"
+
+    @_in_python()
+    def translate(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        **search: Unpack[DecodingOverrides],
+    ) -> Iterator[Translation]:
+        """Translates lines as they come, in order, one translation a line.
+
+        Args:
+            lines: source sentences.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+            **search: settings of this call's search, such as `beam_size` and `n_best`.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            UsageError: if a setting is impossible.
+        """
+        _check_search("translate", search)
+        translator = self._translator(self._translating(), search)
+        return self._computed(translator.translate, given_lines(lines), buffer_lines)
+
+    def _computed(
+        self,
+        compute: Callable[[list[str], int], list[Result]],
+        lines: Iterator[str],
+        buffer_lines: int,
+    ) -> Iterator[Result]:
+        """Computes the results of lines, a buffer at a time, once they are asked for."""
+        if problem := type_problem(buffer_lines, int):
+            raise TypeError(f"buffer_lines: {problem}")
+        if buffer_lines < 1:
+            raise ValueError(f"buffer_lines: must be at least 1, but is {buffer_lines}")
+
+        def results() -> Iterator[Result]:
+            first = 0
+            while buffer := list(islice(lines, buffer_lines)):
+                with self._lock, _in_python():
+                    found = compute(buffer, first)
+                yield from found
+                first += len(buffer)
+
+        return results()
+
+    @_in_python()
+    def score(self, sources: Iterable[str], targets: Iterable[str]) -> Iterator[ScoredPair]:
+        """Scores translations that are given, by forced decoding.
+
+        Args:
+            sources: source sentences.
+            targets: a translation of each.
+
+        Raises:
+            TypeError: if a side is one string, or holds something else.
+            DataError: while it is read, if one side has more lines.
+        """
+        return self._scores(
+            self._translating(),
+            aligned_pairs(
+                given_lines(sources, "sources"),
+                given_lines(targets, "targets"),
+                ("sources", "targets"),
+            ),
+        )
+
+    def _scores(self, opened: Opened, pairs: Iterator[tuple[str, str]]) -> Iterator[ScoredPair]:
+        counts = ScoreCounts()
+        while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
+            with self._lock, _in_python():
+                found = scored_pairs(opened, buffer, counts)
+            yield from found
+
+    @_in_python()
+    def classify(
+        self,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        *,
+        buffer_lines: int | None = None,
+        too_long: TooLong = "truncate",
+    ) -> Iterator[LabeledText]:
+        """Labels texts or images as they come, in order; a blank one gets no label.
+
+        Args:
+            lines: the texts, or images: names as for the command, paths, or arrays (H, W) or
+                (H, W, C) of bytes.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as usual, of large images only some.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no classifier.
+            DataError: while it is read, if a text is too long and `too_long` is "error", or an
+                image cannot be read.
+        """
+        if not isinstance(self.opened, OpenedClassifier):
+            raise self._other_task()
+        label = partial(self.opened.label, too_long=too_long)
+        return self._computed(
+            lambda texts, first: label(texts, first_index=first),
+            _given(lines, self.opened.directory),
+            usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
+        )
+
+    @_in_python()
+    def embed(
+        self,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        *,
+        buffer_lines: int | None = None,
+        pooling: Pooling | None = None,
+        unit_length: bool | None = None,
+        too_long: TooLong = "truncate",
+    ) -> Iterator[EmbeddedText]:
+        """Turns texts or images into vectors as they come, in order; a blank one has none.
+
+        Args:
+            lines: the texts, or images as for `classify`.
+            buffer_lines: lines that are batched together; 1 answers line by line; None: as many
+                as usual, of large images only some.
+            pooling: "mean", "first", or of images "first-and-mean"; None: that of the model's
+                settings.
+            unit_length: whether vectors are divided by their length; None: see `pooling`.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no encoder alone.
+            UsageError: if it has not what is to be pooled.
+            DataError: while it is read, if a text is too long and `too_long` is "error", or an
+                image cannot be read.
+        """
+        with self._lock:
+            opened = self._encoder()
+        kind = checked_pooling(opened.directory.config, pooling)
+        embed = partial(
+            embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
+        )
+        return self._computed(
+            lambda texts, first: embed(texts, first_index=first),
+            _given(lines, opened.directory),
+            usual_buffer(opened.directory) if buffer_lines is None else buffer_lines,
+        )
+
+    @_in_python()
+    def fill(
+        self,
+        lines: Iterable[str],
+        *,
+        buffer_lines: int = BUFFER_LINES,
+        top: int = TOP,
+        too_long: TooLong = "truncate",
+    ) -> Iterator[FilledText]:
+        """Fills the gaps of texts as they come, in order; a gap is ``[MASK]`` or ``<mask>``.
+
+        Args:
+            lines: the texts.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+            top: candidates of each gap; 0: the whole vocabulary.
+            too_long: what becomes of texts longer than the model takes.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no masked language model.
+            DataError: while it is read, if a text is too long and `too_long` is "error".
+        """
+        if not isinstance(self.opened, OpenedEncoder) or "fill" not in self._kind.verbs:
+            raise self._other_task()
+        if self._filler is None:
+            self._filler = GapFiller(self.opened)
+        fill = partial(self._filler.fill, top=top, too_long=too_long)
+        return self._computed(
+            lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
+        )
+
+    @_in_python()
+    def generate(
+        self,
+        prompts: Iterable[str] = ("",),
+        *,
+        stops: Sequence[str] = (),
+        buffer_prompts: int = BUFFER_PROMPTS,
+        **search: Unpack[DecodingOverrides],
+    ) -> Iterator[Generation]:
+        """Continues prompts as they come, in order; an empty one is the beginning of a text.
+
+        Args:
+            prompts: the prompts.
+            stops: texts that end what is written.
+            buffer_prompts: prompts that are batched together; 1 answers one by one.
+            **search: settings of this call's search or sampling, such as `max_length`, `top_p`.
+
+        Raises:
+            TypeError: if the prompts are one string, or hold something else.
+            ValueError: if `buffer_prompts` is not positive.
+            ArtifactError: if the model is no language model.
+            UsageError: if a setting is impossible; while it is read, if a prompt is empty and the
+                model knows no beginning of texts.
+        """
+        if not isinstance(self.opened, OpenedGenerator):
+            raise self._other_task()
+        _check_search("generate", search)
+        generator = self.opened.generator
+        if search or stops:
+            tell = self._options.get("tell")
+            config = generation_config(generator.config, tell, **search)
+            generator = generator.with_config(config, stops)
+        return self._computed(
+            lambda texts, first: generator.generate(texts, range(first, first + len(texts))),
+            given_lines(prompts, "prompts"),
+            buffer_prompts,
+        )
+
+    @_in_python()
+    def heads(
+        self,
+        lines: Iterable[str | Path | NDArray[np.uint8]],
+        *,
+        targets: Iterable[str] | None = None,
+        heads: Sequence[str] = (),
+        mode: CaptureMode = "forced",
+        rank: int = 1,
+        weights: WeightingName | None = None,
+        **search: Unpack[DecodingOverrides],
+    ) -> Iterator[HeadsRecord]:
+        """Captures the attention heads on sentences and their translations.
+
+        Maps are computed in float32; a model of another precision is opened in it once.
+
+        Args:
+            lines: source sentences, or images as for `classify`.
+            targets: a target for each line, looked at instead of the model's translation.
+            heads: which heads, such as "cross.last"; none means all.
+            mode: "forced" or "live".
+            rank: which of the translations, 1 the best.
+            weights: kind of the maps' numbers; None: attention weights.
+            **search: settings of this call's search.
+
+        Returns:
+            A record a line or sentence, as of `inspect_heads`, which has the details. A notebook
+            shows it as the page of the heads.
+
+        Raises:
+            UsageError: if `heads` select nothing or a setting is impossible.
+            DataError: while it is read, if a line is too long or the sides differ in length.
+        """
+        from tformer_cli.inspect.jobs.heads import HeadInspector
+
+        _check_search("heads", search)
+        settings: dict[str, Any] = {"n_best": rank, **search}
+        with self._lock:
+            opened = self._opened_for_inspection()
+            translator = self._translator(opened, settings)
+            inspector = HeadInspector(
+                replace(opened, translator=translator), heads, mode=mode, rank=rank, weights=weights
+            )
+        pairs = inspector.pairs(_given(lines, opened.directory), targets)
+        return self._records(inspector, pairs)
+
+    def _records(
+        self, inspector: HeadInspector, pairs: Iterator[tuple[str, str | None]]
+    ) -> Iterator[HeadsRecord]:
+        for index, (line, target) in enumerate(pairs):
+            with self._lock, _in_python():
+                record = inspector.inspect_line(index, line, target)
+            yield record
+
+    def _translating(self) -> Opened:
+        """The opened model, if it is of translation."""
+        if not isinstance(self.opened, Opened):
+            raise self._other_task()
+        return self.opened
+
+    def _other_task(self) -> ArtifactError:
+        what = COMMANDS[self._kind.name].partition(";")[0]
+        path = self.opened.directory.path
+        return ArtifactError(
+            f"{as_named(str(path))}: {what}; call its {self._kind.methods_in_words()}"
+        )
+
+    @property
+    def _kind(self) -> Kind:
+        return kind_of(self.opened.directory.config)
+
+    def _encoder(self) -> OpenedEncoder:
+        """The model as an encoder, which a classifier of texts has in it."""
+        if isinstance(self.opened, OpenedEncoder):
+            return self.opened
+        if "embed" not in self._kind.verbs:
+            raise self._other_task()
+        if self._for_embedding is None:
+            options: dict[str, Any] = {
+                name: one for name, one in self._options.items() if one is not None
+            }
+            self._for_embedding = open_encoder(
+                self.opened.directory.path, kinds_for("embed"), **options
+            )
+        return self._for_embedding
+
+    def _opened_for_inspection(self) -> Opened:
+        from tformer_cli.inspect.views.heads import VIEW
+
+        if self._kind.name not in VIEW.tasks:
+            raise self._other_task()
+        if self._for_inspection is None:
+            options: dict[str, Any] = {**self._options, "precision": "float32"}
+            options["engine"] = "tformer"
+            path = self.opened.directory.path
+            self._for_inspection = open_translator(path, tasks=VIEW.tasks, **options)
+        return self._for_inspection
+
+    def _translator(self, opened: Opened, search: DecodingOverrides | dict[str, Any]) -> Translator:
+        """Makes the translator of one call, which has settings of its own."""
+        if not search:
+            return opened.translator
+        config = overridden(opened.translator.config, self._options.get("tell"), **search)
+        return opened.translator.with_config(config)

@@ -1,0 +1,200 @@
+"""Files of lines in shards by byte offset: text, TSV and JSONL.
+
+A compressed file cannot be read from its middle: it is decompressed once into the directory of the
+shards, where it stays until all are done.
+"""
+
+import codecs
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.bulk.shards import CorpusKind, Fields, Source, Task, file_state
+from tformer_cli.errors import DataError
+from tformer_cli.files.atomic import written_aside
+from tformer_cli.files.hashes import hash_file
+from tformer_cli.search.demands import NO_DEMANDS, Demands, demands_of
+from tformer_cli.search.formats import TSV_ENDS, read_record
+from tformer_cli.search.translator import Translation
+from tformer_cli.text.corpora import corpus_file
+from tformer_cli.text.fields import missing_field, names_in, text_of, value_at
+from tformer_cli.text.lines import (
+    BLOCK_BYTES,
+    OPENERS,
+    LineCounts,
+    decode_line,
+    open_bytes,
+    readable,
+)
+from tformer_cli.text.not_text import check_text
+from tformer_cli.wording import count_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """A line to translate."""
+
+    text: str | None
+    """None: a null of JSONL, which has no translation."""
+    demands: Demands = NO_DEMANDS
+    kept: Any = None
+    """What the translation is added to: the line of TSV, the record of JSONL."""
+
+
+def scan_lines(
+    name: str,
+    kind: CorpusKind,
+    fields: Fields,
+    lines_per_shard: int,
+    progress: Callable[[int], None],
+) -> tuple[Source, list[int]]:
+    """Reads a file once: every line is one that can be translated, or none will be.
+
+    Args:
+        name: of the file.
+        kind: "text", "tsv" or "jsonl".
+        fields: where the texts are.
+        lines_per_shard: lines after which a shard begins.
+        progress: called with the number of lines read.
+
+    Returns:
+        The file, and the byte at which each shard begins.
+
+    Raises:
+        DataError: if the file cannot be read, or naming the line that holds no text.
+    """
+    path = corpus_file(name, "").absolute()
+    state = file_state(path)
+    read_row = _row_reader(kind, fields, name)
+    digest, offset, number = hashlib.sha256(), 0, 0
+    starts: list[int] = []
+    with readable(name), open_bytes(path) as stream:
+        check_text(stream.read(BLOCK_BYTES), name)
+        stream.seek(0)
+        for number, line in enumerate(stream, 1):
+            if (number - 1) % lines_per_shard == 0:
+                starts.append(offset)
+                progress(number - 1)
+            if kind != "text":
+                read_row(_decoded(line, number - 1, LineCounts()), number - 1)
+            digest.update(line)
+            offset += len(line)
+    progress(number)
+    found = Source(
+        kind=kind, name=name, path=str(path), rows=number, content=digest.hexdigest(), state=state
+    )
+    return found, starts
+
+
+def unpacked(source: Source, directory: Path, number: int) -> Source:
+    """Decompresses a source, if it is compressed, into a file that can be read from its middle.
+
+    Args:
+        source: from `scan_lines`.
+        directory: where that file is written, unless it is there from an earlier run.
+        number: of the source.
+    """
+    if Path(source.path).suffix not in OPENERS:
+        return source
+    copy = unpacked_path(directory, number)
+    if not copy.is_file() or hash_file(copy) != source.content:
+        with (
+            written_aside(copy) as aside,
+            aside.open("wb") as file,
+            readable(source.name),
+            open_bytes(source.path) as stream,
+        ):
+            shutil.copyfileobj(stream, file, BLOCK_BYTES)
+    return replace(source, path=str(copy), state=file_state(copy))
+
+
+def unpacked_path(directory: Path, number: int) -> Path:
+    """The place of a decompressed source."""
+    return directory / f"source-{number:05d}.unpacked"
+
+
+def read_rows(task: Task, counts: LineCounts) -> Iterator[Row]:
+    """Yields the lines of a shard.
+
+    Args:
+        task: of a file of lines.
+        counts: counts them, and those that are not UTF-8.
+    """
+    shard, source = task.shard, task.source
+    read_row = _row_reader(source.kind, task.fields, source.name)
+    with readable(source.name), Path(source.path).open("rb") as stream:
+        stream.seek(shard.start)
+        lines = islice(stream, shard.skipped, shard.skipped + shard.rows)
+        for number, line in enumerate(lines, shard.first):
+            yield read_row(_decoded(line, number, counts), number)
+
+
+def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields) -> str:
+    """Writes a translation with what is kept of its line, without a line end."""
+    best = translation.hypotheses[0]
+    if kind == "text":
+        return best.text
+    if kind == "tsv":
+        cells = [row.kept, best.text.translate(TSV_ENDS)]
+        return "\t".join(cells + [f"{best.score:.6f}"] * bool(fields.score))
+    ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}
+    if fields.score:
+        ours[fields.score] = None if row.text is None else best.score
+    return json.dumps({**row.kept, **ours}, ensure_ascii=False)
+
+
+def _decoded(line: bytes, number: int, counts: LineCounts) -> str:
+    return decode_line(line if number else line.removeprefix(codecs.BOM_UTF8), counts)
+
+
+def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, int], Row]:
+    """Makes what reads a line, given its number from 0."""
+    if kind == "text":
+        return lambda line, _: Row(text=line)
+    field = fields.of_source(kind)
+    if kind == "jsonl":
+        return lambda line, number: _record(line, number, field, fields, name)
+    if not (field.isascii() and field.isdigit() and int(field)):
+        raise DataError(f'--source-field: must be a column of TSV from 1, but is "{field}"')
+    column, n_columns = int(field), 0
+
+    def read_cells(line: str, number: int) -> Row:
+        nonlocal n_columns
+        cells = line.split("\t")
+        n_columns = n_columns or len(cells)
+        if len(cells) < column:
+            fault = f"column {field} is asked for"
+        elif len(cells) != n_columns:  # its translation would be in another column
+            fault = f"the lines before it have {n_columns}; correct the line"
+        else:
+            return Row(text=cells[column - 1], kept=line)
+        found = count_of(len(cells), "column")
+        raise DataError(
+            f"{name}, line {number + 1}: has {found}, but {fault}; columns are split at tabs"
+        )
+
+    return read_cells
+
+
+def _record(line: str, number: int, field: str, fields: Fields, name: str) -> Row:
+    where = f"{name}, line {number + 1}"
+    record = read_record(line, where) if line.strip() else {field: ""}
+    for ours, option in ((fields.translation, "--target-field"), (fields.score, "--score-field")):
+        if ours in record:
+            raise DataError(
+                f'{where}: has a field "{ours}" already; choose another name with {option}'
+            )
+    demands = demands_of(record, f"{name}:{number + 1}")
+    try:
+        is_null = value_at(record, field) is None
+    except KeyError:
+        advice = "choose another by --source-field"
+        raise missing_field(field, list(names_in(record)), where, advice) from None
+    if is_null:
+        return Row(text=None, kept=record)
+    return Row(text=text_of(record, field, where), demands=demands, kept=record)

@@ -1,0 +1,131 @@
+"""A shard of a corpus: rows of one source that are translated into one file."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from tformer_cli.errors import DataError
+from tformer_cli.search.translator import BUFFER_LINES
+from tformer_cli.text.config import CorpusConfig
+
+CorpusKind = Literal["text", "tsv", "jsonl", "parquet", "dataset"]
+LINE_KINDS: tuple[CorpusKind, ...] = ("text", "tsv", "jsonl")
+"""Kinds of sources that are files of lines; the others are tables."""
+ENDINGS: Mapping[CorpusKind, str] = MappingProxyType(
+    {
+        "text": "txt",
+        "tsv": "tsv",
+        "jsonl": "jsonl",
+        "parquet": "parquet",
+        "dataset": "parquet",
+    }
+)
+"""Endings of the files that sources of each kind are translated into."""
+SHARD_LINES = 10 * BUFFER_LINES
+"""Of a multiple of the translator's buffer the same lines are batched together as in a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """Where the text of a row is, and where its translation goes."""
+
+    source: str = ""
+    """Column of TSV from 1, or field of a record; empty: 1, or "source"."""
+    translation: str = "translation"
+    """Field or column of records for the translation."""
+    score: str = ""
+    """Field or column of records for its score; empty: it is not written."""
+
+    def of_source(self, kind: CorpusKind) -> str:
+        """The field of the source."""
+        return self.source or ("1" if kind == "tsv" else "source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Something to translate."""
+
+    kind: CorpusKind
+    name: str
+    """As it was given."""
+    path: str
+    """Absolute path of what is read: the file, or its decompressed copy; or a dataset's name."""
+    rows: int
+    content: str
+    """Differs whenever the rows do."""
+    state: tuple[int, int] = (0, 0)
+    """Bytes and time of change of the file, which must not change while it is translated."""
+    dataset_config: str = ""
+    split: str = ""
+
+    def check(self) -> None:
+        """Checks that the file is there and is that which was divided into shards.
+
+        Raises:
+            DataError: if not.
+        """
+        if self.kind == "dataset":
+            return
+        try:
+            found = file_state(Path(self.path))
+        except OSError:
+            found = None
+        if found != self.state:
+            what = "is not there, or has changed since it was divided into shards"
+            raise DataError(
+                f"{self.name}: {what}; every worker must see the same file: run the command again"
+            )
+
+    def corpus(self) -> CorpusConfig:
+        """The same for the reader of datasets."""
+        return CorpusConfig(dataset=self.path, dataset_config=self.dataset_config, split=self.split)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Rows of a source that become one file."""
+
+    file: str
+    """Name of that file."""
+    source: int
+    """Number of the source."""
+    first: int
+    """Number of the first row in the source, from 0."""
+    rows: int
+    start: int = 0
+    """Byte in a file of lines at which they begin, behind `skipped` lines more."""
+    skipped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """All that a worker must know to translate a shard."""
+
+    directory: str
+    """Absolute path of the directory that the file is written into."""
+    shard: Shard
+    source: Source
+    fields: Fields
+
+    def as_json(self) -> dict[str, Any]:
+        """The task as an object for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Task":
+        """Makes the task of such an object."""
+        source = {**record["source"], "state": tuple(record["source"]["state"])}
+        return Task(
+            directory=record["directory"],
+            shard=Shard(**record["shard"]),
+            source=Source(**source),
+            fields=Fields(**record["fields"]),
+        )
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    """The bytes and the time of change of a file."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,297 @@
+"""A whole corpus in numbered shards: each line once, in order, whoever is killed on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tformer_cli.artifacts.corpus_directory import CorpusDirectory, begun_corpus, corpus_directory
+from tformer_cli.bulk.line_files import unpacked, unpacked_path
+from tformer_cli.bulk.origin import origin_of
+from tformer_cli.bulk.plan import CorpusPlan, check_sources, plan_corpus
+from tformer_cli.bulk.processes import LocalProcesses
+from tformer_cli.bulk.shards import LINE_KINDS, Shard, Task
+from tformer_cli.bulk.translate_shard import check_answer, opening
+from tformer_cli.errors import TformerError
+from tformer_cli.foreign.import_model import resolve_model
+from tformer_cli.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tformer_cli.bulk.engines import BulkEngine, Event, Running
+    from tformer_cli.bulk.plan import GivenCorpus
+    from tformer_cli.search.demands import Term
+    from tformer_cli.search.keywords import TranslatorOptions
+
+SCHEMA = "tformer.corpus/1"
+
+
+@dataclass
+class BulkState:
+    """How far a corpus is; it changes as the work goes on."""
+
+    total: int
+    """Rows of the corpus."""
+    begun: int
+    """Rows that earlier runs have translated."""
+    done: int = 0
+    """Rows in shards that this run has finished."""
+    running: dict[int, int] = field(default_factory=dict)
+    """Rows that are translated of the shards that are not finished."""
+    workers: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Of each worker the time of its start and the rows that it has translated in whole shards."""
+    at_work: dict[str, int] = field(default_factory=dict)
+    """Rows of the shard that each worker has begun."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are translated, with those of shards that are not finished."""
+        return self.begun + self.done + sum(self.running.values())
+
+    def rates(self) -> dict[str, float]:
+        """Rows a second of each worker, since it was ready."""
+        now = monotonic()
+        return {
+            name: (rows + self.at_work.get(name, 0)) / max(now - since, 1e-9)
+            for name, (since, rows) in self.workers.items()
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusReport:
+    """A corpus that is translated, or would be."""
+
+    plan: CorpusPlan
+    counts: Counter[str]
+    """Lines that are translated, and those of them that were not UTF-8, split, truncated, or miss
+    a phrase."""
+    begun: int
+    """Lines that were translated before."""
+    facts: dict[str, Any]
+    """Where and how the model computes."""
+    seconds: float = 0.0
+    """Time of the translation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkOptions:
+    """How a corpus is translated, apart from the options of the translator."""
+
+    workers: BulkEngine | None = None
+    """What translates the shards; None: processes of this machine."""
+    glossary: Sequence[Term] = ()
+    """Phrases that translations must or must not hold."""
+    progress: Callable[[BulkState], None] | None = None
+    """Called after each step of a worker."""
+    scanned: Callable[[int], None] | None = None
+    """Called with the lines read, while the sources are divided into shards."""
+
+
+def translate_corpus(
+    model: Path | str,
+    given: GivenCorpus,
+    output: Path,
+    bulk: BulkOptions | None = None,
+    **options: Unpack[TranslatorOptions],
+) -> CorpusReport:
+    """Translates sources into numbered shards of the same kind, all columns kept.
+
+    A directory that an earlier run has begun with the same model, sources and options is continued.
+
+    Args:
+        model: a model directory.
+        given: what to translate.
+        output: directory of the shards; see `CorpusDirectory`.
+        bulk: by what.
+        **options: of `open_translator`.
+
+    Raises:
+        UsageError: if an option is impossible.
+        DataError: if a source cannot be read; it names the line.
+        ArtifactError: if the model cannot be used, or the directory holds something else.
+        TformerError: if shards were given up because every worker has died over them; all others
+            are done.
+    """
+    bulk, tell = bulk or BulkOptions(), options.get("tell") or (lambda _: None)
+    with _prepared(model, given, output, bulk, options) as (running, plan, origin):
+        files = [shard.file for shard in plan.shards]
+        with corpus_directory(output, _about(plan), origin, files) as directory:
+            for name in directory.damaged:
+                tell(f"{output / name}: is missing or damaged; it is translated again")
+            began, n_before = monotonic(), _totals(directory)["lines"]
+            if n_before:
+                tell(f"{output}: {n_before:,} of {plan.rows:,} lines done; resuming after them")
+            _run(running, plan, given, directory, bulk, tell)
+            directory.finish([_entry(shard, plan) for shard in plan.shards])
+            for number in range(len(plan.sources)):
+                unpacked_path(output, number).unlink(missing_ok=True)
+            return CorpusReport(
+                plan=plan,
+                counts=_totals(directory),
+                begun=n_before,
+                facts=running.facts,
+                seconds=monotonic() - began,
+            )
+
+
+def preview_corpus(
+    model: Path | str,
+    given: GivenCorpus,
+    output: Path,
+    bulk: BulkOptions | None = None,
+    **options: Unpack[TranslatorOptions],
+) -> CorpusReport:
+    """Opens the model, reads the sources and looks into the directory; writes nothing.
+
+    For arguments and errors see `translate_corpus`.
+    """
+    with _prepared(model, given, output, bulk or BulkOptions(), options) as (running, plan, origin):
+        files = [shard.file for shard in plan.shards]
+        totals = _totals(begun_corpus(output, _about(plan), origin, files))
+        return CorpusReport(plan=plan, counts=totals, begun=totals["lines"], facts=running.facts)
+
+
+@contextmanager
+def _prepared(
+    model: Path | str,
+    given: GivenCorpus,
+    output: Path,
+    bulk: BulkOptions,
+    options: TranslatorOptions,
+) -> Iterator[tuple[Running, CorpusPlan, dict[str, str]]]:
+    """Opens the model in a worker, and divides the sources."""
+    tell = options.get("tell") or (lambda _: None)
+    path = resolve_model(model, tell)
+    check_sources(given, output)
+    workers = bulk.workers or LocalProcesses(threads=options.get("threads", 0))
+    with workers.start(opening(path, options, bulk.glossary)) as running:
+        facts = running.facts
+        by = "" if facts["engine"] == "tformer" else f" by {facts['engine']}"
+        for said in [*facts["notes"], f"computing on {facts['place']} in {facts['precision']}{by}"]:
+            tell(said)
+        plan = plan_corpus(given, bulk.scanned)
+        yield running, plan, origin_of(path, given, plan, bulk.glossary, options, running.facts)
+
+
+def _totals(directory: CorpusDirectory) -> Counter[str]:
+    totals: Counter[str] = Counter()
+    for one in directory.done.values():
+        totals.update(one["counts"])
+    return totals
+
+
+def _run(
+    running: Running,
+    plan: CorpusPlan,
+    given: GivenCorpus,
+    directory: CorpusDirectory,
+    bulk: BulkOptions,
+    tell: Callable[[str], None],
+) -> None:
+    """Has the shards translated that are not done."""
+    progress = bulk.progress or (lambda _: None)
+    state = BulkState(total=plan.rows, begun=_totals(directory)["lines"])
+    progress(state)
+    given_up: list[str] = []
+    tasks = list(_tasks(plan, given, directory))
+    with closing(running.run(tasks)) as events:  # type: ignore[type-var]
+        for event in events:
+            _follow(event, state, plan)
+            if event.answer is not None:
+                check_answer(event.answer)
+                _check_shared(directory.path / plan.shards[event.number].file, event)
+                directory.add(event.number, event.answer)  # type: ignore[arg-type]
+            elif event.kind == "lost":
+                file = plan.shards[event.number].file
+                tell(f"worker {event.worker}: ended ({event.reason}); {file} is begun again")
+            elif event.kind == "given up":
+                given_up.append(f"{plan.shards[event.number].file} ({event.reason})")
+            progress(state)
+    if given_up:
+        raise TformerError(
+            f"{directory.path}: every worker that began {', '.join(given_up)} has died; all other "
+            "shards are done; run the command again, with fewer workers or a smaller batch"
+        )
+
+
+def _check_shared(file: Path, event: Event) -> None:
+    """Checks that what a worker has written is here.
+
+    Raises:
+        TformerError: if it is not.
+    """
+    if not file.is_file():
+        raise TformerError(
+            f"{file}: worker {event.worker} has written it, but it is not here; name a directory "
+            "on a file system that all workers share"
+        )
+
+
+def _follow(event: Event, state: BulkState, plan: CorpusPlan) -> None:
+    """Counts what a worker has done."""
+    since, rows = state.workers.get(event.worker, (monotonic() - event.seconds, 0))
+    if event.kind == "rows":
+        state.running[event.number] = state.at_work[event.worker] = event.rows
+    else:
+        state.running.pop(event.number, None)
+        state.at_work.pop(event.worker, None)
+    if event.kind == "done":
+        n_rows = plan.shards[event.number].rows
+        state.done += n_rows
+        rows += n_rows
+    state.workers[event.worker] = since, rows
+    if event.kind in ("lost", "given up"):
+        del state.workers[event.worker]
+
+
+def _tasks(
+    plan: CorpusPlan, given: GivenCorpus, directory: CorpusDirectory
+) -> Iterator[tuple[int, Task]]:
+    """The shards that are not done, from sources that can be read from their middle."""
+    left = [number for number in range(len(plan.shards)) if number not in directory.done]
+    needed = sorted({plan.shards[number].source for number in left})
+    sources = {
+        number: unpacked(plan.sources[number], directory.path, number)
+        if plan.sources[number].kind in LINE_KINDS
+        else plan.sources[number]
+        for number in needed
+    }
+    for number in left:
+        shard = plan.shards[number]
+        yield (
+            number,
+            Task(
+                directory=str(directory.path.absolute()),
+                shard=shard,
+                source=sources[shard.source],
+                fields=given.fields,
+            ),
+        )
+
+
+def _about(plan: CorpusPlan) -> dict[str, Any]:
+    """Head of the manifest."""
+    return {
+        "schema": SCHEMA,
+        "tformer_version": __version__,
+        "lines": plan.rows,
+        "sources": [
+            {"name": source.name, "kind": source.kind, "lines": source.rows}
+            for source in plan.sources
+        ],
+    }
+
+
+def _entry(shard: Shard, plan: CorpusPlan) -> dict[str, Any]:
+    """What the manifest says of a shard before it is done."""
+    return {
+        "file": shard.file,
+        "source": plan.sources[shard.source].name,
+        "first_line": shard.first,
+        "lines": shard.rows,
+    }

@@ -1,0 +1,253 @@
+"""`tformer inspect-ablate`: what the model loses without each of its heads."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Unpack
+
+import typer
+
+from tformer_cli.cli.image_options import ImageOptions
+from tformer_cli.cli.inspect.inspect_view import emit_view, view_format, view_format_option
+from tformer_cli.cli.inspect.options import (
+    OpeningArguments,
+    open_model,
+    takes_opening_options,
+)
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    complete_heads,
+    takes_groups,
+)
+from tformer_cli.cli.progress import LineProgress, line_progress
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    argument_lines,
+    check_stdin_is_read_once,
+    prompt_at_terminal,
+    warn_of_bytes,
+)
+from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import check_free
+from tformer_cli.inspect.views.ablation import CHANGES_VIEW, TEXT_VIEW, AblationSettings
+from tformer_cli.text.lines import LineCounts, check_file
+
+PRUNING = "Pruning"
+"""The panel of options that write a smaller model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReferenceOptions:
+    """Sentences and their references."""
+
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--source",
+            "-i",
+            metavar="FILE",
+            help="Source sentences or names of images, one per line, or the text of a language "
+            "model; - is stdin.",
+            show_default="none, with --images",
+        ),
+        PathRole.reads_file,
+    ] = None
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Reference translation, or right labels. Repeat for several; the loss is the "
+            "first's.",
+            show_default="none, of a language model",
+        ),
+        PathRole.reads_file,
+    ] = None
+
+    @property
+    def files(self) -> list[Path]:
+        """The source, if there is one, and the references."""
+        source = [] if self.source is None else [self.source]
+        return [*source, *(self.reference or ())]
+
+    def read(self, pictures: ImageOptions, counts: LineCounts) -> tuple[list[str], list[list[str]]]:
+        from tformer_cli.evaluate.evaluate import read_texts
+
+        pictures.check(has_texts=self.source is not None)
+        if pictures.images is not None and len(self.reference or ()) > 1:
+            raise UsageError("--reference: an image has one right label; name one file")
+        labels = str(self.reference[0]) if self.reference else ""
+        labeled = pictures.labeled(labels, "--reference", counts)
+        if labeled is not None:
+            pairs = list(labeled)
+            return [name for name, _ in pairs], [[label for _, label in pairs]]
+        if self.source is None:
+            raise UsageError("--source: is missing; name the text, or --images of images")
+        source, *references = read_texts(self.files, counts)
+        return source, references
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruningOptions:
+    """A smaller model directory, and the heads it lacks."""
+
+    write_pruned: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write a pruned model directory; needs --keep or --prune.",
+            rich_help_panel=PRUNING,
+        ),
+        PathRole.writes_directory,
+    ] = None
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Keep the N most important of --heads, by --rank-by; prune the others.",
+            rich_help_panel=PRUNING,
+        ),
+    ] = None
+    prune: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HEADS",
+            help="Prune these heads. Repeatable.",
+            rich_help_panel=PRUNING,
+            autocompletion=complete_heads,
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Makes sure that a smaller model has a free place and heads to remove."""
+        if self.write_pruned is None:
+            if self.keep is not None or self.prune:
+                option = "--prune" if self.keep is None else "--keep"
+                raise UsageError(f"{option}: needs --write-pruned DIR; add it")
+        elif (self.keep is None) == (not self.prune):
+            raise UsageError(
+                "--write-pruned: no heads to remove are named; add --keep N or --prune SELECTION"
+            )
+
+
+@takes_opening_options
+@takes_groups
+def inspect_ablate(
+    model: ModelArgument,
+    *,
+    texts: ReferenceOptions,
+    pictures: ImageOptions,
+    measured: AblationSettings,
+    pruned: PruningOptions,
+    changes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Instead translate TEXT without each head, and without each layer's heads, and "
+            "show which change its translation. --heads limits them.",
+        ),
+    ] = None,
+    output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
+    output: OutputOption = STANDARD_STREAM,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Show what a model loses without each of its heads.
+
+    Heads are switched off alone, and one after the other. Loss is per target token of the
+    reference, in nats; of a language model per token of the text, of a masked one per hidden token,
+    of a classifier of texts or images per label, and with those the accuracy is told, too.
+    Importance is E |dL/dξ|, ξ a factor on the head. Differences have p-values of the paired
+    bootstrap (1,000 samples, --seed).
+
+    Examples:
+        tformer inspect-ablate runs/quickstart --changes "The street was too wide."
+        tformer inspect-ablate runs/quickstart -i a.en --reference a.fr
+        tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --heads cross --no-curve
+        tformer inspect-ablate runs/ratings -i corpus/test.txt --reference corpus/test.label
+        tformer inspect-ablate runs/shapes --images shapes/pictures
+        tformer inspect-ablate runs/quickstart -i a.en --reference a.fr --write-pruned p --keep 12
+    """
+    pruned.check()
+    chosen = view_format(TEXT_VIEW, output_format, output)
+    check_stdin_is_read_once(texts.files)
+    if changes is not None and (
+        texts.files
+        or pictures.images is not None
+        or pruned.write_pruned is not None
+        or measured != AblationSettings(heads=measured.heads)
+    ):
+        raise UsageError("--changes: looks at TEXT only; omit other options than --heads")
+
+    if pruned.write_pruned is not None:
+        check_free(pruned.write_pruned, "--write-pruned")
+    for file in texts.files:
+        if str(file) != STANDARD_STREAM:
+            check_file(file)
+
+    from tformer_cli.artifacts.config_file import task_kind
+    from tformer_cli.heads.names import head_layout
+    from tformer_cli.heads.selectors import select_heads
+    from tformer_cli.inspect.jobs.ablate import MEASURED, heads_to_remove, translate_without
+    from tformer_cli.inspect.jobs.ablate import inspect_ablate as ablate
+    from tformer_cli.inspect.jobs.reader import inspected_model
+    from tformer_cli.inspect.jobs.write_pruned import write_pruned
+
+    counts = LineCounts()
+    if changes is not None:
+        opened = open_model(model, opening, quiet=quiet, tasks=("translate",))
+        (text,) = argument_lines([changes], counts)
+        emit_view(
+            CHANGES_VIEW,
+            [translate_without(opened, text, measured.heads)],
+            chosen,
+            output,
+            measured,
+        )
+        warn_of_bytes(counts)
+        return
+    prompt_at_terminal(files=texts.files, quiet=quiet)
+    sources, references = texts.read(pictures, counts)
+    opened = open_model(model, opening, quiet=quiet, tasks=MEASURED)
+    if pictures.images is not None and not opened.directory.config.reads_images:
+        raise UsageError("--images: MODEL reads texts; omit it")
+    if pruned.write_pruned is not None and task_kind(opened.directory.config) != "translate":
+        raise UsageError(
+            "--write-pruned: translates with the smaller model, and so is of translation models; "
+            "omit it"
+        )
+    settings = replace(measured, seed=opening["seed"])
+    layout = head_layout(inspected_model(opened.directory))
+    # Before the work begins: a wrong selection is an error
+    removed = select_heads(pruned.prune, layout, option="--prune") if pruned.prune else []
+    with _staged_progress(quiet=quiet) as observe:
+        ablation = ablate(opened, sources, references, settings=settings, observe=observe)
+        if pruned.keep is not None:
+            removed = heads_to_remove(ablation, list(layout), pruned.keep)
+        if (place := pruned.write_pruned) is not None:
+            pruning = write_pruned(
+                opened, removed, place, sources, references, settings=settings, observe=observe
+            )
+            ablation = replace(ablation, pruning=pruning)
+    emit_view(TEXT_VIEW, [ablation], chosen, output, settings)
+    warn_of_bytes(counts)
+
+
+@contextmanager
+def _staged_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Yields an observer that shows the progress of one stage of the work after the other."""
+    with ExitStack() as stack:
+        shown: dict[str, LineProgress] = {}
+
+        def observe(stage: str, n_done: int, n_lines: int) -> None:
+            if stage not in shown:
+                stack.close()  # of a plain display the last line says that the stage is done
+                shown.clear()
+                shown[stage] = stack.enter_context(line_progress(n_lines, stage, quiet=quiet))
+            shown[stage].update(n_done)
+
+        yield observe

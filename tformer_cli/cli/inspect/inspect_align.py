@@ -1,0 +1,216 @@
+"""`tformer inspect-align`: which words go together, by the heads of a model."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+import typer
+
+from tformer_cli.cli.help import LARGE_JOBS
+from tformer_cli.cli.inspect.alignment_options import LinkOptions, PairOptions, ScoringOptions
+from tformer_cli.cli.inspect.inspect_view import emit_view
+from tformer_cli.cli.inspect.options import (
+    OpeningArguments,
+    TextsArgument,
+    open_model,
+    takes_opening_options,
+)
+from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, takes_groups
+from tformer_cli.cli.progress import line_progress
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    check_stdin_is_read_once,
+    count_of_lines,
+    file_lines,
+    input_lines,
+    note,
+    results,
+    utf8_line,
+    warn,
+    warn_of_bytes,
+)
+from tformer_cli.errors import DataError
+from tformer_cli.inspect.view import NoOptions
+from tformer_cli.inspect.views.alignment import VIEW, AlignmentScores
+from tformer_cli.text.lines import LineCounts
+from tformer_cli.text.pharaoh import format_links
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.inspect.jobs.align import (
+        Aligner,
+        AlignmentReport,
+        Bidirectional,
+        PairTexts,
+    )
+    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.text.pharaoh import GoldLinks, Link
+
+
+BufferLinesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Lines read before a buffer is aligned; 1 answers line by line.",
+        show_default="1024; 1 from a terminal",
+        rich_help_panel=LARGE_JOBS,
+    ),
+]
+
+
+@takes_opening_options
+@takes_groups
+def inspect_align(
+    model: ModelArgument,
+    text: TextsArgument = None,
+    *,
+    files: PairOptions,
+    links: LinkOptions,
+    scoring: ScoringOptions,
+    output: OutputOption = STANDARD_STREAM,
+    buffer_lines: BufferLinesOption = None,
+    quiet: QuietOption = False,
+    **opening: Unpack[OpeningArguments],
+) -> None:
+    """Align words by cross-attention.
+
+    Each sentence gets a line of Pharaoh links i-j. Links count words, which spaces separate, from
+    0: source first. Without --target-file each sentence is aligned with its translation. With
+    --gold every head and every layer's mean is scored: alignment error rate (AER), precision and
+    recall in percent.
+
+    Examples:
+        tformer inspect-align runs/quickstart "The old house is green."
+        tformer inspect-align runs/quickstart -i corpus/test.tok.en --target-file corpus/test.tok.fr
+        tformer inspect-align runs/quickstart -i a.en --target-file a.fr --gold a.align --save
+    """
+    chosen = scoring.chosen_format(files, links, output)
+    if not text:
+        check_stdin_is_read_once([files.source or STANDARD_STREAM, *files.of_pairs, scoring.gold])
+    counts = LineCounts()
+    lines = input_lines(text, files.source, counts, "--source", quiet=quiet)
+    targets, *words, answers = (
+        None if name is None else file_lines(name, counts, quiet=quiet)
+        for name in (*files.of_pairs, scoring.gold)
+    )
+
+    from tformer_cli.inspect.jobs import align as workflow
+
+    opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
+    if scoring.gold is None or both is not None:
+        note(_heads_said(aligner, both), quiet=quiet)
+    report = workflow.AlignmentReport()
+    pairs = None if targets is None else workflow.read_pairs(lines, targets, *words)
+    if pairs is not None and answers is not None:
+        known = workflow.read_gold(answers, str(scoring.gold), is_one_based=scoring.one_based)
+        scores = _scored(aligner, both, pairs, known, report, quiet=quiet)
+        emit_view(VIEW, [scores], chosen, output, NoOptions())
+        if scoring.save:
+            _save(opened.directory, scores, quiet=quiet)
+    else:
+        is_typed = not text and files.source in (None, STANDARD_STREAM) and sys.stdin.isatty()
+        buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
+        if pairs is not None:
+            found = workflow.align_pairs(aligner, pairs, both, report, buffer)
+        else:
+            translator = opened.translator
+            found = workflow.align_translations(aligner, translator, lines, both, report, buffer)
+        _write_links(found, output, report, buffer, quiet=quiet or is_typed)
+    warn_of_bytes(counts)
+    if report.truncated:
+        warn(f"{count_of_lines(report.truncated)} longer than the model takes; aligned in part")
+
+
+def _open_aligners(
+    model: Path, links: LinkOptions, opening: OpeningArguments, *, quiet: bool
+) -> "tuple[Opened, Aligner, Bidirectional | None]":
+    """Opens a model and, to align both ways, that of the reverse direction."""
+    from tformer_cli.inspect.alignment.links import LinkRule
+    from tformer_cli.inspect.jobs.align import Aligner, Bidirectional
+
+    opened = open_model(model, opening, quiet=quiet)
+    # Both before either aligns: a directory that cannot be used is the first error
+    other = None
+    if links.reverse is not None:
+        turned: OpeningArguments = {
+            **opening,
+            "source_language": opening["target_language"],
+            "target_language": opening["source_language"],
+        }
+        other = open_model(links.reverse, turned, quiet=True)
+    rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == "keep")
+    aligner = Aligner(opened.directory, links.heads or (), links.convention, rule)
+    if other is None:
+        return opened, aligner, None
+    backwards = Aligner(other.directory, rule=rule)
+    return opened, aligner, Bidirectional(reverse=backwards, method=links.method)
+
+
+def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
+    """Describes which heads align, and what to do where nothing is known of them."""
+    choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
+    said = f"aligning by {' and '.join(map(str, choices))}"
+    if any(choice.reason == "default" for choice in choices):
+        return f"{said}; find and store the best heads with --gold FILE --save"
+    return said
+
+
+def _scored(
+    aligner: "Aligner",
+    both: "Bidirectional | None",
+    pairs: "Iterable[PairTexts]",
+    gold: "Iterable[GoldLinks]",
+    report: "AlignmentReport",
+    *,
+    quiet: bool,
+) -> AlignmentScores:
+    """Scores heads, or two directions, and shows progress until all is done."""
+    from tformer_cli.inspect.jobs.score_alignment import score_directions, score_model
+
+    so_far = (
+        score_model(aligner, pairs, gold, report)
+        if both is None
+        else score_directions(aligner, both.reverse, pairs, gold, report)
+    )
+    scores = None
+    with line_progress(None, "scoring alignments", quiet=quiet) as progress:
+        for scores in so_far:
+            progress.update(report.lines)
+    if scores is None:
+        raise DataError("--source: has no lines; give a text with sentences")
+    return scores
+
+
+def _save(directory: "ModelDirectory", scores: AlignmentScores, *, quiet: bool) -> None:
+    from tformer_cli.artifacts.config_file import AlignmentInfo
+    from tformer_cli.artifacts.model_directory import store_alignment
+
+    best = scores.best
+    assert best.convention is not None  # noqa: S101 - of two directions there is nothing to save
+    store_alignment(directory.path, AlignmentInfo(heads=best.name, convention=best.convention))
+    rate = 100 * best.counts.error_rate
+    note(
+        f"stored {best.name} ({best.convention}), AER {rate:.1f}, in {directory.path}", quiet=quiet
+    )
+
+
+def _write_links(
+    found: Iterable[set["Link"]],
+    output: str,
+    report: "AlignmentReport",
+    buffer_lines: int,
+    *,
+    quiet: bool,
+) -> None:
+    """Writes a line of links for each line, and hands them on whenever a buffer is done."""
+    with (
+        results(output) as stream,
+        line_progress(None, "aligning", quiet=quiet, output=output) as progress,
+    ):
+        for number, links in enumerate(found, 1):
+            stream.write(utf8_line(format_links(links)))
+            if number % buffer_lines == 0:
+                stream.flush()
+                progress.update(report.lines)

@@ -1,0 +1,231 @@
+"""The constructions of several clauses: subordination, relatives, coordination."""
+
+from tformer_cli.corpora.grammar.adjuncts import draw_tense
+from tformer_cli.corpora.grammar.choices import Pool
+from tformer_cli.corpora.grammar.clauses import Clause, be, clause, predicate
+from tformer_cli.corpora.grammar.constructions import draw_object
+from tformer_cli.corpora.grammar.coreference import because, reason_clause
+from tformer_cli.corpora.grammar.descriptions import ANIMATE, definite, draw_predicate
+from tformer_cli.corpora.grammar.determiners import with_preposition
+from tformer_cli.corpora.grammar.phrases import (
+    Draft,
+    Phrase,
+    concatenate,
+    draw_noun,
+    noun_phrase,
+    someone,
+    standing_for,
+    word,
+)
+from tformer_cli.corpora.grammar.words import lexicon
+from tformer_cli.corpora.grammar.words.entries import Verb
+
+
+def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Clause:
+    """Return a short clause of an event, with or without an object."""
+    rng = draft.rng
+    tags = "animal" if subject.noun and "animal" in subject.noun.tags else "human"
+    pool = lexicon.TRANSITIVE if rng.chance(0.6) else lexicon.INTRANSITIVE
+    while True:
+        verb = rng.draw(pool)
+        if tags in verb.subjects.split() and not verb.stative and verb.english != "die":
+            break
+    obj = draw_object(draft, verb, negated) if verb.objects else None
+    draft.combine(subject.head, verb.english, obj.head if obj else "")
+    return clause(draft, subject, verb, tense, obj=obj, negated=negated)
+
+
+def actor(draft: Draft) -> Phrase:
+    """Return a person or an animal."""
+    if draft.rng.chance(0.25):
+        return noun_phrase(draft, draw_noun(draft, "animal"), share=0.1)
+    return someone(draft, "human", pronouns=0.25, names=0.25)
+
+
+def reason(draft: Draft) -> Phrase:
+    """Return *The girl left because she was tired*: the pronoun is the subject's."""
+    rng = draft.rng
+    subject = actor(draft)
+    negated = rng.chance(0.5)
+    tense = "past" if rng.chance(0.75) else "present"
+    main = deed(draft, subject, tense, negated).statement()
+    if rng.chance(0.2):
+        other = someone(draft, "human", pronouns=0.1, names=0.4)
+        return concatenate(main, because(draft), deed(draft, other, tense).statement())
+    sign = "-" if negated else "+"
+    signs = [a for a in lexicon.ANIMATE if a.sign == sign and a.english not in lexicon.ABSOLUTE]
+    amount = (
+        ("too", "trop") if negated and rng.chance(0.6) else rng.pick([("", ""), ("very", "très")])
+    )
+    return concatenate(
+        main, because(draft), reason_clause(draft, subject, rng.pick(signs), tense, amount)
+    )
+
+
+CONJUNCTIONS = Pool(["when", "if", "while"], [4.0, 4.0, 2.0])
+FRENCH_CONJUNCTIONS = {"when": "quand", "if": "si", "while": "pendant que"}
+
+
+def circumstance(draft: Draft) -> Phrase:
+    """Return a sentence with *when*, *if* or *while*; English *if* and *when* refuse *will*."""
+    rng = draft.rng
+    kind = rng.draw(CONJUNCTIONS)
+    first, second = actor(draft), someone(draft, "human animal", pronouns=0.2, names=0.2)
+    main_tense, side_tense = {
+        "when": ("past_progressive", "past"),
+        "if": ("future", "present"),
+        "while": ("past", "past_progressive"),
+    }[kind]
+    main = deed(draft, first, main_tense, kind == "if" and rng.chance(0.3)).statement()
+    side = deed(draft, second, side_tense).statement()
+    conjunction = word(draft, kind, FRENCH_CONJUNCTIONS[kind])
+    if rng.chance(0.6):
+        return concatenate(main, conjunction, side)
+    return concatenate(conjunction, side, word(draft, ",", ","), main)
+
+
+def opinion(draft: Draft) -> Phrase | None:
+    """Return *Mary thinks that the dog is hungry* with any clause after *that*."""
+    rng = draft.rng
+    verb = rng.draw(lexicon.OPINION)
+    speaker = someone(draft, "human", names=0.3)
+    tense = rng.pick(["present", "present", "past"])
+    subject = describable_subject(draft)
+    inner_tense = "past" if tense == "past" else rng.pick(["present", "present", "future"])
+    if rng.chance(0.55):
+        adjective = draw_predicate(draft, subject)
+        if adjective is None:
+            return None
+        draft.combine(subject.head, "be", adjective.head)
+        inner = be(draft, subject, inner_tense).extend(adjective)
+    else:
+        inner = deed(
+            draft, actor(draft), "past" if tense == "present" and rng.chance(0.4) else "future"
+        )
+        if tense == "past":
+            return None
+    main = clause(draft, speaker, verb, tense).statement()
+    return concatenate(main, word(draft, "that", "que"), inner.statement())
+
+
+def describable_subject(draft: Draft) -> Phrase:
+    """Return a definite subject of any class."""
+    tags = draft.rng.pick(["human", "animal", "way", "building", "food", "text", "vehicle", "idea"])
+    if tags == "human" and draft.rng.chance(0.4):
+        return someone(draft, tags, pronouns=0.5, names=0.5)
+    return noun_phrase(draft, draw_noun(draft, tags), determiner=definite(draft))
+
+
+def subject_relative(draft: Draft) -> Phrase | None:
+    """Return *The boy who lost his key is crying*, *who* or *that* being *qui*."""
+    rng = draft.rng
+    noun = draw_noun(draft, rng.pick(["human", "human", "animal"]))
+    plural = rng.chance(0.2)
+    kind = "the" if plural else rng.pick(["the", "the", "the", "this", "a"])
+    head = noun_phrase(draft, noun, determiner=kind, plural=plural, share=0.1)
+    pronoun = word(draft, "who" if "human" in noun.tags else "that", "qui")
+    inner = deed(draft, head, rng.pick(["past", "past", "present"]))
+    head_with = Phrase(
+        head.english + pronoun.english + inner.aux + inner.rest,
+        head.french + pronoun.french + inner.finite + inner.tail,
+        head.person, head.feminine, head.plural, head.head, head.noun,
+    )  # fmt: skip
+    if rng.chance(0.4):
+        adjective = draw_predicate(draft, head)
+        if adjective is None:
+            return None
+        draft.combine(head.head, "be", adjective.head)
+        tense = rng.pick(["present", "past"])
+        return be(draft, head_with, tense).extend(adjective).statement()
+    return deed(draft, head_with, rng.pick(["past", "future", "present"])).statement()
+
+
+def _relative_verb(draft: Draft) -> Verb | None:
+    verb = draft.rng.draw(lexicon.TRANSITIVE)
+    return None if verb.french_preposition or "human" not in verb.subjects else verb
+
+
+def object_relative(draft: Draft) -> Phrase | None:
+    """Return *The apples that she ate were ripe* / *… qu'elle a mangées étaient mûres*."""
+    rng = draft.rng
+    verb = _relative_verb(draft)
+    if verb is None:
+        return None
+    noun = draw_noun(draft, verb.objects)
+    head = noun_phrase(draft, noun, determiner="the", share=0.1)
+    inner_subject = someone(draft, "human", pronouns=0.3, names=0.25)
+    inner = clause(draft, inner_subject, verb, "past", gap=head)
+    draft.combine(inner_subject.head, verb.english, head.head)
+    joined = concatenate(head, word(draft, "that", "que"), inner.statement())
+    # For the outer verb the noun and its clause are one phrase, with the noun's agreement
+    whole = Phrase(joined.english, joined.french, head.person, head.feminine, head.plural,
+                   head.head, head.noun)  # fmt: skip
+    if rng.chance(0.65):
+        adjective = draw_predicate(draft, head)
+        if adjective is None:
+            return None
+        draft.combine(head.head, "be", adjective.head)
+        made = be(draft, whole, rng.pick(["present", "past", "past"]))
+        if rng.chance(0.3):
+            made.extend(word(draft, "very", "très"))
+        return made.extend(adjective).statement()
+    outer = rng.draw(lexicon.TRANSITIVE)
+    # None: the caller draws another construction, so that the words always fit
+    if (
+        noun.tags.isdisjoint(outer.objects.split())
+        or outer is verb
+        or "human" not in outer.subjects
+    ):
+        return None
+    subject = someone(draft, "human")
+    draft.combine(subject.head, outer.english, head.head)
+    return clause(draft, subject, outer, draw_tense(draft, outer), obj=whole).statement()
+
+
+def contrast(draft: Draft) -> Phrase:
+    """Return two clauses joined by *but* or *and*; the second may take up the first's subject."""
+    rng = draft.rng
+    subject = actor(draft)
+    tense = rng.pick(["past", "past", "future"])
+    if rng.chance(0.5):
+        first = deed(draft, subject, tense)
+        other = standing_for(draft, subject)
+        other.noun = subject.noun
+        second = deed(draft, other, tense, negated=True)
+    else:
+        first = deed(draft, subject, tense)
+        second = deed(draft, actor(draft), tense, negated=rng.chance(0.6))
+    joint = word(draft, "but", "mais") if rng.chance(0.7) else word(draft, "and", "et")
+    return concatenate(first.statement(), word(draft, ",", ","), joint, second.statement())
+
+
+def joined_subjects(draft: Draft) -> Phrase:
+    """Return *Mary and her brother are singing*: masculine unless both are feminine."""
+    first = someone(draft, "human", pronouns=0.0, names=0.5)
+    second = someone(draft, "human", pronouns=0.0, names=0.3)
+    both = concatenate(first, word(draft, "and", "et"), second)
+    both.person, both.plural = 4, True
+    both.feminine = first.feminine and second.feminine
+    both.head = first.head
+    if draft.rng.chance(0.3):
+        adjective = draft.rng.draw(ANIMATE)
+        draft.combine(first.head, second.head, adjective.english)
+        made = be(draft, both, draft.rng.pick(["present", "past"]))
+        return made.extend(predicate(draft, adjective, both)).statement()
+    return deed(draft, both, draft.rng.pick(["past", "past", "future", "progressive"])).statement()
+
+
+def joined_objects(draft: Draft) -> Phrase:
+    """Return *The man bought an apple and three pears*."""
+    verb = draft.rng.draw(lexicon.TRANSITIVE)
+    subject = someone(draft, verb.subjects)
+    first, second = draw_object(draft, verb), draw_object(draft, verb)
+    draft.combine(subject.head, verb.english, first.head)
+    draft.combine(subject.head, verb.english, second.head)
+    made = clause(draft, subject, verb, draw_tense(draft, verb), obj=first)
+    joint = word(draft, "and", "et")
+    link = made.finite[-1][1]
+    again = second.french
+    if verb.french_preposition:
+        again = with_preposition([(verb.french_preposition, link)], second.french)
+    return made.extend(concatenate(joint, Phrase(second.english, again))).statement()

@@ -1,0 +1,425 @@
+"""The report of a distillation: teacher and student in size, speed and quality.
+
+All systems translate all test sets in turns, in processes of their own, with the decoding defaults
+of their directories; what they translate is what is scored.
+"""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_config
+from tformer_cli.artifacts.shortlist_file import SHORTLIST
+from tformer_cli.distill.selection import COUNTS
+from tformer_cli.distill.setup import (
+    CORPORA,
+    INT8,
+    PLAIN,
+    REPORT,
+    STUDENT,
+    Setup,
+    hash_of,
+    model_hash,
+)
+from tformer_cli.distill.stages import Stage
+from tformer_cli.distill.translations import read_translations
+from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.evaluate.benchmark import System, measure_in_turns, percentile
+from tformer_cli.evaluate.comparison.compare import (
+    Comparison,
+    SystemTexts,
+    TestSet,
+    compare_systems,
+)
+from tformer_cli.evaluate.comparison.paired_tests import TestSettings
+from tformer_cli.evaluate.comparison.report import LEGEND, sections_of
+from tformer_cli.files.atomic import directory_aside
+from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.metrics.scores import check_counts, make_bleu, make_metric
+from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.quality.given import plain_name
+from tformer_cli.search.keywords import TranslatorOptions
+from tformer_cli.show.document import Cell, Document, Section, Table
+from tformer_cli.show.html import render_html
+from tformer_cli.structure import StructureError, structure
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import SentencePair, corpus_name, read_corpus
+
+SCHEMA = "tformer.distillation/1"
+TITLE = "Teacher and student"
+ROUNDS = 3
+"""Measurements of each system's speed, in turns."""
+N_EXAMPLES = 3
+LARGEST_REPORT = 64 * MIB
+_MB = 1e6
+JSON_FILE, HTML_FILE = f"{REPORT}/report.json", f"{REPORT}/report.html"
+"""Paths in the distillation's directory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemReport:
+    """Size and speed of a system."""
+
+    name: str
+    """Name: "teacher", "student", "int8 student" or "plain student"."""
+    models: tuple[str, ...]
+    """Its model directories as they are named; several are an ensemble."""
+    n_parameters: int
+    weight_bytes: int
+    total_bytes: int
+    """Bytes of all files that translation needs: tokenizer, settings and shortlist, too."""
+    weight_type: str
+    beam_size: int
+    has_shortlist: bool
+    kernels: str
+    """Engine that computes: "native", the compiled kernels, or "torch"."""
+    lines_per_second: float
+    """Lines a second, all lines at hand: the median of the rounds."""
+    speed_ratio: float
+    """The same as a multiple of the first system's: the median of the rounds' own ratios."""
+    processor_ratio: float
+    """Processor time of the first system as a multiple of this one's, likewise."""
+    latency_p50: float
+    """Median seconds of a line translated alone."""
+    peak_memory: int
+    """Bytes: the largest resident memory of its process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """What was chosen of the translations of a corpus."""
+
+    corpus: str
+    pairs: int
+    ranks: tuple[int, ...] = ()
+    """Pairs whose chosen translation was the teacher's first, second, …"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationReport:
+    """All that is told of a distillation."""
+
+    schema: str
+    rounds: int
+    n_lines: int
+    systems: tuple[SystemReport, ...]
+    selected: tuple[Selected, ...]
+    """What the student has read besides the original pairs."""
+    test: str
+    samples: int
+    seed: int
+    test_sets: tuple[Comparison, ...]
+    """Scores and tests, as `tformer compare` makes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Contestant:
+    """A system to be measured."""
+
+    name: str
+    models: tuple[Path, ...]
+    named: tuple[str, ...]
+    options: TranslatorOptions
+
+
+def check_test_sets(setup: Setup) -> None:
+    """Makes sure, before hours of work, that the report can be made of the test sets."""
+    _made_elsewhere(setup, read_test_sets(setup))
+
+
+def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
+    found = {
+        name: list(read_corpus(corpus, setup.recipe.data.directory))
+        for name, corpus in _named_test_sets(setup.test_sets).items()
+    }
+    for name, pairs in found.items():
+        if not any(pair.source.strip() for pair in pairs):
+            raise DataError(f"distillation.test: {name} has no sentence; name another corpus")
+    return found
+
+
+def report_stage(setup: Setup, needs: Sequence[str]) -> Stage:
+    return Stage(
+        name=REPORT,
+        what="sizes, speeds, scores and their significance",
+        place=REPORT,
+        files=(JSON_FILE, HTML_FILE),
+        inputs=partial(_inputs, setup),
+        run=partial(_write_report, setup),
+        needs=tuple(needs),
+    )
+
+
+def read_report(directory: Path) -> DistillationReport:
+    path = directory / JSON_FILE
+    try:
+        return structure(DistillationReport, json.loads(read_regular(path, LARGEST_REPORT)))
+    except (OSError, ValueError, RecursionError, StructureError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(
+            f"{path}: is damaged ({reason}); remove it and run the same command again"
+        ) from None
+
+
+def _contestants(setup: Setup) -> Iterator[_Contestant]:
+    config = setup.config
+    if config.teachers:
+        yield _Contestant(
+            name="teacher",
+            models=setup.teachers,
+            named=config.teachers,
+            options=setup.options(setup.teachers),
+        )
+    places = {"student": STUDENT}
+    if config.int8:
+        places["int8 student"] = INT8
+    if config.plain_student:
+        places["plain student"] = PLAIN
+    for name, place in places.items():
+        student = setup.directory / place
+        options = setup.student_options(student)
+        if place == INT8:  # integers are computed there alone
+            options["device"] = "cpu"
+        yield _Contestant(name=name, models=(student,), named=(place,), options=options)
+
+
+def _inputs(setup: Setup) -> Mapping[str, str]:
+    found = {
+        one.name: hash_of([_choices(one.options), *map(model_hash, one.models)])
+        for one in _contestants(setup)
+    }
+    test_sets = [setup.content(corpus) for corpus in setup.test_sets]
+    test_sets += [hash_file(setup.file(file)) for file in setup.config.test_translations]
+    return {
+        **found,
+        "decoding": hash_of(asdict(setup.recipe.decoding)),
+        "test": hash_of(test_sets),
+        "significance": setup.config.significance,
+    }
+
+
+def _choices(options: TranslatorOptions) -> list[str | None]:
+    return [
+        options.get("precision"),
+        options.get("source_language"),
+        options.get("target_language"),
+    ]
+
+
+def _write_report(setup: Setup) -> None:
+    contestants, pairs = list(_contestants(setup)), read_test_sets(setup)
+    made = _made_elsewhere(setup, pairs)
+    lines = [pair.source for found in pairs.values() for pair in found]
+    kept = [line for line in lines if line.strip()]
+    systems = [System(model=str(one.models[0]), options=one.options) for one in contestants]
+    total = ROUNDS * len(systems) * len(kept)
+    with setup.display.lines("measuring", total) as progress:
+        runs = measure_in_turns(
+            systems, kept, rounds=ROUNDS, progress=lambda n: progress(n * len(kept))
+        )
+    texts = {
+        one.name: _with_blanks(lines, own[0]["texts"])
+        for one, own in zip(contestants, runs, strict=True)
+    }
+    if made:
+        texts = {"teacher": made, **texts}
+    settings = TestSettings(name=setup.config.significance)
+    setup.display.say(f"testing {len(texts) - 1} of {len(texts)} systems")
+    report = DistillationReport(
+        schema=SCHEMA,
+        rounds=ROUNDS,
+        n_lines=len(kept),
+        systems=tuple(
+            _system_report(one, own, runs[0]) for one, own in zip(contestants, runs, strict=True)
+        ),
+        selected=tuple(_selected(setup.directory / CORPORA / COUNTS)),
+        test=settings.name,
+        samples=settings.n_samples,
+        seed=settings.seed,
+        test_sets=tuple(_compared(pairs, texts, settings)),
+    )
+    with directory_aside(setup.directory / REPORT) as aside:
+        record = json.dumps(asdict(report), ensure_ascii=False, indent=1) + "\n"
+        (aside / Path(JSON_FILE).name).write_text(record, encoding="utf-8", newline="\n")
+        page = render_html(report_document(report))
+        (aside / Path(HTML_FILE).name).write_text(page, encoding="utf-8", newline="\n")
+
+
+def _compared(
+    pairs: Mapping[str, Sequence[SentencePair]],
+    texts: Mapping[str, Sequence[str]],
+    settings: TestSettings,
+) -> Iterator[Comparison]:
+    """Compares the systems' translations, which stand one test set behind the other."""
+    start = 0
+    for name, found in pairs.items():
+        end = start + len(found)
+        test_set = TestSet(
+            name=name,
+            references=(tuple(pair.target for pair in found),),
+            systems=tuple(
+                SystemTexts(name=system, lines=tuple(own[start:end]))
+                for system, own in texts.items()
+            ),
+            source=tuple(pair.source for pair in found),
+        )
+        yield compare_systems(
+            test_set,
+            [make_metric("bleu"), make_metric("chrf")],
+            settings,
+            tokenize=make_bleu().tokenizer,
+            n_examples=N_EXAMPLES,
+        )
+        start = end
+
+
+def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]:
+    """Names test sets by their files, with a number where that is not enough."""
+    found: dict[str, CorpusConfig] = {}
+    for corpus in corpora:
+        file = corpus.source or corpus.tsv or corpus.jsonl
+        name = plain_name(file).rpartition(".")[0] if file else corpus_name(corpus)
+        name = name or corpus_name(corpus)
+        known = [name, *(f"{name} {number}" for number in range(2, len(corpora) + 1))]
+        found[next(one for one in known if one not in found)] = corpus
+    return found
+
+
+def _made_elsewhere(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
+    """Reads a teacher's translations of all test sets; empty if none were made elsewhere."""
+    read: list[str] = []
+    files = setup.config.test_translations
+    for file, (name, found) in zip(files, pairs.items() if files else (), strict=True):
+        path = setup.file(file)
+        made = [texts[0] for _, texts in read_translations(path)]
+        check_counts([(str(path), len(made)), (name, len(found))])
+        read += made
+    return read
+
+
+def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Puts blank translations where lines are blank: these were not measured."""
+    translated = iter(texts)
+    return [next(translated) if line.strip() else "" for line in lines]
+
+
+def _system_report(
+    one: _Contestant, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
+) -> SystemReport:
+    configs = [read_config(model) for model in one.models]
+    files = [model / WEIGHTS for model in one.models]
+    others = [model / name for model in one.models for name in (CONFIG, TOKENIZER, SHORTLIST)]
+    weight_bytes = sum(file.stat().st_size for file in files)
+    return SystemReport(
+        name=one.name,
+        models=one.named,
+        n_parameters=sum(parameter_count(c.model, c.vocab_size) for c in configs),
+        weight_bytes=weight_bytes,
+        total_bytes=weight_bytes + sum(f.stat().st_size for f in others if f.is_file()),
+        weight_type=configs[0].weight_type,
+        beam_size=configs[0].decoding.beam_size,
+        has_shortlist=(one.models[0] / SHORTLIST).is_file(),
+        kernels=runs[0]["kernels"],
+        lines_per_second=statistics.median(run["lines"] / run["seconds"] for run in runs),
+        speed_ratio=_ratio("seconds", runs, baseline),
+        processor_ratio=_ratio("processor_seconds", runs, baseline),
+        latency_p50=percentile(sorted(one for run in runs for one in run["latencies"]), 50),
+        peak_memory=max(run["peak_memory"] for run in runs),
+    )
+
+
+def _ratio(
+    key: str, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
+) -> float:
+    """Median of the rounds' ratios: what else the machine does differs from round to round."""
+    pairs = zip(runs, baseline, strict=True)
+    return statistics.median(
+        float(theirs[key]) / max(float(run[key]), 1e-9) for run, theirs in pairs
+    )
+
+
+def _selected(path: Path) -> Iterator[Selected]:
+    counts = json.loads(read_regular(path, MIB))
+    for name, one in counts.items():
+        yield Selected(corpus=name, pairs=one["pairs"], ranks=tuple(one.get("ranks", ())))
+
+
+def report_document(report: DistillationReport) -> Document:
+    """The systems and what the student has read, then the comparisons."""
+    tables = [_sizes(report.systems), _speeds(report)]
+    if any(one.ranks for one in report.selected):
+        tables.append(_ranks([one for one in report.selected if one.ranks]))
+    # the header says what the columns of the comparisons mean, nothing of sizes
+    systems = Section(title="Systems", tables=tuple(tables), legend=LEGEND)
+    return Document(title=TITLE, sections=[systems, *sections_of(report.test_sets)])
+
+
+def _sizes(systems: Sequence[SystemReport]) -> Table:
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(", ".join(one.models)),
+            Cell(f"{one.n_parameters:,}"),
+            Cell(one.weight_type),
+            Cell(f"{one.weight_bytes / _MB:.2f}"),
+            Cell(f"{one.total_bytes / _MB:.2f}"),
+        )
+        for one in systems
+    )
+    return Table(
+        title="Size",
+        head=("System", "Directory", "Parameters", "Type", "Weights MB", "All files MB"),
+        rows=rows,
+    )
+
+
+def _speeds(report: DistillationReport) -> Table:
+    first = report.systems[0].name
+    rows = tuple(
+        (
+            Cell(one.name),
+            Cell(f"{one.beam_size}{', shortlist' if one.has_shortlist else ''}"),
+            Cell(f"{one.lines_per_second:,.1f}"),
+            Cell(f"{one.speed_ratio:.2f}×"),
+            Cell(f"{one.processor_ratio:.2f}×"),
+            Cell(f"{1000 * one.latency_p50:.1f}"),
+            Cell(f"{one.peak_memory / _MB:,.0f}"),
+        )
+        for one in report.systems
+    )
+    return Table(
+        title="Speed",
+        head=("System", "Beam", "Lines/s", "Speed", "Processor", "A line ms", "Memory MB"),
+        rows=rows,
+        note=(
+            f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as "
+            f"a multiple of the {first}'s; Processor: the {first}'s processor time as a multiple; "
+            "medians of the rounds' ratios. A line: translated alone."
+        ),
+    )
+
+
+def _ranks(selected: Sequence[Selected]) -> Table:
+    n_ranks = max(len(one.ranks) for one in selected)
+    rows = tuple(
+        (
+            Cell(one.corpus),
+            Cell(f"{one.pairs:,}"),
+            *(
+                Cell(f"{count / max(one.pairs, 1):.1%}")
+                for count, _ in zip_longest(one.ranks, range(n_ranks), fillvalue=0)
+            ),
+        )
+        for one in selected
+    )
+    return Table(
+        title="Chosen of the teacher's translations",
+        head=("Corpus", "Pairs", *(f"Rank {rank}" for rank in range(1, n_ranks + 1))),
+        rows=rows,
+    )

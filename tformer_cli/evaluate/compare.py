@@ -1,0 +1,297 @@
+"""Comparing several systems on several test sets."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sacrebleu.dataset import DATASETS
+from sacrebleu.utils import get_reference_files, get_source_file
+
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.evaluate.comparison.compare import SystemTexts, TestSet, compare_systems
+from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
+from tformer_cli.evaluate.comparison.paired_tests import TestSettings
+from tformer_cli.evaluate.evaluate import read_texts
+from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
+from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.metrics.choices import MetricName
+from tformer_cli.metrics.comet import MODEL as COMET_MODEL
+from tformer_cli.metrics.comet import Comet, check_installed
+from tformer_cli.metrics.scores import make_bleu, make_metric
+from tformer_cli.structure import StructureError, structure
+from tformer_cli.text.lines import LineCounts, read_lines
+from tformer_cli.wording import did_you_mean, suggestions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from sacrebleu.metrics.base import Metric
+
+    from tformer_cli.evaluate.comparison.compare import Comparison
+
+
+DEFAULT_METRICS = (MetricName.bleu, MetricName.chrf, MetricName.ter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSetFiles:
+    """A test set and the systems that translated it; a table of a manifest."""
+
+    __test__ = False  # no test of pytest's
+
+    systems: dict[str, str]
+    """For each system the file of its translations, or the model directory that makes them."""
+    reference: tuple[str, ...] = ()
+    source: str | None = None
+    test_set: str | None = None
+    """Name of one of sacreBLEU's test sets, which has source and references."""
+    language_pair: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.systems:
+            raise ValueError("systems: name at least one")
+        if (self.test_set is None) == (not self.reference):
+            raise ValueError("reference: give files, or a test_set of sacreBLEU's instead")
+        if self.test_set is not None and self.source is not None:
+            raise ValueError("source: a test_set has its own; omit one of the two")
+
+    @property
+    def paths(self) -> list[Path]:
+        texts = [*self.reference, *([] if self.source is None else [self.source])]
+        return [Path(one) for one in (*texts, *self.systems.values())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings:
+    """How systems are compared."""
+
+    metrics: Sequence[str] = DEFAULT_METRICS
+    """Names of the metrics; by the first one lengths and sentences are compared."""
+    test: TestSettings = field(default_factory=TestSettings)
+    baseline: str | None = None
+    """Name of the system that the others are tested against; None: the first."""
+    tokenize: str = "13a"
+    """sacreBLEU's tokenizer, for BLEU and for words."""
+    lowercase: bool = False
+    train_text: Path | None = None
+    """Text to count word frequencies in; None: the first reference."""
+    n_examples: int = 3
+    """Sentences to list of each system that differ most, in each direction."""
+    comet_model: str = COMET_MODEL
+    device: str = "auto"
+    """Device for COMET, and for systems that are model directories."""
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
+        if unknown is not None or not self.metrics:
+            names = ", ".join(MetricName)
+            raise UsageError(f"--metric: must be of {names}; found {unknown or 'nothing'}")
+
+
+def read_manifest(path: Path) -> dict[str, TestSetFiles]:
+    """Reads a TOML file with a table for each test set."""
+    try:
+        tables = tomllib.loads("\n".join(read_lines(path)))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path}: is not TOML ({error}); correct it") from None
+    if not tables:
+        raise DataError(f"{path}: has no test set; write a table for each")
+    found = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise DataError(f"{path}: {name}: must be a table, [{name}]; correct it")
+        one = table.get("reference")
+        values = table | {"reference": [one]} if isinstance(one, str) else table
+        try:
+            found[name] = structure(TestSetFiles, values)
+        except StructureError as error:
+            where = f"{name}.{error.key}" if error.key else name
+            raise DataError(f"{path}: {where}: {error.problem}; correct it") from None
+    names = {system: None for one in found.values() for system in one.systems}
+    for name, one in found.items():
+        missing = next((system for system in names if system not in one.systems), None)
+        if missing is not None:
+            has_it = next(other for other, that in found.items() if missing in that.systems)
+            raise DataError(
+                f"{path}: {name}.systems: test sets have different systems: {missing} is missing "
+                f"here, but {has_it} has it; name the same ones in each"
+            )
+    return found
+
+
+def compare(
+    test_sets: Mapping[str, TestSetFiles],
+    settings: CompareSettings,
+    *,
+    counts: LineCounts | None = None,
+    tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
+    before_torch: Callable[[], None] | None = None,
+) -> list[Comparison]:
+    """Compares systems on test sets: scores with tests, and where the systems differ."""
+    counts = counts if counts is not None else LineCounts()
+    order = _ordered(next(iter(test_sets.values())), settings.baseline)
+    if MetricName.comet in settings.metrics:
+        check_installed()  # before anything is read
+    answers = _answers("translating", _translations, settings, tell, before_torch)
+    read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
+    tell(_testing(order))
+    return [_compared(one, settings, counts) for one in read]
+
+
+def compare_classifiers(
+    files: TestSetFiles,
+    settings: CompareSettings,
+    *,
+    counts: LineCounts | None = None,
+    tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
+    before_torch: Callable[[], None] | None = None,
+) -> LabelComparison:
+    """Compares the labels of classifiers: accuracy and macro F1, with tests."""
+    if len(files.reference) != 1:
+        raise UsageError("--reference: an example has one right label; name one file")
+    order = _ordered(files, settings.baseline)
+    answers = _answers("labeling", _labels, settings, tell, before_torch)
+    read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
+    tell(_testing(order))
+    return compare_labelings(
+        [(one.name, one.lines) for one in read.systems],
+        read.references[0],
+        samples=settings.test.samples,
+        seed=settings.test.seed,
+    )
+
+
+def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
+    """Returns the names of the systems, the baseline first."""
+    names = list(files.systems)
+    first = names[0] if baseline is None else baseline
+    if first not in names:
+        hint = did_you_mean(suggestions(first, names)) or f"name one of {', '.join(names)}"
+        raise UsageError(f"--baseline: {first} is no system; {hint}")
+    return [first, *(name for name in names if name != first)]
+
+
+def _testing(order: Sequence[str]) -> str:
+    if len(order) == 1:
+        return f"scoring {order[0]}"
+    return f"testing {len(order) - 1} of {len(order)} systems against {order[0]}"
+
+
+def _read(
+    name: str,
+    files: TestSetFiles,
+    order: Sequence[str],
+    counts: LineCounts,
+    answers: Callable[[str, Sequence[str]], tuple[str, ...]],
+) -> TestSet:
+    """Reads the texts of a test set; those of models are made."""
+    source: Path | None = None if files.source is None else Path(files.source)
+    references = [Path(one) for one in files.reference]
+    if files.test_set is not None:
+        source, references = files_of_test_set(files.test_set, files.language_pair)
+    is_model = {one: Path(files.systems[one]).is_dir() for one in order}
+    texts = [Path(files.systems[one]) for one in order if not is_model[one]]
+    sources = [] if source is None else [source]
+    found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
+    reference_lines = tuple(next(found) for _ in references)
+    source_lines = next(found) if source is not None else None
+    systems = []
+    for one in order:
+        if is_model[one] and source_lines is None:
+            raise UsageError(
+                f"--source: is missing; {files.systems[one]} is a model: name its text"
+            )
+        lines = answers(files.systems[one], source_lines or ()) if is_model[one] else next(found)
+        systems.append(SystemTexts(name=one, lines=lines))
+    return TestSet(
+        name=name, references=reference_lines, systems=tuple(systems), source=source_lines
+    )
+
+
+def _answers(
+    verb: str,
+    answer: Callable[[str, Sequence[str], Mapping[str, Any]], Iterable[str]],
+    settings: CompareSettings,
+    tell: Callable[[str], None],
+    before_torch: Callable[[], None] | None,
+) -> Callable[[str, Sequence[str]], tuple[str, ...]]:
+    """Makes what gives a line for each line of a source, by a system that is a model."""
+    how = {
+        "device": settings.device,
+        "threads": settings.threads,
+        "tell": tell,
+        "before_torch": before_torch,
+    }
+
+    def answers(model: str, sources: Sequence[str]) -> tuple[str, ...]:
+        tell(f"{verb} {len(sources):,} lines with {model}")
+        return tuple(answer(model, sources, how))
+
+    return answers
+
+
+def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+    return (one.text for one in open_translator(model, **how).translator.stream(sources))
+
+
+def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
+    opened = open_classifier(model, **how)
+    return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
+
+
+def _compared(test_set: TestSet, settings: CompareSettings, counts: LineCounts) -> Comparison:
+    words = make_bleu(lowercase=settings.lowercase, tokenize=settings.tokenize)
+    train = settings.train_text
+    return compare_systems(
+        test_set,
+        list(_metrics(test_set, settings)),
+        settings.test,
+        tokenize=words.tokenizer,
+        lowercase=settings.lowercase,
+        train_lines=None if train is None else partial(read_lines, train, counts),
+        n_examples=settings.n_examples,
+    )
+
+
+def _metrics(test_set: TestSet, settings: CompareSettings) -> Iterator[Metric]:
+    for name in dict.fromkeys(settings.metrics):
+        if name != MetricName.comet:
+            yield make_metric(name, lowercase=settings.lowercase, tokenize=settings.tokenize)
+        elif test_set.source is None:
+            raise UsageError("--metric: comet needs the source sentences; give --source FILE")
+        else:
+            on_gpu = settings.device.startswith("cuda")
+            yield Comet(test_set.source, settings.comet_model, on_gpu=on_gpu)
+
+
+def files_of_test_set(name: str, language_pair: str | None) -> tuple[Path, list[Path]]:
+    """Finds the source and the references of a test set."""
+    if name not in DATASETS:
+        hint = did_you_mean(suggestions(name, DATASETS)) or "`sacrebleu --list` lists them"
+        raise UsageError(f"--test-set: sacreBLEU has no {name}; {hint}")
+    dataset = DATASETS[name]
+    if language_pair not in dataset.langpairs:
+        found = f"; found {language_pair}" if language_pair else ""
+        pairs = ", ".join(dataset.langpairs)
+        raise UsageError(f"--language-pair: {name} has {pairs}{found}; name one of them")
+    try:
+        source = get_source_file(name, str(language_pair))
+        references = get_reference_files(name, str(language_pair))
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - of downloads, archives and parsers
+        name_of = dataset._get_tarball_filename
+        archives = [
+            (url, Path(dataset._rawdir, name_of(url)))  # type: ignore[no-untyped-call]
+            for url in dataset.data or ()
+        ]
+        by_hand = ", ".join(f"{url} as {path}" for url, path in archives)
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"--test-set: {name} cannot be downloaded ({reason}); store {by_hand}, and unpack it "
+            "there"
+        ) from None
+    return Path(source), [Path(one) for one in references]

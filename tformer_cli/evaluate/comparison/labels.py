@@ -1,0 +1,137 @@
+"""Comparison of several classifiers by their labels of the same examples."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tformer_cli.errors import DataError
+from tformer_cli.evaluate.comparison.compare import Wins, wins_of
+from tformer_cli.evaluate.comparison.paired_tests import SIGNIFICANT
+from tformer_cli.evaluate.comparison.report import TITLE
+from tformer_cli.metrics.significance import RESAMPLES, PairedDifference, compare_labels
+from tformer_cli.show.document import Cell, Document, Section, Table
+
+LEGEND = (
+    "Change: from the baseline, with the interval that holds 95 % of the changes of resampled "
+    "examples; p is the chance of such a change if there were none, * marks 0.05 and less. Better, "
+    "worse: examples that the system alone, or the baseline alone, labels right."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabeledSystem:
+    """A classifier beside the baseline."""
+
+    name: str
+    measures: tuple[PairedDifference, ...]
+    """Accuracy and macro F1 in percent, with the change from the baseline."""
+    wins: Wins
+    """By example: which it, or the baseline, labels right alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelComparison:
+    """Several classifiers on the same examples."""
+
+    n_examples: int
+    systems: tuple[LabeledSystem, ...]
+    """The systems, the baseline first: its changes are 0."""
+    samples: int
+    seed: int
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "test": "paired-bootstrap",
+            "samples": self.samples,
+            "seed": self.seed,
+            "examples": self.n_examples,
+            "systems": [
+                {
+                    "name": one.name,
+                    "measures": [
+                        {
+                            "measure": measure.name.lower().replace(" ", "_"),
+                            "value": measure.value,
+                            "difference": measure.difference if number else None,
+                            "ci95": [measure.low, measure.high] if number else None,
+                            "p_value": measure.p_value if number else None,
+                        }
+                        for measure in one.measures
+                    ],
+                    "wins": asdict(one.wins) if number else None,
+                }
+                for number, one in enumerate(self.systems)
+            ],
+        }
+
+    def document(self) -> Document:
+        """Returns a table of each measure, for people."""
+        tables = [
+            Table(
+                title=measure.name,
+                head=("System", measure.name, "Change", "95 %", "p", "Better", "Worse", "Equal"),
+                rows=tuple(self._rows(number)),
+                note=f"paired-bootstrap|units:examples|resamples:{self.samples}|seed:{self.seed}",
+            )
+            for number, measure in enumerate(self.systems[0].measures)
+        ]
+        title = f"{self.n_examples:,} examples"
+        section = Section(title=title, tables=tuple(tables), legend=LEGEND)
+        return Document(title=TITLE, sections=[section])
+
+    def _rows(self, number: int) -> Iterator[tuple[Cell, ...]]:
+        best = max(one.measures[number].value for one in self.systems)
+        for place, one in enumerate(self.systems):
+            found = one.measures[number]
+            value = Cell(f"{found.value:.2f}", is_best=found.value == best)
+            if not place:
+                yield (Cell(one.name), value, Cell("baseline"), *[Cell("")] * 5)
+                continue
+            mark = "*" if found.p_value <= SIGNIFICANT else ""
+            tested = (
+                f"{found.difference:+.2f}",
+                f"{found.low:+.2f} to {found.high:+.2f}",
+                f"{found.p_value:.4f}{mark}",
+                *(f"{n:,}" for n in (one.wins.better, one.wins.worse, one.wins.equal)),
+            )
+            yield (Cell(one.name), value, *map(Cell, tested))
+
+
+def compare_labelings(
+    systems: Sequence[tuple[str, Sequence[str]]],
+    right: Sequence[str],
+    *,
+    samples: int = 0,
+    seed: int = 1,
+) -> LabelComparison:
+    """Compares classifiers by paired bootstrap over the examples."""
+    right = [label.strip() for label in right]
+    blank = next((number for number, label in enumerate(right, 1) if not label), None)
+    if blank is not None or not right:
+        where = "the reference" if blank is None else f"line {blank} of the reference"
+        raise DataError(f"{where}: has no label; correct it, or remove the line from all files")
+    given = [(name, [label.strip() for label in labels]) for name, labels in systems]
+    baseline = given[0][1]
+    n_samples = samples or RESAMPLES
+    draws = [1, *[n_samples] * (len(given) - 1)]  # the baseline does not differ from itself
+    return LabelComparison(
+        n_examples=len(right),
+        systems=tuple(
+            LabeledSystem(
+                name=name,
+                measures=tuple(
+                    compare_labels(baseline, labels, right, n_resamples=n_drawn, seed=seed)
+                ),
+                wins=wins_of(_gains(baseline, labels, right)),
+            )
+            for (name, labels), n_drawn in zip(given, draws, strict=True)
+        ),
+        samples=n_samples,
+        seed=seed,
+    )
+
+
+def _gains(baseline: Sequence[str], labels: Sequence[str], right: Sequence[str]) -> list[int]:
+    """1 for each example that the system alone labels right, -1 where the baseline alone does."""
+    examples = zip(labels, baseline, right, strict=True)
+    return [(one == answer) - (other == answer) for one, other, answer in examples]

@@ -1,0 +1,196 @@
+"""Tests of significance and confidence intervals of sacreBLEU, for systems against a baseline.
+
+Paired bootstrap resampling (Koehn 2004) and paired approximate randomization (Riezler & Maxwell
+2005), as `sacrebleu --paired-bs` and `--paired-ar` compute them from the same seed.
+(`tformer_cli.metrics.significance` is for many variants of one model, whose losses are drawn
+with their translations.)
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import cast
+
+import numpy as np
+from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest, Result
+
+from tformer_cli.metrics.choices import TestName
+
+
+class MeasuredMetric:
+    """A metric of sacreBLEU on one set of references."""
+
+    def __init__(self, metric: Metric, references: Sequence[Sequence[str]]) -> None:
+        # Private, because a `corpus_score` for every part and every sentence would compute edit
+        # distances and n-grams several times. Tests compare each use with the public functions.
+        extract = cache(metric._extract_corpus_statistics)
+        metric._extract_corpus_statistics = extract  # type: ignore[method-assign]
+        self.metric = metric
+        """The metric, for `PairedTest`; it wants texts that are tuples."""
+        self.references = tuple(map(tuple, references))
+        """The references, as the metric has remembered them."""
+        self.less_is_better = type(metric).__name__ == "TER"
+        """True for an error rate."""
+        self._of_sentence = metric
+        if isinstance(metric, BLEU):
+            # Most sentences have no 4-gram in common with their reference (Chen & Cherry 2014)
+            self._of_sentence = BLEU(effective_order=True)
+
+    def score(self, hypotheses: Sequence[str], chosen: Sequence[int] | None = None) -> float:
+        """Computes the score of a text, or of the chosen sentences of it; of none it is 0."""
+        rows = self._statistics(hypotheses)
+        return self._aggregate(self.metric, rows if chosen is None else rows[list(chosen)])
+
+    def sentence_scores(self, hypotheses: Sequence[str]) -> list[float]:
+        """Computes the score of each sentence; of BLEU with its effective order."""
+        rows = self._statistics(hypotheses)
+        return [self._aggregate(self._of_sentence, row[None]) for row in rows]
+
+    def is_equal(self, hypotheses: Sequence[str], others: Sequence[str]) -> bool:
+        """Returns whether two texts are the same to the metric in every sentence."""
+        return np.array_equal(self._statistics(hypotheses), self._statistics(others))
+
+    def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
+        return np.asarray(
+            self.metric._extract_corpus_statistics(tuple(hypotheses), self.references)
+        )
+
+    @staticmethod
+    def _aggregate(metric: Metric, rows: np.ndarray) -> float:
+        if not len(rows):
+            return 0.0
+        return float(metric._aggregate_and_compute(rows.tolist()).score)
+
+
+SEED = 12345
+SIGNIFICANT = 0.05
+"""Largest p-value that is marked, as by sacreBLEU."""
+SAMPLES: Mapping[TestName, int] = {
+    "paired-bootstrap": 1000,
+    "paired-approximate-randomization": 10000,
+}
+"""sacreBLEU's own numbers of resamples or trials."""
+_SEED_VARIABLE = "SACREBLEU_SEED"
+_seed_is_set = Lock()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSettings:
+    """A test of significance."""
+
+    __test__ = False  # no test of pytest's
+
+    name: TestName = "paired-bootstrap"
+    samples: int = 0
+    """Resamples or trials; 0: sacreBLEU's own number."""
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        if self.samples < 0:
+            raise ValueError(f"samples: must be at least 0, but is {self.samples}")
+        if self.seed < 1:  # sacreBLEU takes a seed of 0 to mean any
+            raise ValueError(f"seed: must be at least 1, but is {self.seed}")
+
+    @property
+    def n_samples(self) -> int:
+        return self.samples or SAMPLES[self.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestedScore:
+    """The score of a system, its uncertainty, and its difference from the baseline."""
+
+    __test__ = False
+
+    value: float
+    """The score of the whole text."""
+    mean: float
+    """Mean of the scores of resampled texts …"""
+    interval: float
+    """… of which 95 % are no further from it than this."""
+    p_value: float | None
+    """Chance of such a difference from the baseline if there were none; None: the baseline."""
+    equals_baseline: bool | None = None
+    """Whether each sentence is the same to the metric as the baseline's: then sacreBLEU's bootstrap
+    gives the smallest p-value, which says nothing. None: the baseline, or a report of an earlier
+    version, which does not say."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether it differs from the baseline by more than chance."""
+        return self.p_value is not None and self.p_value <= SIGNIFICANT and not self.equals_baseline
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestedMetric:
+    """A metric's scores of several systems."""
+
+    __test__ = False
+
+    name: str
+    """Name of the metric, such as "BLEU" or "chrF2"."""
+    signature: str
+    """sacreBLEU's signature, with the test's seed and samples."""
+    scores: tuple[TestedScore, ...]
+    """Of each system, the baseline first."""
+
+
+def paired_test(
+    systems: Sequence[tuple[str, Sequence[str]]],
+    metrics: Sequence[MeasuredMetric],
+    settings: TestSettings,
+) -> list[TestedMetric]:
+    """Scores systems and tests their differences from the first of them."""
+    is_bootstrap = settings.name == "paired-bootstrap"
+    with _sacrebleu_seed(settings.seed):
+        test = PairedTest(
+            [(name, tuple(texts)) for name, texts in systems],
+            {str(number): one.metric for number, one in enumerate(metrics)},
+            metrics[0].references,
+            test_type="bs" if is_bootstrap else "ar",
+            n_samples=settings.n_samples,
+            n_ar_confidence=-1 if is_bootstrap else SAMPLES["paired-bootstrap"],
+        )
+        signatures, results = test()
+    baseline = systems[0][1]
+    return [
+        TestedMetric(
+            name=name,
+            signature=str(signatures[name]),
+            scores=tuple(
+                _score(cast("Result", one), metric.is_equal(texts, baseline) if number else None)
+                for number, (one, (_, texts)) in enumerate(zip(results[name], systems, strict=True))
+            ),
+        )
+        for name, metric in zip(signatures, metrics, strict=True)
+    ]
+
+
+def _score(found: Result, equals_baseline: bool | None) -> TestedScore:
+    return TestedScore(
+        value=float(found.score),
+        mean=float(found.mean or 0.0),
+        interval=float(found.ci or 0.0),
+        p_value=None if found.p_value is None else float(found.p_value),
+        equals_baseline=equals_baseline,
+    )
+
+
+@contextmanager
+def _sacrebleu_seed(seed: int) -> Iterator[None]:
+    """Sets the seed where alone sacreBLEU reads it, and takes it back."""
+    with _seed_is_set:
+        before = os.environ.get(_SEED_VARIABLE)
+        os.environ[_SEED_VARIABLE] = str(seed)
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_SEED_VARIABLE]
+            else:
+                os.environ[_SEED_VARIABLE] = before

@@ -1,0 +1,160 @@
+"""Comparisons as documents: tables of scores and tests, and the sentences that differ most."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from tformer_cli.evaluate.comparison.compare import (
+    Bucket,
+    ComparedMetric,
+    ComparedScore,
+    Comparison,
+    Difference,
+)
+from tformer_cli.show.document import Cell, Document, Section, Sentence, Sentences, Table
+
+TITLE = "Comparison of systems"
+LEGEND_OF_ONE = "Mean ± 95 %: mean and confidence interval of the scores of resampled texts."
+LEGEND = (
+    f"{LEGEND_OF_ONE} Change: from the baseline; p is the chance of such a change if there were "
+    "none, * marks 0.05 and less. Better, worse, equal: sentences by their own score, against the "
+    "baseline."
+)
+
+
+def comparison_document(comparisons: Sequence[Comparison]) -> Document:
+    return Document(title=TITLE, sections=sections_of(comparisons))
+
+
+def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
+    """Makes the sections of a report: an overview of several test sets, then each of them."""
+    sections = [_section(one) for one in comparisons]
+    if len(comparisons) > 1:
+        names = comparisons[0].systems
+        head = ("System", *(one.test_set for one in comparisons), "Mean")
+        tables = tuple(
+            _overview(names, head, [one.metrics[number] for one in comparisons])
+            for number in range(len(comparisons[0].metrics))
+        )
+        legend = sections[0].legend
+        sections.insert(0, Section(title="All test sets", tables=tables, legend=legend))
+    return sections
+
+
+def _overview(
+    names: Sequence[str], head: tuple[str, ...], metrics: Sequence[ComparedMetric]
+) -> Table:
+    """Puts the scores of systems on all test sets into one table."""
+    columns = [[score.value for score in metric.scores] for metric in metrics]
+    columns.append([sum(values) / len(values) for values in zip(*columns, strict=True)])
+    marked = [_marked(column, less=metrics[0].less_is_better) for column in columns]
+    return Table(
+        title=_name_of(metrics[0]),
+        head=head,
+        rows=tuple(
+            (Cell(name), *row) for name, row in zip(names, zip(*marked, strict=True), strict=True)
+        ),
+    )
+
+
+def _section(one: Comparison) -> Section:
+    first = one.metrics[0]
+    tables = [_scores(one, metric) for metric in one.metrics]
+    tables.append(
+        _buckets(
+            f"{_name_of(first)} by the words of the reference",
+            ("Words", "Sentences", *one.systems),
+            one.lengths,
+            less=first.less_is_better,
+        )
+    )
+    tables.append(
+        _buckets(
+            "F1 of words by their frequency",
+            ("Frequency", "Words", *one.systems),
+            one.words,
+            less=False,
+        )
+    )
+    title = f"{one.test_set}: {one.n_sentences:,} sentences".removeprefix(": ")
+    return Section(
+        title=title,
+        tables=tuple(tables),
+        sentences=tuple(_sentences(one, first.name)),
+        legend=LEGEND if len(one.systems) > 1 else LEGEND_OF_ONE,
+    )
+
+
+def _scores(one: Comparison, metric: ComparedMetric) -> Table:
+    """Puts scores, tests, wins and losses of all systems into a table."""
+    baseline = metric.scores[0]
+    values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
+    is_alone = len(one.systems) == 1
+    names = one.systems if is_alone else (f"{one.systems[0]} (baseline)", *one.systems[1:])
+    same = [n for n, score in zip(names, metric.scores, strict=True) if score.equals_baseline]
+    remark = "No sentence differs from the baseline by this metric, so that p says nothing: "
+    head = ("System", metric.name, "Mean ± 95 %", "Change", "p", "Better", "Worse", "Equal")
+    rows = [
+        (Cell(name), value, *map(Cell, _tested(score, baseline)))
+        for name, value, score in zip(names, values, metric.scores, strict=True)
+    ]
+    n_columns = 3 if is_alone else len(head)
+    return Table(
+        title=_name_of(metric),
+        head=head[:n_columns],
+        rows=tuple(row[:n_columns] for row in rows),
+        note=metric.signature,
+        remark=remark + ", ".join(same) if same else "",
+    )
+
+
+def _tested(score: ComparedScore, baseline: ComparedScore) -> Iterator[str]:
+    yield f"{score.mean:.2f} ± {score.interval:.2f}"
+    if score.p_value is None or score.wins is None:
+        yield from [""] * 5
+        return
+    yield f"{score.value - baseline.value:+.2f}"
+    yield f"{score.p_value:.4f}{'*' if score.is_significant else ''}"
+    yield from (str(number) for number in (score.wins.better, score.wins.worse, score.wins.equal))
+
+
+def _buckets(title: str, head: tuple[str, ...], buckets: Sequence[Bucket], *, less: bool) -> Table:
+    rows = tuple(
+        (Cell(one.label), Cell(f"{one.size:,}"), *_marked(one.values, less=less)) for one in buckets
+    )
+    return Table(title=title, head=head, rows=rows)
+
+
+def _sentences(one: Comparison, metric: str) -> Iterator[Sentences]:
+    """Groups sentences by system, and by which of it and the baseline is better."""
+    baseline = one.systems[0]
+    # of each system the sentences that it wins stand first
+    for system, found in groupby(one.differences, key=lambda item: item.system):
+        yield Sentences(
+            heading=f"{system} and {baseline}: sentences that differ most by {metric}",
+            sentences=tuple(_sentence(item, baseline) for item in found),
+        )
+
+
+def _sentence(item: Difference, baseline: str) -> Sentence:
+    many = len(item.references) > 1
+    references = [
+        (f"reference {number}" if many else "reference", text)
+        for number, text in enumerate(item.references, 1)
+    ]
+    source = [] if item.source is None else [("source", item.source)]
+    return Sentence(
+        heading=f"line {item.line:,}: {item.system} {item.value:.2f}, "
+        f"{baseline} {item.baseline_value:.2f}",
+        texts=(*source, *references, (baseline, item.baseline_text), (item.system, item.text)),
+    )
+
+
+def _name_of(metric: ComparedMetric) -> str:
+    return f"{metric.name}, less is better" if metric.less_is_better else metric.name
+
+
+def _marked(values: Sequence[float], *, less: bool) -> list[Cell]:
+    """Writes numbers, the best of them marked: several that look the same are all best."""
+    texts = [f"{value:.2f}" for value in values]
+    best = f"{(min if less else max)(values):.2f}"
+    return [Cell(text, text == best) for text in texts]

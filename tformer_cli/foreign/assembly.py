@@ -1,0 +1,275 @@
+"""Weights of a foreign model, put under the names and into the shapes of tformer's."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tformer_cli.artifacts.weights_file import SCALE, all_finite
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.weight_shapes import parameter_shapes
+from tformer_cli.text.tokenizer import SPECIAL_PIECES
+
+NEVER = -1e9
+"""Bias of a token that is never written."""
+MOST_ROWS = 1 << 20
+"""Of a vocabulary's embedding."""
+UNUSED = "<unused "
+"""Begins the name of a row without a piece."""
+_LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
+_INPUT = re.compile(r"(encoder|decoder)_(input\.norm)\.(weight|bias)")
+_WEIGHT = {"part": "weight", "W": "W", "scale": "scale", "gamma": "gamma", "layer_part": "weight"}
+_BIAS = {"part": "bias", "W": "b", "scale": "bias", "gamma": "beta", "layer_part": "bias"}
+"""Words of the names of weights and of biases in the tables of families."""
+MOST_SHOWN = 4
+
+
+class Integers(NamedTuple):
+    """A matrix in 8-bit integers."""
+
+    integers: NDArray[np.int8]
+    """(N, K), from -127 to 127."""
+    scale: NDArray[np.float32]
+    """(N) row n stands for scale[n]·integers[n]."""
+
+    def real(self) -> Array:
+        """Returns the float32 matrix that they stand for."""
+        return self.integers.astype(np.float32) * self.scale[:, None]
+
+
+Weight = Array | Integers
+
+
+class Reader:
+    """Reads a foreign model's arrays and remembers which are left over."""
+
+    def __init__(
+        self, arrays: LazyArrays, where: str, shown: Callable[[str], str] = lambda name: name
+    ) -> None:
+        """Takes the arrays, and for messages the name of their file and what names them there."""
+        self.arrays, self.where, self._shown = arrays, where, shown
+        self._left = set(arrays)
+
+    def __contains__(self, name: str) -> bool:
+        """Returns whether there is an array of a name."""
+        return name in self.arrays
+
+    def take(self, name: str) -> Array:
+        """Reads an array."""
+        if name not in self.arrays:
+            raise ArtifactError(
+                f"{self.where}: has no tensor {self._shown(name)}; download the model's own files "
+                "again"
+            )
+        self._left.discard(name)
+        return self.arrays[name]
+
+    def take_first(self, names: Iterable[str]) -> Array:
+        """Reads the first of several names of the same array; the others must be equal."""
+        there = [name for name in names if name in self.arrays]
+        first = self.take(there[0] if there else next(iter(names)))
+        for name in there[1:]:
+            if not np.array_equal(first, self.take(name)):
+                one, other = self._shown(name), self._shown(there[0])
+                raise ArtifactError(
+                    f"{self.where}: {one} differs from {other}, but the model has one matrix for "
+                    "both; convert the model anew"
+                )
+        return first
+
+    def is_taken(self, name: str) -> bool:
+        """Returns whether an array has been read or is ignored."""
+        return name not in self._left
+
+    def ignore(self, names: Iterable[str]) -> None:
+        """Forgets arrays that decide nothing."""
+        self._left.difference_update(names)
+
+    def check_all_taken(self) -> None:
+        """Refuses a model with arrays that nothing here knows."""
+        if self._left:
+            shown = ", ".join(sorted(map(self._shown, self._left))[:MOST_SHOWN])
+            rest = len(self._left) - MOST_SHOWN
+            more = f" and {rest} more" if rest > 0 else ""
+            raise ArtifactError(
+                f"{self.where}: has tensors that are not supported: {shown}{more}; import another "
+                "model"
+            )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a vocabulary in the order of tformer's ids."""
+
+    foreign: tuple[int, ...]
+    """The foreign id of each id; -1: a row of zeros."""
+    pieces: tuple[str, ...]
+    """The piece of each id."""
+    banned: tuple[int, ...] = ()
+    """Ids that are never written."""
+
+    def of(self, weight: Weight) -> Weight:
+        """Puts the rows of an embedding matrix (V, D), or of a bias (V), in order."""
+        order = np.array(self.foreign)
+        if isinstance(weight, Integers):
+            parts = [_ordered(part, order) for part in weight]
+            # a row of zeros has no scale of its own; one of 0 would be taken for damaged
+            parts[1][order < 0] = 1.0
+            return Integers(parts[0], parts[1])
+        return _ordered(weight, order)
+
+
+def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
+    if array.ndim == 0 or len(array) <= order.max():
+        raise ValueError(
+            f"an embedding or bias has the shape {list(array.shape)}, but the vocabulary "
+            f"{order.max() + 1:,} entries"
+        )
+    found: Array = array[order]
+    found[order < 0] = 0
+    return found
+
+
+def arranged(
+    pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int | None
+) -> Rows:
+    """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
+
+    Args:
+        pieces: the foreign pieces by their ids.
+        pad: foreign id of padding; None: a row of zeros.
+        unk: foreign id of the unknown piece.
+        start: foreign id of what a translation begins with; None: zeros.
+        eos: foreign id of the end; None, of a source alone: zeros.
+
+    Returns:
+        The rows. Where the start is another token, too, such as `</s>`, its row stands twice.
+    """
+    first = [-1 if number is None else number for number in (pad, unk, start, eos)]
+    rest = [n for n in range(len(pieces)) if n not in first]
+    names = [f"<foreign {piece}>" if piece in SPECIAL_PIECES else piece for piece in pieces]
+    banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
+    return Rows((*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned))
+
+
+def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[str]:
+    """Names the rows of a model: by their pieces, those without one by their numbers."""
+    if not pieces or max(pieces.values()) >= size or size > MOST_ROWS:
+        raise ArtifactError(
+            f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use this "
+            "model's own files"
+        )
+    names = [f"{UNUSED}{place}>" for place in range(size)]
+    for piece, place in pieces.items():
+        names[place] = piece
+    return names
+
+
+def original_piece(piece: str) -> str:
+    """Returns the name that a piece had before `arranged` renamed those named as specials."""
+    inner = piece.removeprefix("<foreign ").removesuffix(">")
+    return inner if inner != piece and inner in SPECIAL_PIECES else piece
+
+
+def output_bias(rows: Rows, bias: Array | None) -> Array:
+    """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
+    plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
+    plain = np.where(plain == -np.inf, NEVER, plain)
+    found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
+    found[list(rows.banned)] = NEVER
+    return found
+
+
+def assembled(
+    config: ModelConfig,
+    vocab_size: int,
+    table: Mapping[str, Sequence[str]],
+    read: Callable[[str], Weight],
+    given: Mapping[str, Weight],
+    where: str,
+) -> dict[str, Array]:
+    """Puts the weights of a model together.
+
+    Args:
+        config: its settings.
+        vocab_size: entries of the target's vocabulary.
+        table: for each module of a layer (``self_attention.in_projection``) the foreign names of
+            the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a
+            weight or bias. Where the sides differ, the module's name begins with its side.
+        read: returns the array of a foreign name, (out, in) if it is a matrix.
+        given: weights that no table names, by tformer's names.
+        where: the foreign file, for messages.
+
+    Returns:
+        Arrays by tformer's names; of int8 matrices also the scales.
+
+    Raises:
+        ArtifactError: if an array is missing, of another shape, or has NaN or infinity.
+    """
+    found: dict[str, Array] = {}
+    for name, shape in parameter_shapes(config, vocab_size).items():
+        weight: Weight = np.zeros(shape, np.float32)
+        if name in given or not lacks_bias(name, table):
+            weight = given[name] if name in given else _stacked(name, table, read)
+        matrix = weight.integers if isinstance(weight, Integers) else weight
+        if matrix.shape != shape:
+            raise ArtifactError(
+                f"{where}: {name} would have the shape {list(matrix.shape)}, but the settings ask "
+                f"for {list(shape)}; use the weights and settings of one model"
+            )
+        if isinstance(weight, Integers):
+            found[name] = np.array(weight.integers, order="C")
+            name = f"{name}{SCALE}"
+            weight = weight.scale
+        if weight.dtype.kind != "f":
+            raise ArtifactError(f"{where}: {name} would be of integers; import another model")
+        with np.errstate(over="ignore"):  # of float64
+            found[name] = np.array(weight, np.float32, order="C")
+        if not all_finite(found[name]):
+            raise ArtifactError(
+                f"{where}: {name} would contain NaN or infinity; download the model again, or use "
+                "another one"
+            )
+    return found
+
+
+def foreign_names(name: str, table: Mapping[str, Sequence[str]]) -> list[str]:
+    """Names the foreign arrays that, stacked, are one of tformer's."""
+    match = _LAYER.fullmatch(name)
+    if match is None:
+        match = _INPUT.fullmatch(name)
+        side, module, part = match.groups() if match else ("", name, "")
+        number = None
+    else:
+        side, number, module, part = match.groups()
+    words: dict[str, Any] = _WEIGHT if part == "weight" else _BIAS
+    templates = table.get(f"{side}.{module}", table.get(module, ()))
+    if part == "bias":  # a name that is the same for weight and bias is a weight's only
+        templates = [one for one in templates if not one.endswith(".weight")]
+    places = {"side": side, "n": int(number or 0), "n1": int(number or 0) + 1}
+    return [template.format(**places, **words) for template in templates]
+
+
+def lacks_bias(name: str, table: Mapping[str, Sequence[str]]) -> bool:
+    """Returns whether a weight is a bias that a family lacks, though it has the module."""
+    stem = name.removesuffix(".bias")
+    has_module = stem != name and bool(foreign_names(f"{stem}.weight", table))
+    return has_module and not foreign_names(name, table)
+
+
+def _stacked(
+    name: str, table: Mapping[str, Sequence[str]], read: Callable[[str], Weight]
+) -> Weight:
+    parts = [read(foreign) for foreign in foreign_names(name, table)]
+    if len(parts) == 1:
+        return parts[0]
+    if all(isinstance(one, Integers) for one in parts):
+        columns = zip(*parts, strict=True)
+        integers, scale = (np.concatenate(column) for column in columns)
+        return Integers(integers, scale)
+    return np.concatenate([one.real() if isinstance(one, Integers) else one for one in parts])

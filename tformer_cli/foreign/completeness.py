@@ -1,0 +1,140 @@
+"""Vocabularies and merges that were cut short: what every importer's result is checked for.
+
+A cut `vocab.txt` or `merges.txt` still reads as one, but gives a model another tokenizer. Two facts
+tell: rows of the model for which there is no piece, and pieces that no merge makes.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import UNUSED
+from tformer_cli.foreign.foreign_model import ForeignModel, read_json_file
+from tformer_cli.text.foreign_pieces import BytePieceTokenizer
+from tformer_cli.text.pieces import CONTINUES, END, PieceSide
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
+from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer, TokenizerSide
+from tformer_cli.text.vocabulary import BYTE_CHARACTERS
+
+PADDED_TO = (8, 64, 128)
+"""Multiples that tools pad the rows of a vocabulary to, for the speed of their products."""
+_TOLERATED = 100
+"""One piece of so many may be one that no merge makes, as of words that merges were not learned
+of."""
+_UNUSED = re.compile(rf"{UNUSED}(\d+)>")
+_NAME = re.compile(r"<.*>|\[.*\]|madeupword\d+", re.DOTALL)
+"""Pieces that are names, not text; fairseq pads its dictionaries with the last."""
+_VOCABULARIES = ("vocab", "dict", "tokenizer", ".spm", ".model")
+_MERGES = ("merges", "code", ".bpe", ".model", "tokenizer")
+"""Parts of the names of files of vocabularies and of merges."""
+_DECLARING = ("added_tokens.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def check_complete(model: ForeignModel) -> ForeignModel:
+    """Refuses a model whose vocabulary has rows without a reason, or pieces that nothing makes."""
+    sides = list(dict.fromkeys((model.tokenizer.source, model.tokenizer.target)))
+    names = [_pieces(side) for side in sides]
+    if not any(names):
+        return model
+    declared = _declared(model.files)
+    where = _file(model.files, _VOCABULARIES)
+    notes: list[str] = []
+    for pieces in names:
+        notes += _rows_without_piece(pieces, {*declared.values()}, model.spare_rows, where)
+    notes += _pieces_without_merge(
+        model.tokenizer, sides, names, declared, _file(model.files, _MERGES)
+    )
+    return replace(model, notes=(*model.notes, *dict.fromkeys(notes)))
+
+
+def _pieces(side: TokenizerSide) -> Sequence[str]:
+    """The pieces of a side as their files write them; none of a tokenizer without such files."""
+    if isinstance(side, SentencePieceSide | PieceSide):
+        return side.vocabulary.pieces
+    return getattr(side, "all_pieces", ())
+
+
+def _file(files: Sequence[Path], parts: Iterable[str]) -> Path:
+    """Finds the file that has one of some parts in its name; the first one where none has."""
+    return next((file for part in parts for file in files if part in file.name), files[0])
+
+
+def _declared(files: Iterable[Path]) -> dict[str, int]:
+    """Tokens that files beside a model add to its vocabulary, with their ids."""
+    found: dict[str, int] = {}
+    for directory in dict.fromkeys(file.parent for file in files if file.parent.is_dir()):
+        for name in _DECLARING:
+            if not (directory / name).is_file():
+                continue
+            content = read_json_file(directory / name)
+            decoder = content.get("added_tokens_decoder")
+            added: Any = [*(content.get("added_tokens") or ())]
+            if isinstance(decoder, dict):
+                added += [
+                    {**token, "id": int(number)}
+                    for number, token in decoder.items()
+                    if isinstance(token, dict) and number.isdecimal()
+                ]
+            if name == _DECLARING[0]:
+                added = [{"content": token, "id": number} for token, number in content.items()]
+            for token in added:
+                if isinstance(token, dict) and isinstance(token.get("content"), str):
+                    found[token["content"]] = token.get("id", -1)
+    return found
+
+
+def _rows_without_piece(
+    pieces: Sequence[str], declared: set[int], spare: int, where: Path
+) -> Iterable[str]:
+    numbers = {int(match[1]) for piece in pieces if (match := _UNUSED.fullmatch(piece))}
+    numbers -= declared
+    if len(numbers) <= spare:
+        return
+    n_rows = max(numbers) + 1  # padding is behind all entries
+    if not any(n_rows % size == 0 and len(numbers) < size for size in PADDED_TO):
+        raise ArtifactError(
+            f"{where}: the model has {len(numbers):,} rows without an entry of the vocabulary, and "
+            "nothing says why, so a file may be cut short; download it again"
+        )
+    yield f"{len(numbers):,} rows have no entry of the vocabulary and are never written"
+
+
+def _pieces_without_merge(
+    tokenizer: Tokenizer,
+    sides: Sequence[TokenizerSide],
+    names: Sequence[Sequence[str]],
+    declared: Iterable[str],
+    where: Path,
+) -> Iterable[str]:
+    if isinstance(tokenizer, BytePieceTokenizer):
+        made = {"".join(pair) for pair in tokenizer.merges} | {*BYTE_CHARACTERS}
+        tolerated = 0  # what is added to such a vocabulary is declared
+    else:
+        codes = [one.codes for one in sides if isinstance(one, PieceSide) and one.codes]
+        if not codes:
+            return
+        made = {"".join(pair) for one in codes for pair in one.ranks}
+        made |= {piece.removesuffix(END) for piece in made}
+        is_whole = all(one.text.endswith("\n") for one in codes)
+        tolerated = sum(map(len, names)) // _TOLERATED if is_whole else 0
+    known = {*SPECIAL_PIECES, *declared}
+    lost = [
+        piece
+        for piece in dict.fromkeys(piece for pieces in names for piece in pieces)
+        if piece not in made
+        and piece not in known
+        and not _NAME.fullmatch(piece)
+        and len(piece) > 1
+        and not (len(stem := piece.removesuffix(CONTINUES)) == 1 or stem in made)
+    ]
+    if not lost:
+        return
+    said = f'{len(lost):,} pieces of the vocabulary, such as "{lost[0][:40]}", are made by no merge'
+    if len(lost) > tolerated:
+        raise ArtifactError(
+            f"{where}: {said}, so a file may be cut short; use this model's own files"
+        )
+    yield f"{said}, so texts never have them"

@@ -1,0 +1,280 @@
+"""CTranslate2's directories of Transformers that translate: `model.bin` and vocabularies.
+
+W_Q, W_K and W_V lie in one matrix, as in tformer; those of the memory's keys and values in another.
+Positions are a table in the file, or else tensor2tensor's from position 1. Source: CTranslate2 4.8,
+specs/transformer_spec.py, src/models and src/layers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import Integers, Reader, Weight, assembled, output_bias
+from tformer_cli.foreign.ctranslate2.settings import (
+    ANEW,
+    ANOTHER,
+    POSITIONS,
+    SIDES,
+    Scalars,
+    read_config,
+    read_settings,
+    special_tokens,
+)
+from tformer_cli.foreign.ctranslate2.vocabulary import Vocabularies, read_vocabularies
+from tformer_cli.foreign.foreign_model import ForeignModel
+from tformer_cli.foreign.formats.ctranslate2_binary import (
+    SCALE,
+    CTranslate2File,
+    is_ctranslate2,
+    read_ctranslate2,
+)
+from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.foreign.positions import tensor2tensor_halves
+from tformer_cli.model.config import ModelConfig, TiedEmbeddings
+from tformer_cli.search.config import DecodingConfig
+
+_MODULES = {
+    "self_attention.in_projection": ("self_attention/linear_0/{part}",),
+    "self_attention.out_projection": ("self_attention/linear_1/{part}",),
+    "self_attention_norm": ("self_attention/layer_norm/{gamma}",),
+    "cross_attention.in_projection": ("attention/linear_0/{part}", "attention/linear_1/{part}"),
+    "cross_attention.out_projection": ("attention/linear_2/{part}",),
+    "cross_attention_norm": ("attention/layer_norm/{gamma}",),
+    "feed_forward.inner": ("ffn/linear_0/{part}",),
+    "feed_forward.outer": ("ffn/linear_1/{part}",),
+    "feed_forward_norm": ("ffn/layer_norm/{gamma}",),
+}
+TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **{
+            ours: tuple(f"{{side}}/layer_{{n}}/{name}" for name in theirs)
+            for ours, theirs in _MODULES.items()
+        },
+        "final_norm": ("{side}/layer_norm/{gamma}",),
+        "input.norm": ("{side}/layernorm_embedding/{gamma}",),
+    }
+)
+"""Foreign names of the modules of a layer and of the norms around the stacks."""
+SPECS = ("TransformerSpec", "TransformerBase")
+OLDEST_REVISION = 2
+"""Before it, arrays had the names of OpenNMT-tf."""
+INT16_SCALE = 1000.0
+"""Of old files that do not store it."""
+DECODING = DecodingConfig(beam_size=2, length_normalization="average", length_penalty=1.0)
+"""Defaults of the engine's `translate_batch`."""
+_IGNORED = (
+    "layernorm_embedding",  # repeats that its arrays are there
+    *(
+        f"{prefix}{name}"
+        for prefix in ("", "encoder/", "decoder/")
+        for name in (
+            "alignment_layer",  # of the encoder
+            "alignment_heads",
+            "embeddings_merge",  # of several embeddings, which are refused
+            "alibi_use_positive_positions",  # of ALiBi, which is refused
+            "scale_alibi",
+        )
+    ),
+)
+"""Arrays that decide nothing."""
+
+
+def find_source(path: Path) -> Path | None:
+    """Finds the `model.bin` of a directory, or the one that is named; None: there is none."""
+    file = path / "model.bin" if path.is_dir() else path
+    return file if file.name == "model.bin" and is_ctranslate2(file) else None
+
+
+def convert(
+    file: Path,
+    weights: Literal["float32", "int8"] | None = None,
+    *,
+    texts: Path | None = None,
+    target_prefix: str = "",
+) -> ForeignModel:
+    content = read_ctranslate2(file)
+    _check_kind(file, content)
+    reader = Reader(content.arrays, str(file))
+    scalars = Scalars(reader)
+    settings = read_settings(file, content.version)
+    special = special_tokens(content, scalars, settings)
+    vocabularies = read_vocabularies(file.parent, special, texts, target_prefix)
+    kinds = _kinds_of_matrices(content.arrays)
+    in_integers = kinds == {"int8"} and weights != "float32"
+    matrices = _Matrices(reader, in_integers=in_integers)
+    outer, given = _outer(reader, matrices, vocabularies)
+    config = read_config(reader, scalars, settings, {**outer, "source_eos": special.source_eos})
+    given |= _positions(reader, config)
+    found = assembled(
+        config, len(vocabularies.target.pieces), TABLE, matrices.read, given, str(file)
+    )
+    reader.ignore(_IGNORED)
+    reader.check_all_taken()
+    notes = vocabularies.notes
+    if "int8" in kinds and len(kinds) > 1:
+        notes = (*notes, "integers are read as float32, for some matrices are in other numbers")
+    return ForeignModel(
+        kind="CTranslate2",
+        config=config,
+        weights=found,
+        tokenizer=vocabularies.tokenizer,
+        decoding=DECODING,
+        files=(file, *settings.files, *vocabularies.files),
+        ids=vocabularies.target.foreign,
+        notes=notes,
+        weight_type="int8" if in_integers else "float32",
+        alignment=_alignment(scalars, config, starts_from_zero=special.start is None),
+    )
+
+
+def _alignment(
+    scalars: Scalars, config: ModelConfig, *, starts_from_zero: bool
+) -> AlignmentInfo | None:
+    """Finds the heads whose attention the engine hands out: the first ones of a layer, or all.
+
+    Converters name the last layer where a model was never trained to align, too. Marian's models,
+    which start from zero, always align by it.
+    """
+    layer = scalars.value(("decoder/alignment_layer",), -1)
+    n_heads = scalars.value(("decoder/alignment_heads",), 1)
+    if layer == -1 and not starts_from_zero:
+        return None
+    counted = layer + config.n_decoder_layers if layer < 0 else layer
+    is_known = counted in range(config.n_decoder_layers) and n_heads in range(config.n_heads + 1)
+    if not is_known:
+        raise ArtifactError(
+            f"{scalars.where}: its alignments are of {n_heads:g} heads of layer {layer:g}, but it "
+            f"has {config.n_decoder_layers} layers of {config.n_heads}; {ANEW}"
+        )
+    heads = f".0-{n_heads - 1:.0f}" if n_heads > 1 else ".0" if n_heads else ""
+    return AlignmentInfo(heads=f"cross.{counted:.0f}{heads}", convention="naive")
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """Reads weights, whatever numbers they are in."""
+
+    reader: Reader
+    in_integers: bool
+    """Keep integers, of which each row has a scale."""
+
+    def read(self, name: str) -> Weight:
+        """Reads a weight; biases that are not there are zeros."""
+        if name.endswith("/bias") and name not in self.reader:
+            return np.zeros(self.reader.take(f"{name[:-4]}weight").shape[:1], np.float32)
+        array = self.reader.take(name)
+        if array.dtype.kind == "f":
+            return array
+        if array.ndim != 2 or array.dtype.itemsize > 2:
+            raise ArtifactError(f"{self.reader.where}: {name} is in integers; {ANEW}")
+        matrix = Integers(array, self._scale(name, array))
+        return matrix if self.in_integers else matrix.real()
+
+    def _scale(self, name: str, array: Array) -> Array:
+        """Returns the factor of each row of integers, rounded as the engine rounds it."""
+        divisor = np.array([INT16_SCALE], np.float32)
+        if array.dtype != np.int16 or f"{name}{SCALE}" in self.reader:
+            divisor = self.reader.take(f"{name}{SCALE}").astype(np.float32).ravel()
+        with np.errstate(all="ignore"):
+            scale = np.float32(1.0) / divisor
+        if len(scale) not in (1, len(array)) or not (np.isfinite(scale) & (scale > 0)).all():
+            raise ArtifactError(f"{self.reader.where}: {name}{SCALE} is damaged; {ANEW}")
+        return np.broadcast_to(scale, (len(array),)).copy()
+
+
+def _check_kind(file: Path, content: CTranslate2File) -> None:
+    if content.kind not in SPECS:
+        raise ArtifactError(
+            f"{file}: is a {content.kind[:40]}, but only Transformers that translate "
+            f"({SPECS[0]}) are supported; {ANOTHER}"
+        )
+    if content.revision < OLDEST_REVISION:
+        raise ArtifactError(
+            f"{file}: has the names of CTranslate2 1.0 (revision {content.revision}); convert the "
+            "model anew with a newer version"
+        )
+
+
+def _kinds_of_matrices(arrays: LazyArrays) -> set[str]:
+    """Names the types of numbers that matrices are in; -128 is not among tformer's int8."""
+    kinds = set()
+    for name in arrays:
+        if name.endswith("/weight"):
+            array = arrays[name]
+            is_wide = array.dtype == np.int8 and array.min(initial=0) == np.iinfo(np.int8).min
+            kinds.add("int8 with -128" if is_wide else array.dtype.name)
+    return kinds
+
+
+def _outer(
+    reader: Reader, matrices: _Matrices, vocabularies: Vocabularies
+) -> tuple[dict[str, Any], dict[str, Weight]]:
+    """Reads embeddings, projection and bias."""
+    first = "encoder/embeddings_0/weight"
+    sides = {
+        first if first in reader else "encoder/embeddings/weight": vocabularies.source,
+        "decoder/embeddings/weight": vocabularies.target,
+        "decoder/projection/weight": vocabularies.target,
+    }
+    found = []
+    for name, rows in sides.items():
+        weight = matrices.read(name)
+        shape = (weight.integers if isinstance(weight, Integers) else weight).shape
+        n_pieces = max(rows.foreign) + 1
+        if shape[:1] != (n_pieces,):
+            raise ArtifactError(
+                f"{reader.where}: {name} has the shape {[*shape]}, but the vocabulary "
+                f"{n_pieces:,} pieces; use this model's own vocabularies"
+            )
+        found.append(weight)
+    source, target, output = found
+    rows = vocabularies.target
+    tied: TiedEmbeddings = "decoder" if _is_equal(target, output) else "none"
+    if tied == "decoder" and vocabularies.is_shared and _is_equal(source, target):
+        tied = "all"
+    given = {"source_embedding.weight": vocabularies.source.of(source)}
+    if tied != "all":
+        given["target_embedding.weight"] = rows.of(target)
+    if tied == "none":
+        given["output_projection.weight"] = rows.of(output)
+    bias = "decoder/projection/bias"
+    has_bias = bias in reader or bool(rows.banned)
+    if has_bias:
+        own = reader.take(bias) if bias in reader else None
+        if own is not None and own.size != max(rows.foreign) + 1:
+            raise ArtifactError(f"{reader.where}: {bias} has {own.size:,} numbers; {ANEW}")
+        given["output_bias"] = output_bias(rows, own)
+    n_sources = 0 if vocabularies.is_shared else len(vocabularies.source.pieces)
+    return {
+        "tied_embeddings": tied,
+        "output_bias": has_bias,
+        "source_vocab_size": n_sources,
+    }, given
+
+
+def _is_equal(one: Weight, other: Weight) -> bool:
+    if isinstance(one, Integers) and isinstance(other, Integers):
+        return np.array_equal(one.integers, other.integers) and np.array_equal(
+            one.scale, other.scale
+        )
+    if isinstance(one, Integers) or isinstance(other, Integers):
+        return False
+    return np.array_equal(one, other)
+
+
+def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
+    if config.positions != "table":
+        return {}
+    made = tensor2tensor_halves(config.max_positions, config.d_model, first=1)
+    found: dict[str, Weight] = {}
+    for side in SIDES:
+        name = POSITIONS.format(side)
+        table = reader.take(name)[: config.max_positions] if name in reader else made
+        found[f"{side}_input.positions.table"] = table
+    return found

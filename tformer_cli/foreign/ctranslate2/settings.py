@@ -1,0 +1,286 @@
+"""Settings of CTranslate2's Transformers: scalars in `model.bin`, and a config.json beside it."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import Reader
+from tformer_cli.foreign.ctranslate2.vocabulary import SpecialTokens
+from tformer_cli.foreign.foreign_model import model_config, read_json_file
+from tformer_cli.foreign.formats.ctranslate2_binary import CTranslate2File
+from tformer_cli.model.config import Activation, ModelConfig
+
+ACTIVATIONS: Mapping[int, Activation] = MappingProxyType({0: "relu", 2: "swish", 3: "gelu"})
+"""By their numbers; the others are approximations of GELU and of no model that is supported."""
+SIDES = ("encoder", "decoder")
+CONFIG_VERSION = 6
+"""Version of the format from which on there is a config.json."""
+DEFAULT_HEADS = 8
+DEFAULT_EPSILON = 1e-5
+LEAST_WIDTH = 4
+"""Frequencies of positions are not defined below."""
+MAX_POSITIONS = 1024
+"""Of positions that are computed, which have no end."""
+KNOWN: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "add_source_bos": (False,),
+        "add_source_eos": (False, True),
+        "multi_query_attention": (False,),
+    }
+)
+"""Settings of a config.json that could change what is computed, with the values that are known."""
+TOKENS: Mapping[str, str] = MappingProxyType(
+    {
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "decoder_start_token": "<s>",
+    }
+)
+"""Its special tokens, and their defaults in formats before it."""
+POSITIONS = "{}/position_encodings/encodings"
+"""Table of a side."""
+ANEW, ANOTHER = "convert the model anew", "import another model"
+"""Advice."""
+_UNSUPPORTED = (
+    "with_relative_position",
+    *(f"{side}/{name}" for side in SIDES for name in ("multi_query_attention", "alibi")),
+)
+"""Scalars that are known when they are 0."""
+_LAYER = re.compile(r"(encoder|decoder)/layer_(\d{1,4})/")
+_ROTARY = {"rotary_dim": 0.0, "rotary_interleave": 1.0, "rotary_base": 10_000.0}
+"""Scalars of a layer whose queries and keys are turned, and their defaults."""
+
+
+class Scalars:
+    """Settings of a model among its arrays."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.where = reader.where
+        self._reader = reader
+
+    def value(self, names: Iterable[str], default: float) -> float:
+        name = next((name for name in names if name in self._reader), None)
+        if name is None:
+            return float(default)
+        array = self._reader.take(name)
+        if array.size != 1 or not np.isfinite(array).all():
+            raise ArtifactError(f"{self.where}: {name} is not a number; {ANEW}")
+        return float(array.ravel()[0])
+
+    def of_both(self, name: str, default: int) -> int:
+        """A whole number of encoder and decoder, which old files have once."""
+        first, second = (self.value((f"{side}/{name}", name), default) for side in SIDES)
+        if first != second or not first.is_integer():
+            raise ArtifactError(
+                f"{self.where}: {name} is {first:g} in the encoder and {second:g} in the decoder, "
+                f"which is not supported; {ANOTHER}"
+            )
+        return int(first)
+
+    def factor(self, names: Iterable[str], root: float) -> float:
+        """A factor, or a flag for a root; without either it is the root."""
+        name = next((name for name in names if name in self._reader), None)
+        value = self.value([] if name is None else [name], 1.0)
+        if name is None or self._reader.take(name).dtype.kind != "f":
+            return root if value else 1.0
+        return value
+
+    def check_zero(self, names: Iterable[str]) -> None:
+        """Refuses what is switched on."""
+        for name in names:
+            value = self.value((name,), 0.0)
+            if value:
+                raise ArtifactError(f"{self.where}: {name} = {value:g} is not supported; {ANOTHER}")
+
+    def text(self, name: str, default: str) -> str:
+        """A piece that an old file names."""
+        if name not in self._reader:
+            return default
+        try:
+            return self._reader.take(name).tobytes().decode("utf-8")
+        except UnicodeDecodeError:
+            raise ArtifactError(f"{self.where}: {name} is not text; {ANEW}") from None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of a config.json; old formats have none."""
+
+    values: Mapping[str, Any]
+    """Its values, all of them known."""
+    files: tuple[Path, ...]
+    """The file."""
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon that norms add to the variance."""
+        value = self.values.get("layer_norm_epsilon")
+        if value is None:
+            return DEFAULT_EPSILON
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ArtifactError(f"{self.files[0]}: layer_norm_epsilon is not a number; {ANEW}")
+        return float(value)
+
+
+def read_settings(file: Path, version: int) -> Settings:
+    """Reads the config.json beside a `model.bin` of some version."""
+    path = file.parent / "config.json"
+    if version < CONFIG_VERSION and not path.is_file():
+        return Settings({}, ())
+    values = read_json_file(path)
+    for name, value in values.items():
+        if name in TOKENS:
+            is_known = value is None or isinstance(value, str)
+        else:
+            is_known = name == "layer_norm_epsilon" or value in (None, 0, *KNOWN.get(name, ()))
+        if not is_known:
+            raise ArtifactError(
+                f"{path}: {name[:40]} = {json.dumps(value)[:60]} is not supported; {ANOTHER}"
+            )
+    return Settings(values, (path,))
+
+
+def special_tokens(content: CTranslate2File, scalars: Scalars, settings: Settings) -> SpecialTokens:
+    """Finds what a model calls its special tokens, and what it starts from."""
+    named = dict(settings.values)
+    if content.version < CONFIG_VERSION:
+        scalars.check_zero(("with_source_bos", "user_decoder_start_tokens"))
+        named |= {name: scalars.text(name, default) for name, default in TOKENS.items()}
+        named["add_source_eos"] = bool(scalars.value(("with_source_eos",), 0.0))
+        has_bos = scalars.value(("with_target_bos",), 1.0)
+        named["decoder_start_token"] = named["bos_token" if has_bos else "eos_token"]
+    starts_from_zero = bool(scalars.value(("decoder/start_from_zero_embedding",), 0.0))
+    start = None if starts_from_zero else named.get("decoder_start_token")
+    lacking = [name for name in ("unk_token", "eos_token") if not named.get(name)]
+    lacking += [] if start or starts_from_zero else ["decoder_start_token"]
+    if lacking:
+        raise ArtifactError(
+            f"{scalars.where}: leaves its {lacking[0]} to its caller, which is not supported; "
+            f"{ANOTHER}"
+        )
+    return SpecialTokens(
+        unk=named["unk_token"],
+        bos=named.get("bos_token"),
+        eos=named["eos_token"],
+        start=start,
+        adds_source_eos=bool(named.get("add_source_eos")),
+    )
+
+
+def read_config(
+    reader: Reader, scalars: Scalars, settings: Settings, outer: Mapping[str, Any]
+) -> ModelConfig:
+    scalars.check_zero(_UNSUPPORTED)
+    widths = [reader.take(f"encoder/layer_0/ffn/linear_{n}/weight").shape for n in (0, 1)]
+    if any(len(shape) != 2 for shape in widths) or widths[1][0] < LEAST_WIDTH:
+        raise ArtifactError(
+            f"{reader.where}: the shapes of encoder/layer_0/ffn are {[*widths[0]]} and "
+            f"{[*widths[1]]}, which is not supported; {ANOTHER}"
+        )
+    (d_ff, _), (d_model, _) = widths
+    is_pre = bool(scalars.of_both("pre_norm", 1))
+    has_final_norms = any(f"{side}/layer_norm/gamma" in reader for side in SIDES)
+    if is_pre and not has_final_norms:
+        raise ArtifactError(
+            f"{reader.where}: is pre-norm without final norms, which is not supported; {ANOTHER}"
+        )
+    activation = scalars.of_both("activation", 0)
+    if activation not in ACTIVATIONS:
+        raise ArtifactError(
+            f"{reader.where}: activation = {activation} is not supported; {ANOTHER}"
+        )
+    n_heads = scalars.of_both("num_heads", DEFAULT_HEADS)
+    return model_config(
+        Path(reader.where),
+        d_model=d_model,
+        n_heads=n_heads,
+        d_ff=d_ff,
+        n_encoder_layers=_n_layers(reader, "encoder"),
+        n_decoder_layers=_n_layers(reader, "decoder"),
+        norm="pre" if is_pre else "post",
+        final_norm="always" if has_final_norms and not is_pre else "pre-norm",
+        norm_epsilon=settings.epsilon,
+        activation=ACTIVATIONS[activation],
+        bias=_has_biases(reader),
+        embedding_norm=any(f"{side}/layernorm_embedding/gamma" in reader for side in SIDES),
+        scale_embeddings=_scales_embeddings(scalars, d_model),
+        **_positions(reader, scalars, d_model / max(1, n_heads)),
+        **outer,
+    )
+
+
+def _scales_embeddings(scalars: Scalars, d_model: int) -> bool:
+    """Returns whether embeddings are multiplied by √D; another factor is refused."""
+    root = d_model**0.5
+    first, second = (
+        scalars.factor(
+            (
+                f"{side}/scale_embeddings",
+                f"{side}/embeddings_0/multiply_by_sqrt_depth",
+                f"{side}/embeddings/multiply_by_sqrt_depth",
+            ),
+            root,
+        )
+        for side in SIDES
+    )
+    for wanted in (root, 1.0):
+        if np.allclose((first, second), wanted, rtol=1e-6, atol=0.0):
+            return bool(wanted == root)
+    raise ArtifactError(
+        f"{scalars.where}: scale_embeddings is {first:g} and {second:g}, neither 1 nor the root of "
+        f"the width {d_model}, which is not supported; {ANOTHER}"
+    )
+
+
+def _n_layers(reader: Reader, side: str) -> int:
+    numbers = [int(m[2]) for name in reader.arrays if (m := _LAYER.match(name)) and m[1] == side]
+    return max(numbers, default=-1) + 1
+
+
+def _has_biases(reader: Reader) -> bool:
+    """Returns whether layers have biases; norms of the engine always have some, if only zeros."""
+    if any(_LAYER.match(name) and name.endswith("/bias") for name in reader.arrays):
+        return True
+    betas = [name for name in reader.arrays if name.endswith("/beta")]
+    if any(reader.arrays[name].any() for name in betas):
+        return True
+    reader.ignore(betas)
+    return False
+
+
+def _positions(reader: Reader, scalars: Scalars, head_width: float) -> dict[str, Any]:
+    """Finds how positions are told: by a table, or by queries and keys that are turned."""
+    names = [name for name in map(POSITIONS.format, SIDES) if name in reader]
+    tables = [reader.arrays[name] for name in names]
+    if any(table.ndim != 2 for table in tables):
+        raise ArtifactError(f"{reader.where}: {names[0]} is not a table; {ANEW}")
+    longest = min(map(len, tables), default=MAX_POSITIONS)
+    layers = [
+        name.rpartition("/")[0]
+        for name in reader.arrays
+        if name.endswith("/self_attention/rotary_dim")
+    ]
+    if not layers:
+        return {"positions": "table", "max_positions": longest}
+    kinds = {
+        tuple(scalars.value((f"{layer}/{name}",), default) for name, default in _ROTARY.items())
+        for layer in layers
+    }
+    width, is_interleaved, base = next(iter(kinds))
+    is_everywhere = len(layers) == sum(_n_layers(reader, side) for side in SIDES)
+    is_known = is_everywhere and len(kinds) == 1 and width in (0.0, head_width)
+    if not is_known or is_interleaved or any(table.any() for table in tables):
+        raise ArtifactError(
+            f"{reader.where}: its rotary positions are not alike in all layers, of whole heads and "
+            f"of their halves, which is not supported; {ANOTHER}"
+        )
+    reader.ignore(names)
+    return {"positions": "rotary", "rotary_base": base, "max_positions": longest}

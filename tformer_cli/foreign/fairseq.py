@@ -1,0 +1,340 @@
+"""Translation models of fairseq: a checkpoint (`.pt`) with its dictionaries (`dict.*.txt`).
+
+A checkpoint holds weights and the settings of its training run. Positions are tensor2tensor's or
+learned ones, from row 2, and a translation starts from `</s>`. Source: fairseq 0.12,
+fairseq/models/transformer, fairseq/data/dictionary.py.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tformer_cli.artifacts.library_names import MODULES
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import MOST_ROWS, Reader, Rows, arranged
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
+    check_settings,
+    model_config,
+    number,
+    read_bytes,
+    shown,
+)
+from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.foreign.formats.torch_checkpoint import named_tensors, plain
+from tformer_cli.foreign.hugging_face.tokenizers import FAIRSEQ_FIRST
+from tformer_cli.foreign.positions import tensor2tensor_halves
+from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model
+from tformer_cli.model.config import ModelConfig
+
+TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        **{
+            ours: tuple(f"{{side}}.layers.{{n}}.{name}.{{part}}" for name in theirs)
+            for ours, theirs in MODULES.items()
+        },
+        "final_norm": ("{side}.layer_norm.{part}",),
+        "input.norm": ("{side}.layernorm_embedding.{part}",),
+    }
+)
+"""Foreign names of the modules of a layer and of the norms around the stacks."""
+NAMES = Names(
+    layers=TABLE,
+    source="encoder.embed_tokens.weight",
+    target="decoder.embed_tokens.weight",
+    output="decoder.output_projection.weight",
+)
+_NO = (False, None)
+_NONE = (None, 0, False)
+KNOWN = {
+    "task": ("translation", None),
+    "activation_fn": ("relu", "gelu", "swish"),
+    **{f"{side}_learned_pos": (False, True) for side in ("encoder", "decoder")},
+    **{f"{side}_normalize_before": (False, True) for side in ("encoder", "decoder")},
+    **{f"{side}_layers_to_keep": (None,) for side in ("encoder", "decoder")},
+    **{f"{side}_recurrent_stacking": (None, 1) for side in ("encoder", "decoder")},
+    **{f"{side}_add_adapters": _NO for side in ("encoder", "decoder")},
+    **{f"{side}_factorized_embed_dim": (None,) for side in ("encoder", "decoder")},
+    **{f"{side}_xformers_att_config": (None,) for side in ("encoder", "decoder")},
+    "no_token_positional_embeddings": _NO,
+    "no_decoder_final_norm": _NO,
+    "no_cross_attention": _NO,
+    "cross_self_attention": _NO,
+    "adaptive_input": _NO,
+    "adaptive_softmax_cutoff": (None,),
+    "merge_src_tgt_embed": _NO,
+    "use_factorized_embedding": _NO,
+    "char_inputs": _NO,
+    "base_layers": _NONE,
+    "scale_attn": _NO,
+    "scale_heads": _NO,
+    "scale_fc": _NO,
+    "scale_resids": _NO,
+    "quant_noise_scalar": _NONE,
+    "truncate_source": (False, True, None),
+    "prepend_bos": _NO,
+    "langs": (None,),
+    "lang_pairs": (None,),
+}
+"""Settings that could change what is computed, with the values that are known."""
+_MULTILINGUAL = (
+    "multilingual_translation",
+    "multilingual_translation_latent_depth",
+    "translation_multi_simple_epoch",
+    "translation_from_pretrained_bart",
+)
+"""Tasks of models of many languages."""
+_ARCHITECTURE = re.compile(
+    r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
+)
+"""Names of the Transformers that have only these settings."""
+_OFFSET = 2
+"""Position of the first token: behind that of padding, 1."""
+_DEFAULT_POSITIONS, _MOST_POSITIONS = 1024, 1 << 14
+"""Longest sentences: of models that do not say, and of those that are imported."""
+_PAD, _EOS, _UNK = 1, 2, 3
+_VERSION = 3
+"""Of stacks that end with a norm if they are pre-norm."""
+_FUSED = re.compile(r"(.+\.)in_proj_(weight|bias)")
+_NUMBERED = re.compile(r"((?:en|de)coder)(\..+\.)layer_norms\.(\d)\.(weight|bias)")
+_NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+_IGNORED = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
+"""Tensors that decide nothing, or that are checked apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairseqSource:
+    """A checkpoint, opened."""
+
+    path: Path
+    """Its file."""
+    settings: Mapping[str, Any]
+    """Settings of the model and of the task."""
+    arrays: LazyArrays
+    """Its weights, under the names of today's fairseq."""
+
+
+def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("model"), dict):
+        return None
+    settings = plain(checkpoint.get("args"))
+    if not isinstance(settings, dict):
+        parts = plain(checkpoint.get("cfg"))
+        if not isinstance(parts, dict):
+            return None
+        found = [plain(parts.get(name)) for name in ("task", "model")]
+        settings = {k: v for part in found if isinstance(part, dict) for k, v in part.items()}
+        settings["task"] = (found[0] or {}).get("_name")
+        settings.setdefault("arch", settings.get("_name"))
+    return FairseqSource(
+        path=path,
+        settings=_flat(settings),
+        arrays=_renamed(named_tensors(checkpoint["model"])),
+    )
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of newer checkpoints lie in tables: ``encoder.layers`` is ``encoder_layers``."""
+    flat = dict(settings)
+    for table in ("encoder", "decoder", "quant_noise"):
+        inner = plain(settings.get(table))
+        if isinstance(inner, dict):
+            del flat[table]
+            flat |= {f"{table}_{name}": value for name, value in inner.items()}
+    return flat
+
+
+def _renamed(arrays: LazyArrays) -> LazyArrays:
+    """Gives the weights of older checkpoints their present names.
+
+    Once queries, keys and values had one matrix, norms had numbers, and the output's embedding
+    another name.
+    """
+    found: dict[str, Callable[[], Array]] = {}
+    for name in arrays:
+        if match := _FUSED.fullmatch(name):
+            for place, letter in enumerate("qkv"):
+                read = partial(_third, arrays, name, place)
+                found[f"{match[1]}{letter}_proj.{match[2]}"] = read
+        else:
+            found[_present(name)] = partial(arrays.__getitem__, name)
+    return LazyArrays(found)
+
+
+def _present(name: str) -> str:
+    if name == "decoder.embed_out":
+        return "decoder.output_projection.weight"
+    match = _NUMBERED.fullmatch(name)
+    if match is None or int(match[3]) >= len(_NORMS[match[1]]):
+        return name
+    return f"{match[1]}{match[2]}{_NORMS[match[1]][int(match[3])]}.{match[4]}"
+
+
+def _third(arrays: LazyArrays, name: str, place: int) -> Array:
+    array = arrays[name]
+    n_rows = len(array) // 3
+    return array[place * n_rows : (place + 1) * n_rows]
+
+
+def convert(source: FairseqSource) -> ForeignModel:
+    path, settings = source.path, source.settings
+    if settings.get("task") in _MULTILINGUAL:
+        raise ArtifactError(
+            f"{path}: is a multilingual model (task = {shown(settings['task'])}), and where the "
+            "tokens of its languages stand is decided by options of fairseq's commands; import it "
+            "from Hugging Face (M2M-100, NLLB, mBART), or a model of two languages"
+        )
+    check_settings(path, settings, KNOWN)
+    architecture = settings.get("arch")
+    if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):
+        raise ArtifactError(
+            f"{path}: arch = {shown(architecture)} is not supported, only transformer models of "
+            "translation are; import another model"
+        )
+    reader = Reader(source.arrays, str(path))
+    languages, files = _languages(settings), _dictionaries(path, settings)
+    pieces = [_read_dictionary(file) for file in files]
+    sides = (
+        arranged(pieces[0], _PAD, _UNK, _EOS, _EOS),
+        arranged(pieces[1], _PAD, _UNK, _EOS, _EOS),
+    )
+    config, tables = _config(source, reader, sides)
+    reader.ignore(name for name in source.arrays if _IGNORED.fullmatch(name))
+    return read_model(
+        "fairseq",
+        NAMES,
+        reader,
+        config,
+        sides,
+        directory=path.parent,
+        files=(path, *dict.fromkeys(files)),
+        positions=tables,
+        languages=languages,
+        decoding=replace(DECODING, max_length=200),
+    )
+
+
+def _languages(settings: Mapping[str, Any]) -> tuple[str, str]:
+    codes = [settings.get(f"{side}_lang") for side in ("source", "target")]
+    source, target = (code if isinstance(code, str) else "" for code in codes)
+    return source, target
+
+
+def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Finds the dictionaries of source and target beside a checkpoint."""
+    names = [f"dict.{code}.txt" if code else "dict.txt" for code in _languages(settings)]
+    found = [path.parent / name for name in names]
+    missing = next((file for file in found if not file.is_file()), None)
+    if missing is None:
+        return found[0], found[1]
+    joint = path.parent / "dict.txt"
+    if joint.is_file():
+        return joint, joint
+    raise ArtifactError(
+        f"{missing}: no such file; put the dictionaries that the model was trained with beside it"
+    )
+
+
+def _read_dictionary(file: Path) -> list[str]:
+    """Reads the entries of a dictionary: special tokens, then one a line, before its count."""
+    try:
+        lines = read_bytes(file).decode("utf-8").removesuffix("\n").split("\n", MOST_ROWS)
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{file}: is not UTF-8 text; use the model's own dictionary") from None
+    pieces = list(FAIRSEQ_FIRST)
+    for place, line in enumerate(lines):
+        entry, _, count = line.rstrip().rpartition(" ")
+        if not entry or not count.isdecimal():
+            raise ArtifactError(
+                f"{file}: line {place + 1} is not an entry and its count; use the model's own "
+                "dictionary"
+            )
+        pieces.append(entry)
+    if len({*pieces}) < len(pieces):
+        raise ArtifactError(f"{file}: has an entry twice; use the model's own dictionary")
+    return pieces
+
+
+def _config(
+    source: FairseqSource, reader: Reader, sides: tuple[Rows, Rows]
+) -> tuple[ModelConfig, dict[str, Array]]:
+    """Returns the settings of a model, and the tables of its positions."""
+    path, settings = source.path, source.settings
+    reads = {
+        **dict.fromkeys(("embed_dim", "ffn_embed_dim", "attention_heads"), number),
+        **dict.fromkeys(("normalize_before", "learned_pos"), flag),
+    }
+    for name, read in reads.items():
+        values = [read(path, settings, f"{side}_{name}") for side in ("encoder", "decoder")]
+        if values[0] != values[1]:
+            raise ArtifactError(
+                f"{path}: encoder and decoder differ in {name}, which is not supported; import "
+                "another model"
+            )
+    d_model = number(path, settings, "encoder_embed_dim")
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        check_settings(path, settings, {name: (d_model, None)})
+    is_pre = flag(path, settings, "encoder_normalize_before")
+    _check_versions(source, is_pre=is_pre)
+    tables = _tables(path, settings, reader, d_model)
+    is_joint = flag(path, settings, "share_all_embeddings")
+    is_tied = is_joint or flag(path, settings, "share_decoder_input_output_embed")
+    config = model_config(
+        path,
+        d_model=d_model,
+        n_heads=number(path, settings, "encoder_attention_heads"),
+        d_ff=number(path, settings, "encoder_ffn_embed_dim"),
+        n_encoder_layers=number(path, settings, "encoder_layers"),
+        n_decoder_layers=number(path, settings, "decoder_layers"),
+        norm="pre" if is_pre else "post",
+        activation=settings.get("activation_fn", "relu"),
+        positions="learned" if flag(path, settings, "encoder_learned_pos") else "table",
+        max_positions=len(tables["encoder"]),
+        tied_embeddings="all" if is_joint else "decoder" if is_tied else "none",
+        source_vocab_size=0 if is_joint else len(sides[0].pieces),
+        output_bias=True,
+        embedding_norm=flag(path, settings, "layernorm_embedding"),
+        scale_embeddings=not flag(path, settings, "no_scale_embedding"),
+    )
+    return config, tables
+
+
+def _check_versions(source: FairseqSource, *, is_pre: bool) -> None:
+    """Refuses pre-norm models from before their stacks ended with a norm."""
+    for side in ("encoder", "decoder"):
+        name = f"{side}.version"
+        version = source.arrays[name].ravel()[:1].tolist() if name in source.arrays else [1]
+        if is_pre and version != [_VERSION]:
+            raise ArtifactError(
+                f"{source.path}: {name} is not {_VERSION}, and a pre-norm model of that age has no "
+                "final norms, which is not supported; import another model"
+            )
+
+
+def _tables(
+    path: Path, settings: Mapping[str, Any], reader: Reader, d_model: int
+) -> dict[str, Array]:
+    """Returns the positions of both sides, as many as both have."""
+    sides = (("encoder", "source"), ("decoder", "target"))
+    if flag(path, settings, "encoder_learned_pos"):
+        read = {s: reader.take(f"{s}.embed_positions.weight")[_OFFSET:] for s, _ in sides}
+        n_positions = min(map(len, read.values()))
+    else:
+        n_positions = min(_max_positions(path, settings, name) for _, name in sides)
+        table = tensor2tensor_halves(n_positions, d_model, _OFFSET)
+        read = dict.fromkeys((side for side, _ in sides), table)
+    return {side: rows[:n_positions] for side, rows in read.items()}
+
+
+def _max_positions(path: Path, settings: Mapping[str, Any], side: str) -> int:
+    name = f"max_{side}_positions"
+    if settings.get(name) is None:
+        return _DEFAULT_POSITIONS
+    return min(number(path, settings, name), _MOST_POSITIONS)

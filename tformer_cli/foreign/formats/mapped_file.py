@@ -1,0 +1,102 @@
+"""The bytes of a file that the system has mapped, taken within its bounds."""
+
+import math
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import open_regular
+from tformer_cli.foreign.formats.lazy_arrays import Array
+
+MOST_DIMENSIONS = 8
+
+
+class MappedFile:
+    """Bytes of a file, and a place in them from which numbers are taken one after another."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path, self.kind = path, kind
+        self.position = 0
+        try:
+            with open_regular(path) as file:
+                self.bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise ArtifactError(f"{path}: no such file; name another one") from None
+        except ValueError:  # mmap takes no empty file
+            raise self.damaged("it is empty") from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ArtifactError(
+                f"{path}: cannot be read ({reason}); check its permissions, or name another file"
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def damaged(self, reason: str) -> ArtifactError:
+        """Describes in one line why the file is not what it should be."""
+        return ArtifactError(
+            f"{self.path}: is damaged or not {self.kind} ({reason}); copy it again, or use "
+            "another one"
+        )
+
+    def take(self, count: int) -> bytes:
+        start = self._skip(count)
+        return self.bytes[start : start + count]
+
+    def number(self, n_bytes: int) -> int:
+        """Takes an unsigned little-endian integer."""
+        return int.from_bytes(self.take(n_bytes), "little")
+
+    def numbers(self, dtype: str, count: int) -> list[int]:
+        """Takes integers of a numpy type."""
+        found: list[int] = self.array(dtype, (count,)).tolist()
+        return found
+
+    def array(self, dtype: str, shape: Sequence[int]) -> Array:
+        """Takes an array, of which nothing is read yet."""
+        return self.array_at(self._skip(_size(self, dtype, shape)), dtype, shape)
+
+    def array_at(self, start: int, dtype: str, shape: Sequence[int]) -> Array:
+        """Returns an array that begins at a place; the file is not moved on."""
+        size = _size(self, dtype, shape)
+        self.check_within(start, size)
+        if not size:
+            return np.empty(tuple(shape), dtype)
+        count = math.prod(shape)
+        return np.frombuffer(self.bytes, dtype, count, start).reshape(tuple(shape))
+
+    def check_within(self, start: int, size: int) -> None:
+        if start < 0 or size < 0 or start + size > len(self):
+            raise self.damaged(
+                f"it ends at byte {len(self):,}, where {start + size:,} bytes were expected"
+            )
+
+    def _skip(self, size: int) -> int:
+        self.check_within(self.position, size)
+        self.position += size
+        return self.position - size
+
+
+def check_no_pointer(path: Path) -> None:
+    """Refuses the few lines that Git clones in place of a large file."""
+    with open_regular(path) as file:
+        is_pointer = file.read(len(_POINTER)) == _POINTER
+    if is_pointer:
+        raise ArtifactError(
+            f"{path}: is not the file but a pointer of Git LFS; run `git lfs pull` in its "
+            "directory, or download the file"
+        )
+
+
+_POINTER = b"version https://git-lfs.github.com/"
+
+
+def _size(file: MappedFile, dtype: str, shape: Sequence[int]) -> int:
+    """Bytes of an array, computed without the overflow of fixed-width integers."""
+    if len(shape) > MOST_DIMENSIONS or any(length < 0 for length in shape):
+        raise file.damaged(f"an array has the shape {list(shape)[:MOST_DIMENSIONS]}")
+    return math.prod(shape) * np.dtype(dtype).itemsize

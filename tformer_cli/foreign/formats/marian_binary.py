@@ -1,0 +1,167 @@
+"""Marian's model files: `.npz`, a zip of numpy's arrays, and `.bin`, also with 8-bit integers.
+
+The layout of `.bin`: two 64-bit numbers (version 1, number of items n), n item headers of four
+(length of the name, type, number of dimensions, bytes of data), the names, the shapes as 32-bit
+numbers, padding with its length before it, and the data. An 8-bit matrix (Bergamot's, in Firefox)
+is followed by one float32 number, by which real numbers were multiplied before they were rounded.
+Source: Marian 1.12, src/common/binary.cpp.
+"""
+
+import io
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as numpy_format
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.files.regular_file import open_regular
+from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays, widened
+from tformer_cli.foreign.formats.mapped_file import MOST_DIMENSIONS, MappedFile
+
+FLOAT32, INT8 = 0x404, 0x101
+INTEGERS = (0x4101, 0x10001)
+"""Types of matrices for the intgemm library: of Bergamot's Marian, and of Marian 1.12."""
+SETTINGS = "special:model.yml"
+_KIND = "a model file of Marian"
+_VERSION, _MOST_ITEMS, _LONGEST_NAME = 1, 100_000, 1000
+
+
+@dataclass(frozen=True)
+class MarianFile:
+    """Content of a Marian model file."""
+
+    arrays: LazyArrays
+    """Float32 and int8 arrays by name. An integer matrix W (K, N) of a product x·W, which the file
+    holds transposed, has its own shape here; embeddings are (V, D)."""
+    multipliers: dict[str, float]
+    """Of integer matrices: real number = integer / multiplier."""
+    settings: bytes
+    """YAML of the model's options."""
+
+
+def is_marian_binary(path: Path) -> bool:
+    """Returns whether a file begins as Marian's do: the version in eight bytes."""
+    try:
+        with open_regular(path) as file:
+            return file.read(8) == _VERSION.to_bytes(8, "little")
+    except OSError:
+        return False
+
+
+def read_marian_binary(path: Path) -> MarianFile:
+    """Reads the content of a `.bin` file."""
+    file = MappedFile(path, _KIND)
+    version, n_items = file.numbers("<u8", 2)
+    if version != _VERSION:
+        raise file.damaged(f"it has version {version}, not {_VERSION}")
+    if n_items > _MOST_ITEMS:
+        raise file.damaged(f"it promises {n_items:,} items")
+    headers = [file.numbers("<u8", 4) for _ in range(n_items)]
+    if any(n_dimensions > MOST_DIMENSIONS for _, _, n_dimensions, _ in headers):
+        raise file.damaged(f"an array has the shape of more than {MOST_DIMENSIONS} dimensions")
+    names = [_name(file, length) for length, *_ in headers]
+    shapes = [tuple(file.numbers("<i4", n_dimensions)) for _, _, n_dimensions, _ in headers]
+    file.take(file.number(8))  # padding to the alignment of the data
+    multipliers: dict[str, float] = {}
+    readers = {}
+    settings = b""
+    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
+        start = file.position
+        file.check_within(start, size)
+        file.position += size
+        if name == SETTINGS:
+            settings = file.bytes[start : start + size].split(b"\0")[0]
+        elif kind == FLOAT32:
+            array = file.array_at(start, "<f4", shape)
+            readers[name] = lambda array=array: array
+        elif kind in INTEGERS and len(shape) == 2:
+            n_rows, n_columns = shape
+            is_transposed = "Wemb" not in name
+            array = file.array_at(start, "|i1", shape[::-1] if is_transposed else shape)
+            multiplier = float(file.array_at(start + n_rows * n_columns, "<f4", (1,))[0])
+            if not 0 < multiplier < float("inf"):
+                raise file.damaged(f"{name} has the multiplier {multiplier}")
+            multipliers[name] = multiplier
+            array = array.T if is_transposed else array
+            readers[name] = lambda array=array: array
+        elif kind == INT8:
+            array = file.array_at(start, "|i1", shape)
+            readers[name] = lambda array=array: array
+        else:
+            raise file.damaged(f"{name} is of the type 0x{kind:x}, which is not known")
+    return MarianFile(LazyArrays(readers), multipliers, settings)
+
+
+def _name(file: MappedFile, length: int) -> str:
+    if length > _LONGEST_NAME:
+        raise file.damaged(f"a name has {length:,} bytes")
+    return file.take(length).rstrip(b"\0").decode("utf-8", errors="replace")
+
+
+MOST_EXPANSION = 20
+"""An uncompressed file may be so many times as large as the compressed one, and `FREE_BYTES`."""
+FREE_BYTES = 1 << 24
+_ENDING = ".npy"
+
+
+def read_npz(path: Path) -> LazyArrays:
+    """Opens a `.npz` file; its arrays are read, and uncompressed, when they are asked for."""
+    try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            entries = archive.infolist()
+            length = stream.seek(0, io.SEEK_END)
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from None
+    size = sum(entry.file_size for entry in entries)
+    if size > MOST_EXPANSION * length + FREE_BYTES:
+        raise _damaged(path, f"{length:,} bytes would become {size:,}")
+    return LazyArrays(
+        {entry.filename.removesuffix(_ENDING): _reader(path, entry) for entry in entries}
+    )
+
+
+def _reader(path: Path, entry: zipfile.ZipInfo) -> Callable[[], Array]:
+    def read() -> Array:
+        try:
+            with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
+                content = stream.read(entry.file_size + 1)
+            return _array(content)
+        # besides its own error, zipfile raises those of the decompressors and of the system
+        except Exception as error:  # noqa: BLE001
+            raise _damaged(path, f"{entry.filename}: {error}") from None
+
+    return read
+
+
+def _array(content: bytes) -> Array:
+    """Reads an array of numbers in numpy's format."""
+    stream = io.BytesIO(content)
+    version = numpy_format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"has the version {version}")
+    read_header = (
+        numpy_format.read_array_header_1_0
+        if version == (1, 0)
+        else numpy_format.read_array_header_2_0
+    )
+    shape, is_fortran, dtype = read_header(stream)
+    if dtype.kind not in "fiu" or any(length < 0 for length in shape):
+        raise ValueError(f"has the type {dtype} and the shape {list(shape)}")
+    count, start = math.prod(shape), stream.tell()
+    if start + count * dtype.itemsize != len(content):
+        raise ValueError(f"does not hold the {count:,} numbers of its shape {list(shape)}")
+    array = np.frombuffer(content, dtype, count, start)
+    array = array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
+    return widened(array)
+
+
+def _damaged(path: Path, reason: object) -> ArtifactError:
+    text = " ".join(str(reason).split())[:200]
+    return ArtifactError(
+        f"{path}: is damaged or not a model file of Marian ({text}); copy it again, or use "
+        "another one"
+    )

@@ -1,0 +1,853 @@
+"""The families of Hugging Face's library, each a table that is read both ways; see `family`.
+
+Sources: transformers 5.23, models/*/modeling_*.py; Raffel et al. 2020 and Shazeer 2020 for T5.
+"""
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.allow_list import ANY
+from tformer_cli.artifacts.library_names import MODULES
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.foreign_model import number, shown
+from tformer_cli.foreign.hugging_face import (
+    byte_pieces,
+    encoder_vocabulary,
+    t5_tokenizers,
+    tokenizers,
+)
+from tformer_cli.foreign.hugging_face.family import Family, Setting
+from tformer_cli.foreign.hugging_face.generation import IN_CONFIG, WITHOUT_EFFECT
+from tformer_cli.foreign.hugging_face.keys import LABELS, rows_of
+from tformer_cli.foreign.hugging_face.sentencepiece_json import LLAMA_TOKENIZER
+from tformer_cli.foreign.keys import USED, Rows, no_effect, only
+from tformer_cli.model.config import ModelConfig
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu-tanh",
+    "gelu_pytorch_tanh": "gelu-tanh",
+    "relu": "relu",
+    "silu": "swish",
+    "swish": "swish",
+}
+"""tformer's activations by the library's names; an export writes the first name of each."""
+
+
+def _modules(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
+    """The table of a stack: names inside a layer, several where their rows are stacked."""
+    found = {
+        ours: tuple(f"{layer}{name}.{{part}}" for name in theirs.split())
+        for ours, theirs in names.items()
+    }
+    return {**found, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
+
+
+# --- Encoders: post-norm, with learned positions and a norm of the embeddings.
+
+_ENCODER_ROWS: Rows = {
+    **LABELS,
+    **WITHOUT_EFFECT,
+    "position_embedding_type": only(None, "absolute"),
+    "is_decoder": only(False),
+    "add_cross_attention": only(False),
+    "is_encoder_decoder": only(False),
+    "problem_type": only(None, "single_label_classification"),
+    "tokenizer_class": encoder_vocabulary.CLASSES,
+    "max_position_embeddings": no_effect("the table of positions says it"),
+    "vocab_size": no_effect("the embedding says it"),
+    "tie_word_embeddings": no_effect("the weights say it"),
+    "tie_weights_": no_effect("the weights say it"),
+    "type_vocab_size": no_effect("the table of token types says it"),
+    "sinusoidal_pos_embds": no_effect("the table of positions holds them"),
+    **rows_of(
+        "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers"
+        " pooler_size_per_head pooler_type",
+        no_effect("no program reads it"),
+    ),
+}
+_ENCODER_FIXED = {
+    "n_decoder_layers": 0,
+    "positions": "learned",
+    "embedding_norm": True,
+    "scale_embeddings": False,
+}
+_ENCODER_ALSO: Mapping[str, Container[Any]] = {
+    **dict.fromkeys(("n_labels", "unit_length"), ANY),
+    "activation_dropout": (0.0,),
+    "head": ("labels", "tokens", "none"),
+    "pooling": ("mean", "first"),
+}
+
+
+def _encoder_classes(name: str) -> dict[str, str]:
+    heads = {"none": "Model", "labels": "ForSequenceClassification", "tokens": "ForMaskedLM"}
+    return {head: f"{name}{ending}" for head, ending in heads.items()}
+
+
+_BERT = Family(
+    model_type="bert",
+    task="encoder",
+    title="BERT",
+    classes=_encoder_classes("Bert"),
+    settings=(
+        Setting("d_model", "hidden_size"),
+        Setting("n_heads", "num_attention_heads"),
+        Setting("d_ff", "intermediate_size"),
+        Setting("n_encoder_layers", "num_hidden_layers"),
+        Setting("activation", "hidden_act", "gelu", ACTIVATIONS),
+        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
+    ),
+    fixed=_ENCODER_FIXED,
+    also=_ENCODER_ALSO,
+    pooler="tanh",
+    dropouts={
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+    },
+    written={"type_vocab_size": 1},
+    rows=_ENCODER_ROWS,
+    modules=_modules(
+        "encoder.layer.{n}.",
+        {
+            "self_attention.in_projection": (
+                "attention.self.query attention.self.key attention.self.value"
+            ),
+            "self_attention.out_projection": "attention.output.dense",
+            "self_attention_norm": "attention.output.LayerNorm",
+            "feed_forward.inner": "intermediate.dense",
+            "feed_forward.outer": "output.dense",
+            "feed_forward_norm": "output.LayerNorm",
+        },
+        **{"input.norm": "embeddings.LayerNorm"},
+    ),
+    outer={
+        "source_embedding": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "token_types": "embeddings.token_type_embeddings",
+    },
+    heads={
+        "labels": {"pooler": "pooler.dense", "output": "classifier"},
+        "tokens": {
+            "transform": "cls.predictions.transform.dense",
+            "transform_norm": "cls.predictions.transform.LayerNorm",
+            "output": "cls.predictions.decoder",
+            "output_bias": "cls.predictions.bias",
+        },
+    },
+    omitted=(
+        ("pooler.dense.", "cls.seq_relationship."),
+        "the layers that tell whether sentences follow each other are omitted",
+    ),
+    prefix="bert.",
+    unprefixed=("cls.", "classifier."),
+)
+_ROBERTA = replace(
+    _BERT,
+    model_type="roberta",
+    title="RoBERTa",
+    classes=_encoder_classes("Roberta"),
+    heads={
+        "labels": {"pooler": "classifier.dense", "output": "classifier.out_proj"},
+        "tokens": {
+            "transform": "lm_head.dense",
+            "transform_norm": "lm_head.layer_norm",
+            "output": "lm_head.decoder",
+            "output_bias": "lm_head.bias",
+        },
+    },
+    prefix="roberta.",
+    unprefixed=("lm_head.", "classifier."),
+    gelu_head=True,
+    counts_from_padding=True,
+)
+_DISTILBERT = Family(
+    model_type="distilbert",
+    task="encoder",
+    title="DistilBERT",
+    classes=_encoder_classes("DistilBert"),
+    settings=(
+        Setting("d_model", "dim"),
+        Setting("n_heads", "n_heads"),
+        Setting("d_ff", "hidden_dim"),
+        Setting("n_encoder_layers", "n_layers"),
+        Setting("activation", "activation", "gelu", ACTIVATIONS),
+    ),
+    fixed={**_ENCODER_FIXED, "norm_epsilon": 1e-12},
+    also=_ENCODER_ALSO,
+    pooler="relu",
+    dropouts={"dropout": "dropout", "attention_dropout": "attention_dropout"},
+    rows=_ENCODER_ROWS,
+    modules=_modules(
+        "transformer.layer.{n}.",
+        {
+            "self_attention.in_projection": "attention.q_lin attention.k_lin attention.v_lin",
+            "self_attention.out_projection": "attention.out_lin",
+            "self_attention_norm": "sa_layer_norm",
+            "feed_forward.inner": "ffn.lin1",
+            "feed_forward.outer": "ffn.lin2",
+            "feed_forward_norm": "output_layer_norm",
+        },
+        **{"input.norm": "embeddings.LayerNorm"},
+    ),
+    outer={
+        "source_embedding": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+    },
+    heads={
+        "labels": {"pooler": "pre_classifier", "output": "classifier"},
+        "tokens": {
+            "transform": "vocab_transform",
+            "transform_norm": "vocab_layer_norm",
+            "output": "vocab_projector",
+            "output_bias": "vocab_projector.bias",
+        },
+    },
+    prefix="distilbert.",
+    unprefixed=("pre_classifier.", "classifier.", "vocab_"),
+)
+
+
+def _read_electra(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuses embeddings of another width: what is projected are their norms, not their rows."""
+    width = settings.get("embedding_size", 128)
+    if width != settings["hidden_size"]:
+        raise ArtifactError(
+            f"{file}: embedding_size = {shown(width)}, but hidden_size = "
+            f"{shown(settings['hidden_size'])}: a projection behind the norm of embeddings is not "
+            "supported; import an ELECTRA whose sizes are equal, as that of electra-base"
+        )
+    return {}
+
+
+_ELECTRA = replace(
+    _BERT,
+    model_type="electra",
+    title="ELECTRA",
+    # the head of its classifiers has gelu between its products, which no pooler here has
+    classes={"none": "ElectraModel", "tokens": "ElectraForMaskedLM"},
+    read_more=_read_electra,
+    write_more=lambda config: {"embedding_size": config.d_model},
+    rows={
+        **_ENCODER_ROWS,
+        "embedding_size": USED,
+        **rows_of(
+            "summary_type summary_use_proj summary_activation summary_last_dropout generator_size"
+            " discriminator_size",
+            no_effect("of heads that are not imported"),
+        ),
+    },
+    heads={
+        "tokens": {
+            "transform": "generator_predictions.dense",
+            "transform_norm": "generator_predictions.LayerNorm",
+            "output": "generator_lm_head",
+            "output_bias": "generator_lm_head.bias",
+        },
+    },
+    prefix="electra.",
+    unprefixed=("generator_", "discriminator_", "classifier."),
+    omitted=(
+        ("discriminator_predictions.",),
+        "the layers that tell which tokens were replaced are omitted",
+    ),
+    gelu_head=True,
+)
+
+
+# --- Language models: pre-norm decoders. What their classes lack is folded into the weights.
+
+_DECODER_FIXED = {"n_encoder_layers": 0, "norm": "pre", "output_bias": True}
+_DECODER_ALSO: Mapping[str, Container[Any]] = {
+    **dict.fromkeys(("scale_embeddings", "target_bos", "target_eos", "source_eos"), ANY),
+    # biases that ban tokens become settings of generation; others are refused with a message
+    "output_bias": ANY,
+    "final_norm": ("pre-norm", "always"),
+}
+_DECODER_ROWS: Rows = {
+    **IN_CONFIG,
+    "add_cross_attention": only(False),
+    "is_encoder_decoder": only(False),
+    "tie_word_embeddings": only(False, True),
+    "vocab_size": no_effect("the embedding says it"),
+}
+
+
+def _read_inner(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """GPT-2's inner layers are four times as wide where n_inner does not say otherwise."""
+    name = "n_inner" if settings.get("n_inner") else "n_embd"
+    return {"d_ff": number(file, settings, name) * (1 if name == "n_inner" else 4)}
+
+
+def _read_heads(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Heads that share keys, and the base of LLaMA's rotary positions."""
+    width, heads = (number(file, settings, n) for n in ("hidden_size", "num_attention_heads"))
+    if heads < 1 or (settings.get("head_dim") or width // heads) * heads != width:
+        raise ArtifactError(f"{file}: head_dim is not hidden_size / heads; import another model")
+    n_key_heads = heads
+    if settings.get("num_key_value_heads") is not None:
+        n_key_heads = number(file, settings, "num_key_value_heads")
+    rope = settings.get("rope_parameters") or {}
+    base = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
+    return {
+        "n_key_heads": 0 if n_key_heads == heads else n_key_heads,
+        "rotary_base": float(base),
+    }
+
+
+def _write_heads(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "num_key_value_heads": config.n_key_heads or config.n_heads,
+        "head_dim": config.head_width,
+        "rope_theta": config.rotary_base,
+    }
+
+
+_LLAMA_SETTINGS = (
+    Setting("d_model", "hidden_size"),
+    Setting("d_ff", "intermediate_size"),
+    Setting("n_decoder_layers", "num_hidden_layers"),
+    Setting("n_heads", "num_attention_heads"),
+    Setting("max_positions", "max_position_embeddings"),
+    Setting("norm_epsilon", "rms_norm_eps", 1e-6),
+)
+_LLAMA_FIXED = {
+    **_DECODER_FIXED,
+    "norm_kind": "rms",
+    "activation": "swish",
+    "gated": True,
+    "bias": False,
+    "positions": "rotary",
+    "scale_embeddings": False,
+}
+_LLAMA_MODULES = {
+    "self_attention.in_projection": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+    "self_attention.out_projection": "self_attn.o_proj",
+    "self_attention_norm": "input_layernorm",
+    "feed_forward.gate": "mlp.gate_proj",
+    "feed_forward.inner": "mlp.up_proj",
+    "feed_forward.outer": "mlp.down_proj",
+    "feed_forward_norm": "post_attention_layernorm",
+}
+_LLAMA_ROWS: Rows = {
+    **_DECODER_ROWS,
+    **rows_of("num_key_value_heads head_dim rope_theta", USED),
+    "rope_parameters": {
+        "rope_type": only("default"),
+        "type": only("default"),
+        "rope_theta": USED,
+        "partial_rotary_factor": only(1.0),
+    },
+    "rope_scaling": only(None),
+    "rope_interleaved": only(False),
+    "hidden_act": only("silu"),
+    "tokenizer_class": LLAMA_TOKENIZER.rows["tokenizer_class"],
+    "is_decoder": no_effect("a decoder it is"),
+    "max_sequence_length": no_effect("max_position_embeddings says it"),
+}
+_GPT2 = Family(
+    model_type="gpt2",
+    task="decoder",
+    title="GPT-2",
+    classes={"": "GPT2LMHeadModel"},
+    settings=(
+        Setting("max_positions", "n_positions"),
+        Setting("d_model", "n_embd"),
+        Setting("n_decoder_layers", "n_layer"),
+        Setting("n_heads", "n_head"),
+        Setting("activation", "activation_function", "gelu_new", ACTIVATIONS),
+        Setting("norm_epsilon", "layer_norm_epsilon", 1e-5),
+    ),
+    read_more=_read_inner,
+    write_more=lambda config: {"n_inner": config.d_ff},
+    fixed={**_DECODER_FIXED, "positions": "learned", "scale_embeddings": False},
+    also={
+        **_DECODER_ALSO,
+        "positions": ("sinusoidal", "learned", "table"),
+        "bias": (False, True),
+    },
+    dropouts={
+        "resid_pdrop": "dropout",
+        "embd_pdrop": "dropout",
+        "attn_pdrop": "attention_dropout",
+    },
+    rows={
+        **_DECODER_ROWS,
+        "n_inner": USED,
+        "tokenizer_class": byte_pieces.CLASSES,
+        "is_decoder": only(False, True),
+        "reorder_and_upcast_attn": only(False, True),
+        "scale_attn_weights": only(True),
+        "scale_attn_by_inverse_layer_idx": only(False),
+        "n_ctx": no_effect("n_positions says it"),
+        **rows_of(
+            "summary_type summary_use_proj summary_activation summary_proj_to_labels"
+            " summary_first_dropout n_special predict_special_tokens",
+            no_effect("of heads that are not imported"),
+        ),
+    },
+    modules=_modules(
+        "h.{n}.",
+        {
+            "self_attention.in_projection": "attn.c_attn",
+            "self_attention.out_projection": "attn.c_proj",
+            "self_attention_norm": "ln_1",
+            "feed_forward.inner": "mlp.c_fc",
+            "feed_forward.outer": "mlp.c_proj",
+            "feed_forward_norm": "ln_2",
+        },
+        final_norm="ln_f",
+    ),
+    outer={"target_embedding": "wte", "output": "lm_head", "positions": "wpe"},
+    prefix="transformer.",
+    transposed=True,
+    zero_biases=True,
+)
+_LLAMA = Family(
+    model_type="llama",
+    task="decoder",
+    title="LLaMA",
+    classes={"": "LlamaForCausalLM"},
+    settings=_LLAMA_SETTINGS,
+    read_more=_read_heads,
+    write_more=_write_heads,
+    fixed=_LLAMA_FIXED,
+    also={**_DECODER_ALSO, "n_key_heads": ANY, "norm_kind": ("rms",)},
+    dropouts={"attention_dropout": "attention_dropout"},
+    written={"hidden_act": "silu", "attention_bias": False, "mlp_bias": False},
+    rows={
+        **_LLAMA_ROWS,
+        "attention_bias": only(False),
+        "mlp_bias": only(False),
+        "pretraining_tp": no_effect("how the library splits the same products"),
+        "is_llama_config": no_effect("the origin of the model"),
+    },
+    modules=_modules("layers.{n}.", _LLAMA_MODULES, final_norm="norm"),
+    outer={"target_embedding": "embed_tokens", "output": "lm_head"},
+    prefix="model.",
+)
+
+
+def _read_qwen2(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    kinds = settings.get("layer_types") or []
+    if {*kinds} - {"full_attention"}:
+        raise ArtifactError(
+            f"{file}: layer_types = {shown(sorted({*kinds}))} is not supported; import a model "
+            "whose layers attend to all tokens before"
+        )
+    return _read_heads(file, settings)
+
+
+_QWEN2 = replace(
+    _LLAMA,
+    model_type="qwen2",
+    title="Qwen2",
+    classes={"": "Qwen2ForCausalLM"},
+    read_more=_read_qwen2,
+    # queries, keys and values have biases; those of other products are zero here
+    fixed={**_LLAMA_FIXED, "bias": True},
+    written={"hidden_act": "silu", "use_sliding_window": False},
+    rows={
+        **_LLAMA_ROWS,
+        "tokenizer_class": byte_pieces.CLASSES,
+        "use_sliding_window": only(False),
+        "layer_types": USED,
+        **rows_of("sliding_window max_window_layers", no_effect("use_sliding_window is false")),
+        "use_mrope": only(None, False),
+    },
+    modules={
+        **_LLAMA.modules,
+        "self_attention.out_projection": ("layers.{n}.self_attn.o_proj.weight",),
+        **{
+            f"feed_forward.{ours}": (f"layers.{{n}}.mlp.{theirs}_proj.weight",)
+            for ours, theirs in (("gate", "gate"), ("inner", "up"), ("outer", "down"))
+        },
+    },
+    spare_rows=1 << 9,
+)
+
+
+# --- Translation models.
+
+_SIDES = ("encoder", "decoder")
+_TRANSLATION_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+MARIAN = Family(
+    model_type="marian",
+    task="translation",
+    title="Marian (OPUS-MT)",
+    classes={"": "MarianMTModel"},
+    settings=(
+        Setting("d_model", "d_model"),
+        Setting("n_encoder_layers", "encoder_layers"),
+        Setting("n_decoder_layers", "decoder_layers"),
+        *(Setting("n_heads", f"{side}_attention_heads") for side in _SIDES),
+        *(Setting("d_ff", f"{side}_ffn_dim") for side in _SIDES),
+        Setting("max_positions", "max_position_embeddings"),
+        Setting("activation", "activation_function", "gelu", _TRANSLATION_ACTIVATIONS),
+        Setting("scale_embeddings", "scale_embedding", False, {False: False, True: True}),
+    ),
+    # no class has a setting for the epsilon of its norms
+    fixed={"norm": "post", "positions": "table", "output_bias": True, "norm_epsilon": 1e-5},
+    also={
+        "positions": ("sinusoidal", "learned", "table"),
+        **dict.fromkeys(("bias", "output_bias"), (False, True)),
+        "tied_embeddings": ("all", "decoder"),
+        "source_vocab_size": ANY,
+    },
+    dropouts={
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "activation_dropout": "activation_dropout",
+    },
+    written={
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": True,
+        "encoder_layerdrop": 0.0,
+        "decoder_layerdrop": 0.0,
+    },
+    rows={
+        **IN_CONFIG,
+        **rows_of("vocab_size decoder_vocab_size", USED),
+        "tokenizer_class": tokenizers.CLASSES,
+        "is_encoder_decoder": only(True),
+        "is_decoder": only(False),
+        "add_cross_attention": only(False, True),
+        "tie_word_embeddings": only(True),
+        "share_encoder_decoder_embeddings": only(False, True),
+        "add_bias_logits": only(False),
+        "extra_pos_embeddings": only(0, 1, 2),
+        "static_position_embeddings": no_effect("the family says which positions it has"),
+        **rows_of(
+            "normalize_before normalize_embedding add_final_layer_norm",
+            no_effect("the family says where its norms are"),
+        ),
+        "num_hidden_layers": no_effect("encoder_layers and decoder_layers say it"),
+        "force_bos_token_to_be_generated": only(None, False),
+        "save_step": no_effect("of training"),
+    },
+    modules=_modules(
+        "{side}.layers.{n}.",
+        {ours: " ".join(theirs) for ours, theirs in MODULES.items()},
+        **{"final_norm": "{side}.layer_norm", "input.norm": "{side}.layernorm_embedding"},
+    ),
+    outer={"output_bias": "final_logits_bias"},
+    prefix="model.",
+    zero_biases=True,
+)
+_PRE_NORM = {
+    **MARIAN.also,
+    "tied_embeddings": ("all",),
+    "source_vocab_size": (0,),
+}
+PEGASUS = replace(
+    MARIAN,
+    model_type="pegasus",
+    title="Pegasus",
+    classes={"": "PegasusForConditionalGeneration"},
+    fixed={**MARIAN.fixed, "norm": "pre"},
+    also=_PRE_NORM,
+)
+_M2M = replace(
+    PEGASUS,
+    model_type="m2m_100",
+    title="M2M-100 / NLLB",
+    classes={"": "M2M100ForConditionalGeneration"},
+    settings=(
+        *MARIAN.settings[:-2],
+        Setting("activation", "activation_function", "relu", _TRANSLATION_ACTIVATIONS),
+        replace(MARIAN.settings[-1], default=True),
+    ),
+    outer={},
+    spare_rows=8,  # M2M-100's made-up words; NLLB has three
+)
+_MBART = replace(
+    PEGASUS,
+    model_type="mbart",
+    title="mBART",
+    classes={"": "MBartForConditionalGeneration"},
+    fixed={**PEGASUS.fixed, "embedding_norm": True, "positions": "learned"},
+    spare_rows=1,
+)
+
+_T5_ACTIVATIONS = {
+    name: ACTIVATIONS[name] for name in ("relu", "gelu", "gelu_new", "silu", "swish")
+}
+PROJECTIONS: Mapping[str, tuple[str, bool]] = {
+    **{name: (ours, False) for name, ours in _T5_ACTIVATIONS.items()},
+    **{f"gated-{name}": (ours, True) for name, ours in _T5_ACTIVATIONS.items()},
+    "gated-gelu": ("gelu-tanh", True),  # the library's exception
+}
+"""Activation of each feed_forward_proj, and whether it is gated."""
+
+
+def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
+    inner = {"gate": ["wi_0"], "inner": ["wi_1"]} if is_gated else {"inner": ["wi"]}
+    attention = {"in_projection": ["q", "k", "v"], "out_projection": ["o"]}
+    found: dict[str, tuple[str, ...]] = {"final_norm": ("{side}.final_layer_norm.{part}",)}
+    for ours, place, theirs, parts in (
+        ("encoder.self_attention", 0, "SelfAttention", attention),
+        ("decoder.self_attention", 0, "SelfAttention", attention),
+        ("decoder.cross_attention", 1, "EncDecAttention", attention),
+        ("encoder.feed_forward", 1, "DenseReluDense", {**inner, "outer": ["wo"]}),
+        ("decoder.feed_forward", 2, "DenseReluDense", {**inner, "outer": ["wo"]}),
+    ):
+        layer = f"{{side}}.block.{{n}}.layer.{place}"
+        found[f"{ours}_norm"] = (f"{layer}.layer_norm.{{part}}",)
+        for part, names in parts.items():
+            found[f"{ours}.{part}"] = tuple(f"{layer}.{theirs}.{name}.{{part}}" for name in names)
+    return found
+
+
+T5_MODULES = {is_gated: _t5_modules(is_gated=is_gated) for is_gated in (False, True)}
+"""Without a gate and with one."""
+
+
+def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    default = "gated-gelu" if settings["model_type"] == "mt5" else "relu"
+    projection = settings.get("feed_forward_proj", default)
+    activation, is_gated = PROJECTIONS[projection]
+    own = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
+    for name, implied in (("dense_act_fn", own), ("is_gated_act", is_gated)):
+        if settings.get(name, implied) != implied:
+            raise ArtifactError(
+                f"{file}: {name} = {shown(settings[name])}, but feed_forward_proj = "
+                f"{shown(projection)}; correct one of the two"
+            )
+    width, heads, own_width = (number(file, settings, n) for n in ("d_model", "num_heads", "d_kv"))
+    n_layers = number(file, settings, "num_layers")
+    return {
+        "activation": activation,
+        "gated": is_gated,
+        "d_head": 0 if heads * own_width == width else own_width,
+        "n_decoder_layers": settings.get("num_decoder_layers") or n_layers,
+        "max_positions": settings.get("n_positions") or ModelConfig.max_positions,
+    }
+
+
+def _write_t5(config: ModelConfig) -> dict[str, Any]:
+    projection = [
+        name for name, one in PROJECTIONS.items() if one == (config.activation, config.gated)
+    ]
+    return {
+        "d_kv": config.head_width,
+        "num_decoder_layers": config.n_decoder_layers,
+        "feed_forward_proj": projection[-1],
+        "n_positions": config.max_positions,
+    }
+
+
+_T5_CLASSES = ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel")
+T5 = Family(
+    model_type="t5",
+    task="t5",
+    title="T5",
+    classes={"": "T5ForConditionalGeneration"},
+    settings=(
+        Setting("d_model", "d_model"),
+        Setting("d_ff", "d_ff"),
+        Setting("n_encoder_layers", "num_layers"),
+        Setting("n_heads", "num_heads"),
+        Setting("relative_buckets", "relative_attention_num_buckets", 32),
+        Setting("relative_distance", "relative_attention_max_distance", 128),
+        Setting("norm_epsilon", "layer_norm_epsilon", 1e-6),
+    ),
+    read_more=_read_t5,
+    write_more=_write_t5,
+    fixed={
+        "norm": "pre",
+        "norm_kind": "rms",
+        "bias": False,
+        "positions": "relative",
+        "similarity": "dot",
+        "output_bias": True,
+        "scale_embeddings": False,
+    },
+    also={
+        **dict.fromkeys(("d_head", "output_bias"), ANY),
+        "gated": (False, True),
+        "activation": frozenset(activation for activation, _ in PROJECTIONS.values()),
+        "similarity": ("dot", "scaled"),
+        "tied_embeddings": ("all", "inputs"),
+        "final_norm": ("pre-norm", "always"),
+    },
+    dropouts={"dropout_rate": "dropout"},
+    written={"is_encoder_decoder": True},
+    rows={
+        **IN_CONFIG,
+        "architectures": only(None, [], *([name] for name in _T5_CLASSES)),
+        "is_encoder_decoder": only(True),
+        "is_decoder": only(False),
+        "add_cross_attention": no_effect("its decoder has it"),
+        "tie_word_embeddings": only(False, True),
+        "scale_decoder_outputs": only(False, True),
+        "feed_forward_proj": only(*PROJECTIONS),
+        "tokenizer_class": t5_tokenizers.CLASSES,
+        **rows_of("transformers_version task_specific_params vocab_size d_kv", USED),
+        **rows_of("num_decoder_layers n_positions dense_act_fn is_gated_act", USED),
+    },
+    modules=T5_MODULES[False],
+    outer={},
+)
+_MT5 = replace(T5, model_type="mt5", title="mT5")
+
+
+# --- Vision Transformers: pre-norm encoders of patches with a class token.
+
+_SHAPES = no_effect("the tensors say it")
+_OF_TRAINING = no_effect("of training")
+_IMAGE_FIXED = {"n_decoder_layers": 0, "norm": "pre", "positions": "learned"}
+_IMAGE_MODULES = {
+    "self_attention.in_projection": (
+        "attention.attention.query attention.attention.key attention.attention.value"
+    ),
+    "self_attention.out_projection": "attention.output.dense",
+}
+
+
+def _image_classes(name: str) -> dict[str, str]:
+    return {"none": f"{name}Model", "labels": f"{name}ForImageClassification"}
+
+
+def _write_image(config: ModelConfig) -> dict[str, Any]:
+    *size, channels = config.image_size
+    return {
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.n_encoder_layers,
+        "intermediate_size": config.d_ff,
+        "image_size": size[0] if size[0] == size[1] else size,
+        "patch_size": config.patch_size,
+        "num_channels": channels,
+    }
+
+
+def _write_dinov2(config: ModelConfig) -> dict[str, Any]:
+    found = _write_image(config)
+    ratio = found.pop("intermediate_size") // config.d_model
+    return {**found, "mlp_ratio": ratio, "layerscale_value": 1.0}
+
+
+VIT = Family(
+    model_type="vit",
+    task="vision",
+    title="ViT",
+    classes=_image_classes("ViT"),
+    settings=(
+        Setting("n_heads", "num_attention_heads"),
+        Setting("activation", "hidden_act", "gelu", ACTIVATIONS),
+        Setting("norm_epsilon", "layer_norm_eps", 1e-12),
+    ),
+    # sizes that tensors say are only checked, which `vision` does
+    write_more=_write_image,
+    fixed=_IMAGE_FIXED,
+    also={
+        **dict.fromkeys(("n_labels", "patch_size", "image_size", "image_mean", "image_std"), ANY),
+        # these are of training, and of vocabularies, which images have not
+        **dict.fromkeys(("image_shift", "image_flip", "tied_embeddings", "source_eos"), ANY),
+        "activation_dropout": (0.0,),
+        "scale_embeddings": (False, True),
+        "head": ("labels", "none"),
+        "pooling": ("first", "first-and-mean"),
+        "class_token": (True,),
+    },
+    dropouts=_BERT.dropouts,
+    written={"qkv_bias": True},
+    rows={
+        **LABELS,
+        **rows_of("hidden_size num_hidden_layers intermediate_size", USED),
+        **rows_of("num_channels patch_size image_size", USED),
+        "mlp_ratio": _SHAPES,
+        "qkv_bias": only(True),
+        "use_swiglu_ffn": only(False),
+        "apply_layernorm": only(True),
+        "problem_type": only(None, "single_label_classification"),
+        **rows_of("encoder_stride use_mask_token", no_effect("of models that fill in pixels")),
+        **rows_of("pooler_act pooler_output_size", no_effect("the pooler is not read")),
+        **rows_of("drop_path_rate layerscale_value", _OF_TRAINING),
+        **rows_of("out_features out_indices stage_names", no_effect("of a backbone")),
+        **rows_of("_out_features _out_indices reshape_hidden_states", no_effect("of a backbone")),
+    },
+    modules=_modules(
+        "encoder.layer.{n}.",
+        {
+            **_IMAGE_MODULES,
+            "self_attention_norm": "layernorm_before",
+            "feed_forward.inner": "intermediate.dense",
+            "feed_forward.outer": "output.dense",
+            "feed_forward_norm": "layernorm_after",
+        },
+        final_norm="layernorm",
+    ),
+    outer={
+        "patches": "embeddings.patch_embeddings.projection",
+        "class_token": "embeddings.cls_token",
+        "positions": "embeddings.position_embeddings",
+        "output": "classifier",
+    },
+    prefix="vit.",
+    unprefixed=("classifier.",),
+)
+DINOV2 = replace(
+    VIT,
+    model_type="dinov2",
+    title="DINOv2",
+    classes=_image_classes("Dinov2"),
+    settings=(*VIT.settings[:-1], replace(VIT.settings[-1], default=1e-6)),
+    write_more=_write_dinov2,
+    modules=_modules(
+        "encoder.layer.{n}.",
+        {
+            **_IMAGE_MODULES,
+            "self_attention_norm": "norm1",
+            "feed_forward.inner": "mlp.fc1",
+            "feed_forward.outer": "mlp.fc2",
+            "feed_forward_norm": "norm2",
+        },
+        final_norm="layernorm",
+    ),
+    scales={
+        "self_attention.out_projection": "encoder.layer.{n}.layer_scale1.lambda1",
+        "feed_forward.outer": "encoder.layer.{n}.layer_scale2.lambda1",
+    },
+    prefix="dinov2.",
+)
+TIMM_VIT = replace(
+    VIT,
+    model_type="",
+    title="timm Vision Transformer",
+    settings=(),
+    fixed={**_IMAGE_FIXED, "norm_epsilon": 1e-6},
+    modules=_modules(
+        "blocks.{n}.",
+        {
+            "self_attention.in_projection": "attn.qkv",
+            "self_attention.out_projection": "attn.proj",
+            "self_attention_norm": "norm1",
+            "feed_forward.inner": "mlp.fc1",
+            "feed_forward.outer": "mlp.fc2",
+            "feed_forward_norm": "norm2",
+        },
+        final_norm="norm",
+    ),
+    outer={
+        "patches": "patch_embed.proj",
+        "class_token": "cls_token",
+        "positions": "pos_embed",
+        "output": "head",
+    },
+    scales={
+        "self_attention.out_projection": "blocks.{n}.ls1.gamma",
+        "feed_forward.outer": "blocks.{n}.ls2.gamma",
+    },
+    prefix="",
+)
+"""Read only: its config.json has a form of its own; see `vision`."""
+_ENCODERS = (_BERT, _ROBERTA, _DISTILBERT, _ELECTRA)
+_TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
+FAMILIES: Mapping[str, Family] = {
+    one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, _QWEN2, VIT, DINOV2)
+}
+"""Tables by their `model_type`."""
+CONFIGS = {name: family.keys for name, family in FAMILIES.items()}
+"""Their gates for config.json."""

@@ -1,0 +1,254 @@
+"""The library's settings of searches: generation_config.json, or those in config.json without it.
+
+Tokens that are never written get a bias; settings that the search here has become its defaults;
+others are noted where a user chooses the search anyway, and refused where they change what is
+searched for. Source: transformers 5.23, generation/configuration_utils.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import Rows as VocabularyRows
+from tformer_cli.foreign.foreign_model import read_json_file, shown
+from tformer_cli.foreign.hugging_face.keys import rows_of
+from tformer_cli.foreign.keys import USED, Keys, Rows, no_effect, noted, only
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.tokenizer import EOS_ID
+
+FILE = "generation_config.json"
+_OF_SAMPLING = no_effect("of sampling")
+_OF_OUTPUT = no_effect("which outputs the library returns")
+_OF_SPEED = no_effect("speed and memory of the library")
+_TOP_K = 50
+"""The library's where it samples and nothing says it."""
+_ROWS: Rows = MappingProxyType(
+    {
+        **rows_of("max_length max_new_tokens min_length min_new_tokens num_beams", USED),
+        **rows_of("no_repeat_ngram_size repetition_penalty length_penalty", USED),
+        **rows_of("do_sample temperature top_k top_p renormalize_logits", USED),
+        **rows_of("bad_words_ids suppress_tokens forced_bos_token_id forced_eos_token_id", USED),
+        **rows_of("min_p typical_p top_h epsilon_cutoff eta_cutoff", _OF_SAMPLING),
+        "early_stopping": noted(
+            "a search ends when no hypothesis can become better than those that it has", False
+        ),
+        "num_return_sequences": noted("one text is written; --n-best writes more", 1),
+        "num_beam_groups": noted("chosen by --diversity-groups", 1),
+        "diversity_penalty": noted("chosen by --diversity-penalty", 0.0),
+        "begin_suppress_tokens": only(None, []),
+        "encoder_no_repeat_ngram_size": only(None, 0),
+        "encoder_repetition_penalty": only(None, 1.0),
+        "exponential_decay_length_penalty": only(None),
+        "sequence_bias": only(None),
+        "force_words_ids": only(None),
+        "constraints": only(None),
+        "stop_strings": only(None),
+        "guidance_scale": only(None, 1.0),
+        "penalty_alpha": only(None, 0.0),
+        "dola_layers": only(None),
+        "watermarking_config": only(None),
+        "token_healing": only(None, False),
+        "max_time": only(None),
+        "remove_invalid_values": no_effect("weights are finite"),
+        **rows_of("output_attentions output_hidden_states output_scores output_logits", _OF_OUTPUT),
+        "return_dict_in_generate": _OF_OUTPUT,
+        **rows_of("use_cache cache_implementation cache_config return_legacy_cache", _OF_SPEED),
+        **rows_of("max_cache_len low_memory prefill_chunk_size compile_config", _OF_SPEED),
+        **rows_of("disable_compile continuous_batching_config use_mtp is_assistant", _OF_SPEED),
+        **rows_of("num_assistant_tokens num_assistant_tokens_schedule", _OF_SPEED),
+        **rows_of("assistant_confidence_threshold prompt_lookup_num_tokens", _OF_SPEED),
+        **rows_of("max_matching_ngram_size assistant_early_exit assistant_lookbehind", _OF_SPEED),
+        **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", _OF_SPEED),
+    }
+)
+IN_CONFIG: Rows = MappingProxyType(dict.fromkeys(_ROWS, USED))
+"""The same keys in config.json, which count where there is no generation_config.json."""
+WITHOUT_EFFECT: Rows = MappingProxyType(
+    dict.fromkeys(_ROWS, no_effect("of searches, which encoders have not"))
+)
+"""The same keys of encoders."""
+GENERATION = Keys(
+    FILE,
+    "models that write",
+    {
+        **_ROWS,
+        **rows_of("bos_token_id eos_token_id pad_token_id decoder_start_token_id", USED),
+        **rows_of("_from_model_config _commit_hash transformers_version", no_effect("its origin")),
+    },
+)
+SAMPLING = Keys(
+    FILE,
+    "models that write, with do_sample = true",
+    {
+        "min_p": only(None, 0.0),
+        "typical_p": only(None, 1.0),
+        "top_h": only(None),
+        "epsilon_cutoff": only(None, 0.0),
+        "eta_cutoff": only(None, 0.0),
+    },
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Settings of searches in a directory's files."""
+
+    path: Path
+    """The file that says it."""
+    values: Mapping[str, Any]
+    """Its settings."""
+    notes: tuple[str, ...]
+    """About settings that are omitted."""
+    files: tuple[Path, ...]
+    """generation_config.json, if it is there."""
+
+    @property
+    def special_ids(self) -> dict[str, Any]:
+        """The ids of special tokens that it names."""
+        ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+        return {name: self.values[name] for name in ids if self.values.get(name) is not None}
+
+    def check_forced(self, eos: int, languages: Mapping[str, int] | None = None) -> list[str]:
+        """Checks the tokens that translations are made to begin and end with."""
+        first, last = (self.values.get(f"forced_{name}_token_id") for name in ("bos", "eos"))
+        if last not in (None, eos, [eos]):
+            raise self._unsupported("forced_eos_token_id")
+        if first is None:
+            return []
+        chosen = next((name for name, number in (languages or {}).items() if number == first), None)
+        if chosen is None:
+            raise self._unsupported("forced_bos_token_id")
+        return [f"forced_bos_token_id = {first}: --target-language {chosen} chooses it"]
+
+    def banned(self, rows: VocabularyRows) -> VocabularyRows:
+        """Adds to rows the tokens that are never written."""
+        for name in ("bad_words_ids", "suppress_tokens"):
+            if not isinstance(self.values.get(name) or [], list):
+                raise self._unsupported(name)
+        end = [self.values.get("eos_token_id")]  # of which the library says that it stays
+        words = [word for word in self.values.get("bad_words_ids") or [] if word != end]
+        single = self.values.get("suppress_tokens") or []
+        if any(not isinstance(word, list) or len(word) != 1 for word in words):
+            raise self._unsupported("bad_words_ids")
+        never = {*(str(word[0]) for word in words), *map(str, single)}
+        # the search itself never writes padding, unknown and start
+        written = enumerate(rows.foreign[EOS_ID:], EOS_ID)
+        places = {place for place, foreign in written if str(foreign) in never}
+        return replace(rows, banned=tuple(sorted({*rows.banned, *places})))
+
+    def _unsupported(self, name: str) -> ArtifactError:
+        value = shown(self.values[name])
+        return ArtifactError(
+            f"{self.path}: {name} = {value} is not supported; remove it and choose the search here"
+        )
+
+    def _number(self, name: str, default: float) -> float:
+        value = self.values.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._unsupported(name)
+        return value
+
+    def sampling(self, decoding: DecodingConfig) -> DecodingConfig:
+        """Returns a search with the settings of sampling, if the files ask for it."""
+        if self.values.get("do_sample") is not True:
+            return decoding
+        shared = {key: value for key, value in self.values.items() if key in SAMPLING.rows}
+        SAMPLING.read(self.path, shared)
+        try:
+            return replace(
+                decoding,
+                sampling=True,
+                temperature=float(self._number("temperature", 1.0)),
+                top_k=int(self._number("top_k", _TOP_K)),
+                top_p=float(self._number("top_p", 1.0)),
+            )
+        except ValueError as error:
+            raise ArtifactError(f"{self.path}: {error}; correct the file") from None
+
+    def search(self, config: ModelConfig) -> tuple[DecodingConfig, list[str]]:
+        """Returns the defaults of the search of a translation model, and notes.
+
+        The library counts the start of a translation among its tokens.
+        """
+        notes = []
+        if not self.values.get("renormalize_logits", False):
+            notes.append(
+                "probabilities are renormalized without tokens that are never written, as newer "
+                "versions of such models have it"
+            )
+        penalty = self._number("length_penalty", 1.0)
+        if penalty not in (0.0, 1.0):
+            notes.append(f"length_penalty = {shown(penalty)} is taken as 1.0")
+        beams = int(self._number("num_beams", 1))
+        longest = int(self._number("max_new_tokens", self._number("max_length", 0) - 1))
+        shortest = int(self._number("min_new_tokens", self._number("min_length", 0) - 1))
+        repetition = float(self._number("repetition_penalty", 1.0))
+        if repetition != 1.0:
+            notes.append(
+                "repetition_penalty is a factor on log-probabilities, as in the library's beam "
+                "search; its greedy search applies it to logits"
+            )
+        has_rules = repetition != 1.0 or shortest > 0 or self.values.get("no_repeat_ngram_size")
+        if has_rules and self.values.get("renormalize_logits") and beams > 1:
+            notes.append(
+                "renormalize_logits: beams are ranked without renormalizing what min_length, "
+                "no_repeat_ngram_size, and repetition_penalty leave"
+            )
+        longest = longest if 0 < longest < config.max_positions else 0
+        try:
+            decoding = DecodingConfig(
+                beam_size=beams if 1 <= beams <= 1000 else 1,
+                length_normalization="average" if penalty else "gnmt",
+                length_penalty=1.0 if penalty else 0.0,
+                max_length=longest,
+                min_length=min(max(shortest, 0), longest or config.max_positions),
+                no_repeat_ngram=max(int(self._number("no_repeat_ngram_size", 0)), 0),
+                repetition_penalty=repetition,
+            )
+        except ValueError as error:
+            raise ArtifactError(f"{self.path}: {error}; correct the file") from None
+        return self.sampling(decoding), notes
+
+    def generator(self, max_positions: int) -> tuple[DecodingConfig, list[str]]:
+        """Returns the defaults of a language model, which samples, and notes."""
+        decoding = DecodingConfig(beam_size=1, sampling=self.values.get("do_sample") is not False)
+        chosen = {
+            "num_beams": (1, "beam-size"),
+            "length_penalty": (1.0, "length-penalty"),
+            "max_length": (max_positions, "max-length"),
+            "max_new_tokens": (max_positions, "max-length"),
+            "min_length": (0, "min-length"),
+            "min_new_tokens": (0, "min-length"),
+            "no_repeat_ngram_size": (0, "no-repeat-ngram"),
+            "repetition_penalty": (1.0, "repetition-penalty"),
+        }
+        notes = [
+            f"{name} = {shown(value)}: chosen by --{option}"
+            for name, (neutral, option) in chosen.items()
+            if (value := self._number(name, neutral)) != neutral
+        ]
+        return self.sampling(decoding), notes
+
+
+def read_generation(
+    path: Path, settings: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Generation:
+    """Reads what a directory says about searches."""
+    file = path / FILE
+    files = (file,) if file.is_file() else ()
+    if files:
+        values = read_json_file(file)
+    else:
+        file = path / "config.json"
+        values = {key: value for key, value in settings.items() if key in GENERATION.rows}
+    defaults = {key: value for key, value in defaults.items() if key in GENERATION.rows}
+    values = {**defaults, **{key: value for key, value in values.items() if value is not None}}
+    return Generation(
+        path=file, values=values, notes=tuple(GENERATION.read(file, values)), files=files
+    )

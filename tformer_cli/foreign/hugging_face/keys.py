@@ -1,0 +1,272 @@
+"""Rows that the files of all Hugging Face models share, and how their tokenizers' files are read.
+
+A family's tables are these rows and its own. Sources: transformers 4.57 and 5.23,
+configuration_utils.py and tokenization_utils_base.py; tokenizers 0.22.
+"""
+
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.foreign_model import read_json_file, shown
+from tformer_cli.foreign.keys import USED, Keys, Parts, Row, Rows, no_effect, noted, only
+
+CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
+TOKENIZER, TOKENS_MAP, ADDED = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
+_OF_TRAINING = no_effect("of training")
+_OF_OUTPUT = no_effect("which outputs the library returns")
+_OF_SPEED = no_effect("speed and memory of the library")
+_OF_ORIGIN = no_effect("where the model comes from")
+_OF_TASKS = no_effect("of the library's pipelines, by task")
+
+
+def rows_of(names: str, row: Row) -> Rows:
+    """The same row for several keys, which a text names with spaces between them."""
+    return dict.fromkeys(names.split(), row)
+
+
+CONFIG_ROWS: Rows = MappingProxyType(
+    {
+        **rows_of("model_type architectures", USED),
+        **rows_of("bos_token_id eos_token_id pad_token_id decoder_start_token_id", USED),
+        **rows_of("sep_token_id cls_token_id unk_token_id mask_token_id", no_effect("vocabulary")),
+        **rows_of("id2label label2id num_labels _num_labels", no_effect("there are no labels")),
+        **rows_of("_name_or_path name_or_path _commit_hash transformers_version", _OF_ORIGIN),
+        **rows_of("transformers.js_config unsloth_version unsloth_fixed model_name", _OF_ORIGIN),
+        **rows_of("finetuning_task language", _OF_ORIGIN),
+        **rows_of("torch_dtype dtype use_bfloat16", no_effect("weights are computed in float32")),
+        **rows_of("output_attentions output_hidden_states _output_attentions", _OF_OUTPUT),
+        **rows_of("return_dict use_return_dict output_past torchscript", _OF_OUTPUT),
+        **rows_of("use_cache chunk_size_feed_forward gradient_checkpointing", _OF_SPEED),
+        **rows_of("xla_device attn_implementation _attn_implementation", _OF_SPEED),
+        **rows_of("_attn_implementation_autoset _flash_attn_2_enabled onnx", _OF_SPEED),
+        **rows_of("initializer_range init_std initializer_factor tf_legacy_loss", _OF_TRAINING),
+        **rows_of("dropout attention_dropout activation_dropout hidden_dropout_prob", _OF_TRAINING),
+        **rows_of("attention_probs_dropout_prob classifier_dropout classif_dropout", _OF_TRAINING),
+        **rows_of("dropout_rate resid_pdrop embd_pdrop attn_pdrop qa_dropout", _OF_TRAINING),
+        **rows_of("seq_classif_dropout encoder_layerdrop decoder_layerdrop", _OF_TRAINING),
+        "task_specific_params": _OF_TASKS,
+        "custom_pipelines": _OF_TASKS,
+        "auto_map": noted("the model's own code is not run; the library's class is computed"),
+        "prefix": noted("is not put before texts", ""),
+        "quantization_config": only(None),
+        "pruned_heads": only(None, {}),
+        "cross_attention_hidden_size": only(None),
+        "tie_encoder_decoder": only(None, False),
+    }
+)
+"""Keys of config.json of all models."""
+LABELS: Rows = rows_of("id2label label2id num_labels _num_labels", USED)
+"""Of those that have labels."""
+
+ROLES = (
+    "pad_token",
+    "unk_token",
+    "cls_token",
+    "sep_token",
+    "mask_token",
+    "bos_token",
+    "eos_token",
+)
+"""Keys that name special tokens."""
+_MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+TOKENS_ROWS: Rows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
+"""Keys of special_tokens_map.json."""
+_OF_BATCHES = no_effect("batches are padded here by their longest text, and padding is masked")
+TOKENIZER_ROWS: Rows = MappingProxyType(
+    {
+        **TOKENS_ROWS,
+        "added_tokens_decoder": USED,
+        "tokenizer_class": USED,
+        **rows_of("name_or_path special_tokens_map_file tokenizer_file vocab_file", _OF_ORIGIN),
+        **rows_of("full_tokenizer_file merges_file transformers_version", _OF_ORIGIN),
+        **rows_of("processor_class auto_map tokenizer_type is_local local_files_only", _OF_ORIGIN),
+        **rows_of("use_fast from_slow backend init_inputs", no_effect("which program cuts texts")),
+        **rows_of("padding_side pad_to_multiple_of pad_token_type_id padding", _OF_BATCHES),
+        "model_input_names": _OF_OUTPUT,
+        "return_token_type_ids": _OF_OUTPUT,
+        **rows_of("trim_offsets return_attention_mask", _OF_OUTPUT),
+        **rows_of("model_max_length max_len", no_effect("the table of positions says it")),
+        **rows_of("max_length truncation stride truncation_strategy", no_effect("chosen by calls")),
+        "truncation_side": noted("texts that are too long are cut off at their end", "right"),
+        "chat_template": noted("prompts are taken as they are"),
+        "use_default_system_prompt": no_effect("of chats"),
+        "clean_up_tokenization_spaces": no_effect(
+            "for the text of English tokens; pieces here say which spaces they have"
+        ),
+        "spaces_between_special_tokens": no_effect("special tokens are not written"),
+        # names of special tokens in a text are text here, as this has it
+        "split_special_tokens": no_effect("special tokens in a text are text"),
+        "errors": no_effect("bytes that are not UTF-8 become U+FFFD"),
+        "legacy": no_effect("of texts with special tokens"),
+        "model_specific_special_tokens": no_effect("names of special tokens"),
+    }
+)
+"""Keys of tokenizer_config.json of all models."""
+
+ADDED_ROWS: Rows = MappingProxyType(
+    {
+        **rows_of("id content special", USED),
+        "single_word": only(False),
+        **rows_of("lstrip rstrip normalized", no_effect("special tokens in a text are text")),
+        "__type": no_effect("name of a class"),
+    }
+)
+"""Keys of an added token."""
+_TEMPLATE = {"single": USED, **rows_of("pair special_tokens", no_effect("of pairs"))}
+_AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", _OF_OUTPUT)}
+POST_PROCESSOR = Parts(
+    {
+        None: {},
+        "TemplateProcessing": _TEMPLATE,
+        "BertProcessing": _AROUND,
+        "RobertaProcessing": _AROUND,
+        "ByteLevel": rows_of("trim_offsets add_prefix_space use_regex", _OF_OUTPUT),
+    },
+    in_sequence=True,
+)
+"""Tokens around a text; see `surrounding`."""
+
+
+def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:
+    """The table of a tokenizer.json."""
+    return Keys(
+        TOKENIZER,
+        models,
+        {
+            "version": no_effect("of the format"),
+            "truncation": no_effect("models say how long texts are"),
+            "padding": _OF_BATCHES,
+            "added_tokens": ADDED_ROWS,
+            "post_processor": POST_PROCESSOR,
+            "decoder": no_effect("pieces say which text they are"),
+            **sections,
+        },
+    )
+
+
+def tokenizer_config(models: str, classes: Iterable[str], **rows: Any) -> Keys:  # noqa: ANN401
+    """The table of a tokenizer_config.json."""
+    named = only(
+        None,
+        *(f"{name}{fast}" for name in classes for fast in ("", "Fast")),
+        *("PreTrainedTokenizerFast", "TokenizersBackend"),
+    )
+    return Keys(TOKENIZER_CONFIG, models, {**TOKENIZER_ROWS, "tokenizer_class": named, **rows})
+
+
+TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
+
+
+def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[str], list[Path]]:
+    """Reads special_tokens_map.json and tokenizer_config.json."""
+    found: dict[str, Any] = {}
+    notes: list[str] = []
+    files = [path / name for name in (TOKENS_MAP, TOKENIZER_CONFIG) if (path / name).is_file()]
+    for file in files:
+        values = read_json_file(file)
+        keys = TOKENS if file.name == TOKENS_MAP else table
+        notes += keys.read(file, values)
+        for role in ROLES:
+            if isinstance(values.get(role), dict):
+                values[role] = values[role].get("content")
+            if None not in (values.get(role), found.get(role)) and values[role] != found[role]:
+                raise ArtifactError(
+                    f"{file}: {role} = {shown(values[role])}, but {TOKENS_MAP} says "
+                    f"{shown(found[role])}; correct one of the two"
+                )
+        found |= {name: value for name, value in values.items() if value is not None}
+    return found, notes, files
+
+
+def added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[str, int | None]:
+    """The tokens that the files of a tokenizer add to its vocabulary, with their ids if given."""
+    found: dict[str, int | None] = {}
+    for name in _MORE_TOKENS:
+        more = settings.get(name) or ()
+        for token in more.values() if isinstance(more, dict) else more:
+            content = token.get("content") if isinstance(token, dict) else token
+            found[str(content)] = None
+    numbered = settings.get("added_tokens_decoder") or {}
+    for number, token in numbered.items() if isinstance(numbered, dict) else ():
+        if not (number.isdecimal() and isinstance(token, dict)):
+            raise ArtifactError(
+                f"{path / TOKENIZER_CONFIG}: added_tokens_decoder is damaged; download it again"
+            )
+        found[str(token.get("content"))] = int(number[:20])
+    whole = path / TOKENIZER
+    if whole.is_file():
+        found |= added_of(read_json_file(whole), whole)
+    if (path / ADDED).is_file():
+        found |= read_json_file(path / ADDED)
+    return found
+
+
+def added_of(parts: Mapping[str, Any], file: Path) -> dict[str, int]:
+    """The added tokens of a tokenizer.json."""
+    found = parts.get("added_tokens") or ()
+    try:
+        return {str(token["content"]): int(token["id"]) for token in found}
+    except (KeyError, TypeError, ValueError):
+        raise ArtifactError(f"{file}: added_tokens is damaged; download it again") from None
+
+
+def check_added(
+    path: Path, added: Mapping[str, int | None], ids: Mapping[str, int], known: Container[str]
+) -> None:
+    """Refuses added tokens that texts would be cut at, or that have another id."""
+    for token, number in added.items():
+        name = json.dumps(token)[:60]
+        if token not in known:
+            raise ArtifactError(
+                f"{path}: has the added token {name}, at which its library cuts texts, which is "
+                "not supported; import another model"
+            )
+        if number is not None and ids.get(token, number) != number:
+            raise ArtifactError(
+                f"{path}: its files give {name} the ids {ids[token]} and {shown(number)}; use this "
+                "model's own files"
+            )
+
+
+def surrounding(file: Path, part: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tokens that a post-processor puts before and behind a text."""
+    before, behind = [], []
+    try:
+        for one in _post_processors(part):
+            if "cls" in one:
+                before.append(str(one["cls"][0]))
+                behind.append(str(one["sep"][0]))
+            side = before
+            for item in one.get("single", ()):
+                if "Sequence" in item:
+                    side = behind
+                else:
+                    side.append(str(item["SpecialToken"]["id"]))
+    except (AttributeError, LookupError, TypeError):
+        raise ArtifactError(f"{file}: post_processor is damaged; download it again") from None
+    return tuple(before), tuple(behind)
+
+
+def _post_processors(part: Any) -> Sequence[Mapping[str, Any]]:  # noqa: ANN401
+    if part is None:
+        return []
+    if part.get("type") == "Sequence":
+        return [inner for one in part["processors"] for inner in _post_processors(one)]
+    return [part]
+
+
+def check_surrounding(
+    file: Path, parts: Mapping[str, Any], before: Sequence[str], behind: Sequence[str]
+) -> None:
+    """Refuses a tokenizer.json that puts other tokens around a text than are put here."""
+    found = surrounding(file, parts.get("post_processor"))
+    if found != (tuple(before), tuple(behind)):
+        shown_tokens = " … ".join(" ".join(side) for side in found)[:80]
+        raise ArtifactError(
+            f"{file}: post_processor puts {json.dumps(shown_tokens)} around a text, which is not "
+            "supported; import another model"
+        )

@@ -1,0 +1,394 @@
+"""The vocabulary of a model as Hugging Face's library has it: order of ids, and files.
+
+tformer's own tokenizers keep their ids. An imported model gets its own ids back, and the
+SentencePiece files that it was imported with.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import processors
+from torch import Tensor
+
+from tformer_cli.artifacts.config_file import TOKENIZER
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.errors import UsageError
+from tformer_cli.foreign.assembly import NEVER, UNUSED, original_piece
+from tformer_cli.foreign.hugging_face.byte_pieces import END
+from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
+from tformer_cli.text.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
+from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
+
+_N_SPECIAL = len(SPECIAL_PIECES)
+_START = "<foreign <s>>"
+"""Name of the piece `<s>` of a model whose translations begin with another token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Ids and files of an exported vocabulary."""
+
+    ids: tuple[int, ...]
+    """The exported id of each of tformer's ids; the start may share that of padding or the end."""
+    source_ids: tuple[int, ...] = ()
+    """The same of the source's vocabulary, if that is another."""
+    files: Mapping[str, bytes]
+    """Contents of the tokenizer's files, by their names."""
+    settings: Mapping[str, Any]
+    """What tokenizer_config.json says besides what all have."""
+    renormalizes: bool = False
+    """True if probabilities are of the tokens that can be written alone."""
+    first_token: int | None = None
+    """The exported id of the language that translations begin with, if one is set."""
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Rows of the exported vocabularies of source and target."""
+        return max(self.source_ids or self.ids) + 1, max(self.ids) + 1
+
+    def ordered_source(self, rows: Tensor) -> Tensor:
+        """Puts rows (V, …) of the source's vocabulary in the exported order; see `ordered`."""
+        return _ordered(rows, self.source_ids or self.ids)
+
+    def ordered(self, rows: Tensor) -> Tensor:
+        """Puts rows (V, …) in the exported order.
+
+        Ids without a token get zeros. Where start and padding share a row it is the start's, for
+        padding is never looked at; where start and end do it is the end's. A bias that bans a token
+        becomes 0.
+        """
+        return _ordered(rows, self.ids)
+
+
+def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
+    rows = torch.where(rows == NEVER, 0.0, rows)
+    found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
+    places = [token for token, number in enumerate(ids) if number >= 0]
+    found[[ids[token] for token in places]] = rows[places]
+    for token in (BOS_ID, EOS_ID):
+        if ids[token] >= 0:
+            found[ids[token]] = rows[token]
+    return found
+
+
+def decoder_layout(directory: ModelDirectory) -> Layout:
+    """Decides how the vocabulary of a language model is exported."""
+    tokenizer, config = directory.tokenizer, directory.config
+    ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
+    matrix = directory.model.target_matrix
+    is_shared = ids[BOS_ID] == ids[EOS_ID] >= 0
+    if is_shared and config.target_bos and not torch.equal(matrix[BOS_ID], matrix[EOS_ID]):
+        raise UsageError(
+            f"{directory.path}: its start and its end share a row in the model it was imported "
+            "from, but training has made them two; export with --format int8, or use it here"
+        )
+    if isinstance(tokenizer, JointTokenizer):
+        before = SPECIAL_PIECES[BOS_ID] if config.target_bos else ""
+        return _joint(tokenizer, before=before)
+    if isinstance(tokenizer, BytePieceTokenizer):
+        name = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer"}[tokenizer.words]
+        settings: dict[str, Any] = {"tokenizer_class": name, "add_prefix_space": False}
+        names = dict.fromkeys(SPECIAL_PIECES)
+        if ids[EOS_ID] >= 0:
+            names[SPECIAL_PIECES[EOS_ID]] = END
+            settings |= dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
+        return _byte_pieces(tokenizer, ids, settings, names)
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return Layout(
+            ids=ids,
+            files={"tokenizer.model": tokenizer.target.file.data},
+            settings={
+                "tokenizer_class": "LlamaTokenizer",
+                "bos_token": "<s>",
+                "eos_token": "</s>",
+                "unk_token": "<unk>",
+                "add_bos_token": True,
+                "add_eos_token": False,
+                "legacy": True,
+            },
+        )
+    raise UsageError(
+        f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write; use "
+        "the model it was imported from"
+    )
+
+
+def encoder_layout(directory: ModelDirectory) -> Layout:
+    """Decides how the vocabulary of an encoder is exported: with the ids that it came with."""
+    tokenizer = directory.tokenizer
+    ids = tuple(original_ids(directory)) or tuple(range(tokenizer.vocab_size))
+    if isinstance(tokenizer, WordPieceTokenizer):
+        rules = tokenizer.rules
+        if rules.between_spaces or rules.longest_word != 100 or not rules.clean:
+            raise UsageError(
+                f"{directory.path}: its words are cut in a way that --format huggingface cannot "
+                "write; use the model it was imported from"
+            )
+        pieces = [*NAMES, *map(original_piece, tokenizer.all_pieces[_N_SPECIAL:])]
+        lines = "".join(f"{piece}\n" for _, piece in sorted(zip(ids, pieces, strict=True)))
+        settings = {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": rules.lowercase,
+            "strip_accents": rules.strip_accents,
+            "tokenize_chinese_chars": rules.chinese,
+        }
+        return Layout(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
+    if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
+        raise UsageError(
+            f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write "
+            "for encoders; use it here"
+        )
+    settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": tokenizer.mask}
+    return _byte_pieces(tokenizer, ids, settings, {})
+
+
+def _byte_pieces(
+    tokenizer: BytePieceTokenizer,
+    ids: tuple[int, ...],
+    settings: Mapping[str, Any],
+    names: Mapping[str, str | None],
+) -> Layout:
+    """GPT-2's files: pieces with their exported ids, and merges.
+
+    Args:
+        tokenizer: has them.
+        ids: the exported ids.
+        settings: of the tokenizer.
+        names: other names of pieces; None: the files do not list them.
+    """
+    numbered = {
+        str(names.get(piece, original_piece(piece))): number
+        for piece, number in zip(tokenizer.all_pieces, ids, strict=True)
+        if number >= 0 and names.get(piece, piece) and not piece.startswith(UNUSED)
+    }
+    merges = "".join(f"{left} {right}\n" for left, right in tokenizer.merges)
+    files = {
+        "vocab.json": _json(dict(sorted(numbered.items(), key=lambda item: item[1]))),
+        "merges.txt": b"#version: 0.2\n" + merges.encode(),
+    }
+    return Layout(ids=ids, files=files, settings=settings)
+
+
+def layout_of(directory: ModelDirectory, kind: str) -> Layout:
+    """Decides how the vocabulary of a model is exported."""
+    tokenizer = directory.tokenizer
+    if kind == "t5" and (ids := original_ids(directory)):
+        return _t5(directory, tokenizer, ids)
+    if tokenizer.new_tokens:
+        raise UsageError(
+            f"--format: the library would cut the new tokens {', '.join(tokenizer.new_tokens)}; "
+            "export with --format ctranslate2"
+        )
+    if isinstance(tokenizer, JointTokenizer):
+        return _joint(tokenizer, behind=SPECIAL_PIECES[EOS_ID])
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        languages = tokenizer.languages
+        has_marian_tags = languages.before_source == "target" and languages.in_text
+        if kind == "marian" and (has_marian_tags or not languages.tokens):
+            return _marian(directory, tokenizer)
+        is_joint = tokenizer.source.vocabulary is tokenizer.target.vocabulary
+        if kind != "marian" and is_joint and languages.before_source == "source":
+            return _multilingual(directory, tokenizer, kind)
+    raise UsageError(
+        f"{directory.path}: has a SentencePiece tokenizer that no {kind} model of Hugging Face "
+        "has; use the model it was imported from"
+    )
+
+
+def _t5(directory: ModelDirectory, tokenizer: Tokenizer, ids: list[int]) -> Layout:
+    """The vocabulary of an imported model of T5's family: its SentencePiece file, or bytes."""
+    matrix, start = directory.model.target_matrix, ids[BOS_ID]
+    same = [n for n, number in enumerate(ids) if number == start and n not in (PAD_ID, BOS_ID)]
+    if tokenizer.new_tokens or any(not torch.equal(matrix[n], matrix[BOS_ID]) for n in same):
+        raise UsageError(
+            f"{directory.path}: has new tokens, or a start of translations that training has made "
+            "another token; export with --format int8"
+        )
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        files = {"spiece.model": tokenizer.target.file.data}
+        names = ("pad_token", "unk_token", "eos_token")
+        pieces = tokenizer.target.file.model.pieces
+        named = {
+            n: pieces[ids[token]] for n, token in zip(names, (PAD_ID, UNK_ID, EOS_ID), strict=True)
+        }
+        # the tokens for what is omitted are pieces of the file
+        settings = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, **named}
+        return Layout(ids=tuple(ids), files=files, settings=settings)
+    return Layout(ids=tuple(ids), files={}, settings={"tokenizer_class": "ByT5Tokenizer"})
+
+
+def _joint(tokenizer: JointTokenizer, *, before: str = "", behind: str = "") -> Layout:
+    """The tokenizer as it is, with special tokens around every text."""
+    made = HuggingFaceTokenizer.from_str(tokenizer.to_json())
+    pad, unk, bos, eos = SPECIAL_PIECES
+    around = [piece for piece in (before, behind) if piece]
+    if around:
+        made.post_processor = processors.TemplateProcessing(
+            single=f"{before} $A {behind}".strip(),
+            pair=f"{before} $A $B {behind}".strip(),
+            special_tokens=[(piece, SPECIAL_PIECES.index(piece)) for piece in around],
+        )
+    return Layout(
+        ids=tuple(range(tokenizer.vocab_size)),
+        files={TOKENIZER: (made.to_str(pretty=True) + "\n").encode()},
+        settings={
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "pad_token": pad,
+            "unk_token": unk,
+            "bos_token": bos,
+            "eos_token": eos,
+            # "</s>" in a text is four characters, not the token
+            "split_special_tokens": True,
+        },
+    )
+
+
+def _marian(directory: ModelDirectory, tokenizer: SentencePieceTokenizer) -> Layout:
+    """The vocabularies of a Marian model; without an origin numbered as those of OPUS-MT are."""
+    source, target = tokenizer.source, tokenizer.target
+    is_shared = source.vocabulary is target.vocabulary
+    rest = range(_N_SPECIAL, target.vocab_size)
+    # of two vocabularies of different sizes the last ids differ, but padding has one id
+    order = [EOS_ID, UNK_ID, *rest, PAD_ID] if is_shared else [EOS_ID, UNK_ID, PAD_ID, *rest]
+    pieces = target.vocabulary.pieces
+    ids = _settled(directory, pieces, original_ids(directory) or _by_order(order, PAD_ID))
+    source_ids: list[int] = []
+    files = {"source.spm": source.file.data, "target.spm": target.file.data}
+    if is_shared:
+        files["vocab.json"] = _numbered(target, ids)
+    else:
+        first = ids[:_N_SPECIAL]
+        others = (n for n in range(source.vocab_size) if n not in first)
+        source_ids = [*first, *islice(others, source.vocab_size - _N_SPECIAL)]
+        files["vocab.json"] = _numbered(source, source_ids)
+        files["target_vocab.json"] = _numbered(target, ids)
+    return Layout(
+        ids=tuple(ids),
+        source_ids=tuple(source_ids),
+        files=files,
+        settings={
+            "tokenizer_class": "MarianTokenizer",
+            "source_lang": directory.info.source_language or None,
+            "target_lang": directory.info.target_language or None,
+            "separate_vocabs": not is_shared,
+        },
+        renormalizes=True,
+    )
+
+
+_CLASSES = {"m2m_100": "NllbTokenizer", "pegasus": "NllbTokenizer", "mbart": "MBart50Tokenizer"}
+
+
+def _multilingual(
+    directory: ModelDirectory, tokenizer: SentencePieceTokenizer, kind: str
+) -> Layout:
+    """The vocabulary of M2M-100, NLLB or mBART-50, numbered as fairseq does."""
+    side, languages = tokenizer.target, tokenizer.languages
+    pieces = side.vocabulary.pieces
+    ids = original_ids(directory)
+    if not ids and _START in pieces:
+        begin = pieces.index(_START)
+        rest = (n for n in range(_N_SPECIAL, side.vocab_size) if n != begin)
+        ids = _by_order([begin, PAD_ID, EOS_ID, UNK_ID, *rest], EOS_ID)
+    ids = _settled(directory, pieces, ids)
+    tokens = list(languages.tokens.values())
+    is_m2m = all(map(M2M_TOKEN.fullmatch, tokens))
+    bos, pad, eos, unk = "<s>", "<pad>", "</s>", "<unk>"
+    special = {"bos_token": bos, "pad_token": pad, "eos_token": eos, "unk_token": unk}
+    special |= {"sep_token": eos, "cls_token": bos, "mask_token": "<mask>"}
+    named = {**special, "additional_special_tokens": tokens}
+    files = {
+        "sentencepiece.bpe.model": side.file.data,
+        "special_tokens_map.json": _json(named),
+    }
+    if is_m2m:
+        first = min(ids[pieces.index(token)] for token in tokens)
+        files["vocab.json"] = _numbered(side, ids, first)
+    start = tokenizer.target.start
+    # by its own counting the library would put <mask> before the languages
+    places = {original_piece(p): n for p, n in zip(pieces, ids, strict=True)}
+    places = {token: places[token] for token in (pad, eos, unk, *tokens)}
+    places["<mask>"] = max(places.values()) + 1
+    added = {
+        str(number): {"content": token, "normalized": False, "special": True}
+        for token, number in places.items()
+    }
+    return Layout(
+        ids=tuple(ids),
+        files=files,
+        settings={
+            "tokenizer_class": "M2M100Tokenizer" if is_m2m else _CLASSES[kind],
+            "src_lang": languages.source,
+            "tgt_lang": languages.target,
+            **named,
+            **({} if is_m2m else {"added_tokens_decoder": added}),
+        },
+        # a start that training has made of the end would take half of its probability
+        renormalizes=ids[BOS_ID] != ids[EOS_ID],
+        first_token=ids[start[0]] if start else None,
+    )
+
+
+def original_ids(directory: ModelDirectory) -> list[int]:
+    """The ids of the model that this one was imported from; none if it was not."""
+    origin = directory.info.origin
+    runs = origin.ids if origin is not None else ()
+    return [first + n if first >= 0 else -1 for first, length in runs for n in range(length)]
+
+
+def _by_order(order: Sequence[int], start: int) -> list[int]:
+    """The exported id of each token, from all but `<s>` in the order of those ids."""
+    numbers = {token: number for number, token in enumerate(order)}
+    numbers[BOS_ID] = numbers[start]
+    return [numbers[token] for token in range(len(numbers))]
+
+
+def _settled(directory: ModelDirectory, pieces: Sequence[str], ids: list[int]) -> list[int]:
+    """Finds an id for the start of translations, and refuses ids that two tokens share.
+
+    It may share that of padding, which is never written, or of the end, as long as they are one
+    token. Training makes two of them; then the start gets the id of `<s>`, which nothing uses.
+    """
+    matrix = directory.model.target_matrix
+    written = [*ids[UNK_ID:BOS_ID], *ids[EOS_ID:]]
+    is_end = len(ids) > EOS_ID and ids[BOS_ID] == ids[EOS_ID]
+    is_same = torch.equal(matrix[BOS_ID], matrix[EOS_ID])
+    if is_end and not is_same and _START in pieces:
+        return [*ids[:BOS_ID], ids[pieces.index(_START)], *ids[EOS_ID:]]
+    if (
+        len(ids) != len(pieces)
+        or min(ids) < 0
+        or len({*written}) < len(written)
+        or ids[PAD_ID] in written
+        or (ids[BOS_ID] in written and not (is_end and is_same))
+    ):
+        raise UsageError(
+            f"{directory.path}: its special tokens share rows in the model it was imported from, "
+            "which --format huggingface cannot write; use that model"
+        )
+    return ids
+
+
+def _numbered(side: SentencePieceSide, ids: Sequence[int], end: int | None = None) -> bytes:
+    """A vocab.json: pieces with their exported ids, those below `end`."""
+    shared = (ids[PAD_ID], ids[EOS_ID])
+    pieces = {
+        original_piece(piece): number
+        for token, (piece, number) in enumerate(zip(side.vocabulary.pieces, ids, strict=True))
+        if not piece.startswith(UNUSED)
+        and (end is None or number < end)
+        # a start that shares a row has that row's name
+        and not (token == BOS_ID and number in shared)
+    }
+    return _json(dict(sorted(pieces.items(), key=lambda item: item[1])))
+
+
+def _json(values: Mapping[str, Any]) -> bytes:
+    return (json.dumps(values, ensure_ascii=False, indent=1) + "\n").encode()

@@ -1,0 +1,247 @@
+"""Tokenizers of T5's directories: a SentencePiece model, a tokenizer.json made of one, or bytes.
+
+T5's own SentencePiece model ends before the tokens `<extra_id_99>` … `<extra_id_0>`, which stand
+for what is left out of a text. They become words that are one piece, as in the authors' library
+seqio; mT5's file has them already. Special tokens in a text are plain text, but for these.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import UNUSED, Rows, arranged, names_of_rows
+from tformer_cli.foreign.foreign_model import read_bytes, read_json_file
+from tformer_cli.foreign.hugging_face.keys import (
+    TOKENIZER,
+    added_tokens,
+    check_added,
+    check_surrounding,
+    read_tokenizer_files,
+    tokenizer_config,
+    whole_tokenizer,
+)
+from tformer_cli.foreign.hugging_face.sentencepiece_json import (
+    NORMALIZER,
+    PRE_TOKENIZER,
+    charsmap_of,
+    check_space,
+    check_whole,
+    model_rows,
+)
+from tformer_cli.foreign.keys import USED, no_effect, noted, only
+from tformer_cli.text.joint_tokenizer import JointTokenizer, blank_tokenizer
+from tformer_cli.text.sentencepiece.languages import Languages
+from tformer_cli.text.sentencepiece.spm_file import (
+    CONTROL,
+    NORMAL,
+    SPACE,
+    UNKNOWN,
+    USER_DEFINED,
+    SpmModel,
+    read_spm,
+    spm_piece,
+    write_spm,
+)
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
+from tformer_cli.text.vocabulary import BYTE_CHARACTERS
+
+_SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")
+_N_SENTINELS = 100
+"""How many there are where nothing says it."""
+_LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")
+"""How MADLAD-400 names the language that is written."""
+_TASK = re.compile(r"translation_\w+?_to_(\w+)")
+"""Task of T5's config.json that translates into a language."""
+END_PIECE = "</s>"
+_NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
+T5_TOKENIZER = tokenizer_config(
+    "T5, mT5, ByT5, MADLAD",
+    _NAMES,
+    sp_model_kwargs=only(None, {}),
+    extra_ids=USED,
+    unk_id=no_effect("the SentencePiece model has it"),
+    add_prefix_space=only(None, True),
+    clean_up_tokenization_spaces=noted(
+        "translations keep the spaces before punctuation that their pieces have", False
+    ),
+)
+CLASSES = T5_TOKENIZER.rows["tokenizer_class"]
+"""Values of tokenizer_class."""
+T5_WHOLE = whole_tokenizer(
+    "T5, mT5, MADLAD",
+    normalizer=NORMALIZER,
+    pre_tokenizer=PRE_TOKENIZER,
+    model={**model_rows(byte_fallback=False), "type": only("Unigram")},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Vocabulary:
+    """Pieces by their foreign ids, and what cuts text into them."""
+
+    pieces: Sequence[str]
+    """The pieces."""
+    unknown: int
+    """Id of the unknown piece."""
+    spm: bytes
+    """SentencePiece model of the pieces; empty: they are bytes."""
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that ask for a translation, by the language that is written."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
+
+    def rows(self, size: int, pad: int, start: int, end: int, where: str) -> Rows:
+        """Orders the rows of a model; those without a piece are never written."""
+        if len(self.pieces) > size or max(pad, start, end, self.unknown) >= size:
+            raise ArtifactError(
+                f"{where}: the vocabulary has {len(self.pieces):,} entries, but the model {size:,} "
+                "rows; use this model's own files"
+            )
+        names = names_of_rows({piece: n for n, piece in enumerate(self.pieces)}, size, where)
+        if not self.spm:  # words of text are cut at spaces
+            names = [name.replace(UNUSED, "<unused") for name in names]
+        rows = arranged(names, pad, self.unknown, start, end)
+        unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
+        return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
+
+    def tokenizer(self, rows: Rows) -> Tokenizer:
+        """Makes the tokenizer of a model whose rows are in this order."""
+        where = str(self.files[0])
+        if self.spm:
+            languages = Languages(prompts=self.prompts)
+            pieces = rows.pieces
+            return SentencePieceTokenizer.build(
+                self.spm, None, pieces, languages=languages, where=where
+            )
+        blank = blank_tokenizer("byte")
+        places = {piece: place for place, piece in enumerate(rows.pieces)}
+        blank.model = type(blank.model)(vocab=places, merges=[])
+        blank.add_special_tokens(list(SPECIAL_PIECES))
+        return JointTokenizer.parse(blank.to_str(), where)
+
+
+def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
+    """Reads the tokenizer's files of a directory."""
+    own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
+    named = own.get("tokenizer_class") or settings.get("tokenizer_class")
+    if named == "ByT5Tokenizer":
+        pieces = [*_padded_specials(), *BYTE_CHARACTERS]
+        known = {f"<extra_id_{n}>" for n in range(size)} | set(_padded_specials())
+        check_added(path, added_tokens(path, own), {}, known)
+        files = files or [path / "config.json"]
+        return T5Vocabulary(
+            pieces=pieces, unknown=2, spm=b"", files=tuple(files), notes=tuple(notes)
+        )
+    spm, whole = path / "spiece.model", path / TOKENIZER
+    if spm.is_file():
+        data = read_bytes(spm)
+        model = read_spm(data, str(spm))
+        added = _sentinels(own, model.pieces, size)
+        data += b"".join(spm_piece(piece, 0.0, USER_DEFINED) for piece in added)
+        pieces, file = [*model.pieces, *added], spm
+        unknown = model.unknown
+        ids = _named(pieces)
+        more, _ = check_whole(path, T5_WHOLE, model, ids, ((), (END_PIECE,)))
+        files = [*files, *([whole] if whole.is_file() else [])]
+        notes = [*notes, *more]
+        known = {*map(_plain, added), *model.of_type(CONTROL, UNKNOWN, USER_DEFINED)}
+        check_added(
+            path, added_tokens(path, own), ids, known | set(filter(_SENTINEL.fullmatch, ids))
+        )
+    elif whole.is_file():
+        parts = read_json_file(whole)
+        notes += T5_WHOLE.read(whole, parts)
+        check_surrounding(whole, parts, (), (END_PIECE,))
+        check_space(whole, parts)
+        model, file = _read_whole(whole), whole
+        data, pieces, unknown = write_spm(model), model.pieces, model.unknown
+        ids = _named(pieces)
+        check_added(path, added_tokens(path, own), ids, ids)
+    else:
+        raise ArtifactError(
+            f"{path}: has neither spiece.model nor tokenizer.json; download the whole model"
+        )
+    prompts = {m[1]: piece for piece in pieces if (m := _LANGUAGE.fullmatch(piece))}
+    return T5Vocabulary(
+        pieces=pieces,
+        unknown=unknown,
+        spm=data,
+        prompts=prompts or dict(_prompts(settings)),
+        files=(file, *files),
+        notes=tuple(notes),
+    )
+
+
+def _plain(piece: str) -> str:
+    """Removes the space before a token for what is left out."""
+    name = piece.removeprefix(SPACE)
+    return name if _SENTINEL.fullmatch(name) else piece
+
+
+def _named(pieces: Sequence[str]) -> dict[str, int]:
+    return {_plain(piece): place for place, piece in enumerate(pieces)}
+
+
+def _padded_specials() -> tuple[str, ...]:
+    pad, unk, _, end = SPECIAL_PIECES
+    return pad, end, unk
+
+
+def _prompts(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The texts that T5's config.json names for translation; of one language, only if sure."""
+    tasks = settings.get("task_specific_params") or {}
+    found: dict[str, set[str]] = {}
+    for name, task in tasks.items() if isinstance(tasks, dict) else ():
+        match = _TASK.fullmatch(name)
+        prefix = task.get("prefix") if isinstance(task, dict) else None
+        if match and isinstance(prefix, str) and prefix.strip():
+            found.setdefault(match[1], set()).add(prefix)
+    for code, prefixes in found.items():
+        if len(prefixes) == 1:
+            yield code, prefixes.pop()
+
+
+def _sentinels(own: Mapping[str, Any], pieces: Sequence[str], size: int) -> list[str]:
+    """The pieces `▁<extra_id_99>` … `▁<extra_id_0>` that stand behind those of the file."""
+    if any(_SENTINEL.fullmatch(piece.removeprefix(SPACE)) for piece in pieces):
+        return []
+    count = own.get("extra_ids")
+    if type(count) is not int:
+        count = _N_SENTINELS
+    n_rest = size - len(pieces)
+    return [f"{SPACE}<extra_id_{n}>" for n in range(count - 1, -1, -1)] if count <= n_rest else []
+
+
+def _read_whole(file: Path) -> SpmModel:
+    """Reads a tokenizer.json of unigram pieces as the SentencePiece model that it was made of."""
+    data = read_json_file(file)
+    model = data.get("model") or {}
+    charsmap = charsmap_of(data.get("normalizer"))
+    entries = [(str(piece), float(score)) for piece, score in model["vocab"]]
+    kinds = {model["unk_id"]: UNKNOWN}
+    for token in data.get("added_tokens") or ():
+        place, piece = token["id"], token["content"]
+        if place == len(entries):
+            entries.append((piece, 0.0))
+        if not 0 <= place < len(entries) or entries[place][0] != piece:
+            raise ArtifactError(
+                f"{file}: its added tokens have other ids than its pieces; download it again"
+            )
+        is_sentinel = bool(_SENTINEL.fullmatch(piece))
+        if is_sentinel or not token.get("special"):
+            kinds.setdefault(place, USER_DEFINED)
+            entries[place] = (f"{SPACE}{piece}" if is_sentinel else piece), 0.0
+        else:
+            kinds.setdefault(place, CONTROL)
+    return SpmModel(
+        [piece for piece, _ in entries],
+        [score for _, score in entries],
+        bytes(kinds.get(place, NORMAL) for place in range(len(entries))),
+        charsmap=charsmap,
+    )

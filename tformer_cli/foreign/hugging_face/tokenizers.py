@@ -1,0 +1,374 @@
+"""Tokenizers of Hugging Face's Marian, M2M-100, NLLB, mBART and Pegasus directories.
+
+Marian numbers the pieces of two SentencePiece models by a vocab.json; M2M-100 those of one, with
+languages behind it. NLLB and mBART number them as fairseq does: four special tokens first, so that
+piece i of the SentencePiece model has the id i + 1, with languages behind. Pegasus has tokens of
+its pre-training before them. The first mBART, of 25 languages, ends sources with `</s>` and their
+language, and begins translations with theirs in place of a start; mBART-50 begins both. A directory
+that tformer has exported has one of its own tokenizers.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.foreign.assembly import MOST_ROWS, Rows, names_of_rows
+from tformer_cli.foreign.foreign_model import read_bytes, read_json_file
+from tformer_cli.foreign.hugging_face.keys import (
+    ROLES,
+    added_tokens,
+    check_added,
+    read_tokenizer_files,
+    rows_of,
+    tokenizer_config,
+)
+from tformer_cli.foreign.hugging_face.sentencepiece_json import SPM_WHOLE, check_whole
+from tformer_cli.foreign.keys import USED, no_effect, noted, only
+from tformer_cli.text.joint_tokenizer import JointTokenizer
+from tformer_cli.text.sentencepiece.languages import NO_LANGUAGES, Languages
+from tformer_cli.text.sentencepiece.spm_file import read_spm
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import UNK_ID
+
+FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+M2M_TOKEN = re.compile("__.+__")
+"""How M2M-100 names languages."""
+_MBART_25 = (
+    "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
+    "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO",
+    "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN",
+)  # fmt: skip
+"""Languages of the first mBART, in the order of their ids; its files do not name them."""
+_TAG = re.compile(r">>(.+)<<")
+_JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
+_PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
+"""Ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next."""
+_LANGUAGES = rows_of("src_lang tgt_lang", no_effect("chosen by each translation"))
+_SPM = {"sp_model_kwargs": only(None, {}), "unk_id": no_effect("the SentencePiece model has it")}
+_SPACES = {
+    "clean_up_tokenization_spaces": noted(
+        "translations keep the spaces before punctuation that their pieces have", False
+    )
+}
+MARIAN = tokenizer_config(
+    "Marian",
+    ["MarianTokenizer"],
+    **_SPM,
+    **_SPACES,
+    **rows_of("source_lang target_lang", USED),
+    separate_vocabs=no_effect("the model's settings say it"),
+)
+MULTILINGUAL = tokenizer_config(
+    "M2M-100, NLLB, mBART",
+    ["M2M100Tokenizer", "NllbTokenizer", "MBartTokenizer", "MBart50Tokenizer"],
+    **_SPM,
+    **_SPACES,
+    **_LANGUAGES,
+    legacy_behaviour=USED,
+    **rows_of("language_codes num_madeup_words", no_effect("files name the tokens of languages")),
+)
+PEGASUS = tokenizer_config(
+    "Pegasus",
+    ["PegasusTokenizer"],
+    **_SPM,
+    **_SPACES,
+    offset=only(103),
+    mask_token_sent=no_effect("of its pre-training"),
+)
+EXPORTED = tokenizer_config("exports of tformer", ["MarianTokenizer"], **_SPACES)
+CLASSES = only(
+    None,
+    *(
+        f"{n}Tokenizer{f}"
+        for n in ("Marian", "M2M100", "Nllb", "MBart", "MBart50", "Pegasus")
+        for f in ("", "Fast")
+    ),
+    *("PreTrainedTokenizerFast", "TokenizersBackend"),
+)
+"""Values of tokenizer_class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFaceVocabulary:
+    """Pieces by their foreign ids, and what cuts text into them."""
+
+    source_spm: Path
+    """SentencePiece model of the source."""
+    target_spm: Path | None
+    """That of the target; None: the same."""
+    source: Mapping[str, int]
+    """Ids of the source's pieces."""
+    target: Mapping[str, int]
+    """Ids of the target's pieces."""
+    unk: int
+    """Id of the unknown piece."""
+    languages: Languages
+    """Tokens that name languages."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+    language_codes: tuple[str, str] = ("", "")
+    """Codes of source and target, if the files name them."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
+
+    @property
+    def language_ids(self) -> dict[str, int]:
+        """Ids of the tokens of languages, by their codes."""
+        return {code: self.target[token] for code, token in self.languages.tokens.items()}
+
+    @property
+    def has_own_source_end(self) -> bool:
+        """True if the tokenizer itself ends source sentences."""
+        return self.languages.after_source
+
+    def source_pieces(self, size: int) -> list[str]:
+        """The source's pieces by their ids; ids without a piece get a name."""
+        return names_of_rows(self.source, size, self.files[0])
+
+    def target_pieces(self, size: int) -> list[str]:
+        """The same of the target."""
+        return names_of_rows(self.target, size, self.files[0])
+
+    def tokenizer(self, sides: tuple[Rows, Rows]) -> SentencePieceTokenizer:
+        """Makes the tokenizer of a model whose rows are in the order of `sides`."""
+        return SentencePieceTokenizer.build(
+            read_bytes(self.source_spm),
+            None if self.target_spm is None else read_bytes(self.target_spm),
+            sides[0].pieces,
+            None if self.source is self.target else sides[1].pieces,
+            languages=self.languages,
+            where=str(self.source_spm),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointVocabulary:
+    """One of tformer's own tokenizers, in a directory that it has exported."""
+
+    joint: JointTokenizer
+    """The tokenizer."""
+    files: tuple[Path, ...]
+    """Files that were read."""
+    unk: int = UNK_ID
+    """Id of the unknown piece."""
+    language_codes: tuple[str, str] = ("", "")
+    """Codes of source and target: the files do not name them."""
+    has_own_source_end: bool = False
+    """True if the tokenizer itself ends source sentences."""
+    notes: tuple[str, ...] = ()
+    """About settings that are omitted."""
+    language_ids: Mapping[str, int] = field(default_factory=dict)
+    """There are none."""
+
+    def source_pieces(self, size: int) -> list[str]:
+        """The pieces by their ids."""
+        if size != self.joint.vocab_size:
+            raise ArtifactError(
+                f"{self.files[0]}: has {self.joint.vocab_size:,} entries, but the model has "
+                f"{size:,} rows; use this model's own files"
+            )
+        return self.joint.pieces(range(size))
+
+    target_pieces = source_pieces
+
+    def tokenizer(self, sides: tuple[Rows, Rows]) -> JointTokenizer:
+        """Returns the tokenizer, whose ids must be the rows' as they are."""
+        if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):
+            raise ArtifactError(
+                f"{self.files[0]}: the ids of special tokens are not 0 to 3; use this model's own "
+                "files"
+            )
+        return self.joint
+
+
+def read_vocabulary(
+    path: Path, settings: Mapping[str, Any]
+) -> HuggingFaceVocabulary | JointVocabulary:
+    """Reads the tokenizer's files of a directory."""
+    exported = _read_exported(path)
+    if exported is not None:
+        return exported
+    if settings["model_type"] == "marian":
+        return _read_marian(path, settings)
+    if settings["model_type"] == "pegasus":
+        return _read_pegasus(path)
+    own, notes, own_files = read_tokenizer_files(path, MULTILINGUAL)
+    own = {**own, "tokenizer_class": own.get("tokenizer_class") or settings.get("tokenizer_class")}
+    spm = next((path / name for name in _JOINT_SPM if (path / name).is_file()), None)
+    if spm is None:
+        raise ArtifactError(
+            f"{path}: has no {_JOINT_SPM[0]}; download the whole model, its SentencePiece file "
+            "included"
+        )
+    numbered = path / "vocab.json"
+    if numbered.is_file():  # M2M-100
+        ids = _numbers(numbered)
+        first = len(ids)
+    else:
+        pieces = read_spm(read_bytes(spm), str(spm)).pieces
+        ids = {piece: number for number, piece in enumerate(FAIRSEQ_FIRST)}
+        ids |= {piece: number + 1 for number, piece in enumerate(pieces) if number >= 3}
+        first = len(pieces) + 1
+    tokens = _language_tokens(path, settings, own)
+    ids |= {token: first + number for number, token in enumerate(tokens) if token not in ids}
+    added = added_tokens(path, own)
+    ids |= {token: n for token, n in added.items() if token in tokens and n is not None}
+    check_added(path, added, ids, {*tokens, *FAIRSEQ_FIRST, "<mask>", *_values(own)})
+    target = _start_language(path, settings, own, {token: ids[token] for token in tokens})
+    known = {**{token: n for token, n in added.items() if n is not None}, **ids}
+    more, whole = check_whole(path, SPM_WHOLE, read_spm(read_bytes(spm), str(spm)), known)
+    return HuggingFaceVocabulary(
+        source_spm=spm,
+        target_spm=None,
+        source=ids,
+        target=ids,
+        unk=ids.get("<unk>", -1),
+        languages=Languages(
+            tokens={token.strip("_"): token for token in tokens if token != target},
+            before_source="source",
+            after_source=_has_legacy_prompt(own) or target is not None,
+            before_target=target is None,
+        ),
+        files=(spm, *([numbered] if numbered.is_file() else []), *own_files, *whole),
+        language_codes=("", target or ""),
+        notes=(*notes, *more),
+    )
+
+
+def _read_exported(path: Path) -> JointVocabulary | None:
+    """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        return None
+    # what stands behind a text is decided here by the model, not by the tokenizer
+    data = {**read_json_file(file), "post_processor": None}
+    try:
+        joint = JointTokenizer.parse(json.dumps(data, ensure_ascii=False), str(file))
+    except DataError:
+        return None
+    _, notes, files = read_tokenizer_files(path, EXPORTED)
+    return JointVocabulary(joint=joint, files=(file, *files), notes=tuple(notes))
+
+
+def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
+    spm = path / "spiece.model"
+    own, notes, files = read_tokenizer_files(path, PEGASUS)
+    model = read_spm(read_bytes(spm), str(spm))
+    ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *model.pieces[2:]))}
+    check_added(path, added_tokens(path, own), ids, {*_PEGASUS_FIRST, "<unk>"})
+    more, whole = check_whole(path, SPM_WHOLE, model, ids, ((), ("</s>",)))
+    return HuggingFaceVocabulary(
+        source_spm=spm,
+        target_spm=None,
+        source=ids,
+        target=ids,
+        unk=ids.get("<unk>", -1),
+        languages=NO_LANGUAGES,
+        files=(spm, *files, *whole),
+        notes=(*notes, *more),
+    )
+
+
+def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:
+    files = [path / "source.spm", path / "target.spm", path / "vocab.json"]
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        raise ArtifactError(
+            f"{missing}: no such file; download the whole model (models with BPE and Moses instead "
+            "of SentencePiece are not supported)"
+        )
+    source = _numbers(files[2])
+    target = source
+    if not settings.get("share_encoder_decoder_embeddings", True):
+        files.append(path / "target_vocab.json")
+        target = _numbers(files[3])
+    tokens = {m[1]: piece for piece in source if (m := _TAG.fullmatch(piece))}
+    languages = NO_LANGUAGES
+    if tokens:
+        languages = Languages(tokens=tokens, before_source="target", in_text=True)
+    names, notes, own_files = read_tokenizer_files(path, MARIAN)
+    check_added(
+        path, added_tokens(path, names), source, {*languages.tokens.values(), *_values(names)}
+    )
+    codes = [names.get(f"{side}_lang") for side in ("source", "target")]
+    named = [code if isinstance(code, str) else "" for code in codes]
+    return HuggingFaceVocabulary(
+        source_spm=files[0],
+        target_spm=files[1],
+        source=source,
+        target=target,
+        unk=source.get("<unk>", -1),
+        languages=languages,
+        files=(*files, *own_files),
+        language_codes=(named[0], named[1]),
+        notes=tuple(notes),
+    )
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Reads a vocab.json: pieces and their ids."""
+    found = read_json_file(file)
+    if not all(type(n) is int and 0 <= n < MOST_ROWS for n in found.values()):
+        raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
+    return found
+
+
+def _values(own: Mapping[str, Any]) -> set[str]:
+    """The special tokens that the files name."""
+    return {"</s>", "<unk>", "<pad>", *(str(own[role]) for role in ROLES if role in own)}
+
+
+def _has_legacy_prompt(own: Mapping[str, Any]) -> bool:
+    """Returns whether an NLLB tokenizer ends sources with `</s>` and the language."""
+    is_nllb = str(own["tokenizer_class"]).startswith("Nllb")
+    return is_nllb and own.get("legacy_behaviour") is True
+
+
+def _is_of(name: str, own: Mapping[str, Any]) -> bool:
+    """Returns whether a directory says that its tokenizer is of a class, fast or not."""
+    return own["tokenizer_class"] in (name, f"{name}Fast")
+
+
+def _start_language(
+    path: Path, settings: Mapping[str, Any], own: Mapping[str, Any], ids: Mapping[str, int]
+) -> str | None:
+    """Returns the language that an mBART of 25 languages writes; None of other models."""
+    if settings["model_type"] != "mbart":
+        return None
+    start = settings.get("decoder_start_token_id")
+    language = next((token for token, number in ids.items() if number == start), None)
+    is_first = tuple(ids) == _MBART_25 or _is_of("MBartTokenizer", own)
+    if language is None and is_first:
+        token, number = next(iter(ids.items()))
+        raise ArtifactError(
+            f"{path}: is an mBART of 25 languages, which begins a translation with its language, "
+            "but decoder_start_token_id is not one; set it in config.json to the language that is "
+            f"written, such as {number} for {token}"
+        )
+    if language is not None and _is_of("MBart50Tokenizer", own):
+        raise ArtifactError(
+            f"{path}: has the tokenizer of mBART-50, but begins translations with {language} as "
+            "the mBART of 25 languages does; use this model's own settings"
+        )
+    return language
+
+
+def _language_tokens(
+    path: Path, settings: Mapping[str, Any], own: Mapping[str, Any]
+) -> Sequence[str]:
+    """Reads the tokens that name languages, in the order of their ids."""
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        tokens = own.get(key)
+        if isinstance(tokens, list) and tokens:
+            return [str(t.get("content") if isinstance(t, dict) else t) for t in tokens]
+    special = (settings.get(f"{name}_token_id") for name in ("decoder_start", "eos"))
+    starts_otherwise = len({*special}) > 1
+    if settings["model_type"] == "mbart" and (_is_of("MBartTokenizer", own) or starts_otherwise):
+        return _MBART_25
+    raise ArtifactError(
+        f"{path}: names no language tokens in special_tokens_map.json; download the whole model"
+    )

@@ -1,0 +1,244 @@
+"""Marian (OPUS-MT), M2M-100, NLLB, mBART and Pegasus of the library, both ways.
+
+They share the names of weights. Marian is post-norm and starts from the row of `<pad>`, which is
+zero; the others are pre-norm with final norms. Positions are sines in one half and cosines in the
+other, with the paper's frequencies (Marian, Pegasus) or tensor2tensor's from position 2 (M2M-100),
+or learned ones from row 2 (mBART). Post-norm models are exported as Marian, pre-norm ones as
+Pegasus: both read their positions from the weights file if it has them, so that no formula has to
+agree, and both add `final_logits_bias`. What was imported as M2M-100, NLLB or mBART becomes that
+again, as long as it has its positions and no more biases.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import NEVER, Rows, arranged, assembled, output_bias
+from tformer_cli.foreign.foreign_model import ForeignModel, model_config, number
+from tformer_cli.foreign.hugging_face.families import FAMILIES
+from tformer_cli.foreign.hugging_face.family import (
+    Family,
+    Parts,
+    Source,
+    named_weights,
+    position_rows,
+)
+from tformer_cli.foreign.hugging_face.generation import read_generation
+from tformer_cli.foreign.hugging_face.tokenizers import read_vocabulary
+from tformer_cli.foreign.positions import paper_halves, tensor2tensor_halves
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.foreign.formats.lazy_arrays import Array
+    from tformer_cli.foreign.hugging_face.layout import Layout
+    from tformer_cli.foreign.hugging_face.tokenizers import (
+        HuggingFaceVocabulary,
+        JointVocabulary,
+    )
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.transformer import Transformer
+
+_OFFSET = 2
+"""Row of the first token in mBART's table of positions, and its position in M2M-100's models with
+padding's usual id, 1."""
+_ROUNDING = 1e-6
+"""Sines of two libraries differ by less."""
+_SIDES = ("encoder", "decoder")
+
+
+def read(source: Source) -> ForeignModel:
+    """Reads a directory of the library."""
+    file, settings, family, reader = source.file, source.settings, source.family, source.reader
+    generation = read_generation(source.path, settings)
+    settings = {**settings, **generation.special_ids}
+    vocabulary = read_vocabulary(source.path, settings)
+    sides = _rows(file, settings, vocabulary)
+    sides = sides[0], generation.banned(sides[1])
+    is_shared = bool(settings.get("share_encoder_decoder_embeddings", True))
+    config = model_config(
+        file,
+        **source.shape(),
+        tied_embeddings="all" if is_shared else "decoder",
+        source_vocab_size=0 if is_shared else len(sides[0].pieces),
+        source_eos=not vocabulary.has_own_source_end,
+    )
+    first = number(file, settings, "pad_token_id") + 1
+    given = _outer(source, config, sides, first)
+    weights = assembled(
+        config, len(sides[1].pieces), family.modules, reader.take, given, str(source.path)
+    )
+    reader.ignore(name for name in reader.arrays if name.endswith("embed_positions.weight"))
+    reader.check_all_taken()
+    decoding, of_search = generation.search(config)
+    forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
+    return ForeignModel(
+        kind=f"Hugging Face {family.title}",
+        config=config,
+        weights=weights,
+        tokenizer=vocabulary.tokenizer(sides),
+        decoding=decoding,
+        files=(file, *source.weight_files, *vocabulary.files, *generation.files),
+        ids=sides[1].foreign,
+        languages=vocabulary.language_codes,
+        spare_rows=family.spare_rows,
+        notes=(*source.notes, *vocabulary.notes, *generation.notes, *of_search, *forced),
+    )
+
+
+def _rows(
+    file: Path, settings: Mapping[str, Any], vocabulary: HuggingFaceVocabulary | JointVocabulary
+) -> tuple[Rows, Rows]:
+    """Orders the source's and the target's vocabulary."""
+    pad, eos, start = (
+        number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
+    )
+    source_size = target_size = number(file, settings, "vocab_size")
+    if settings.get("decoder_vocab_size"):
+        target_size = number(file, settings, "decoder_vocab_size")
+    found = []
+    for pieces, size in (
+        (vocabulary.source_pieces(source_size), source_size),
+        (vocabulary.target_pieces(target_size), target_size),
+    ):
+        unk = vocabulary.unk
+        if not all(0 <= n < size for n in (pad, eos, start, unk)):
+            raise ArtifactError(
+                f"{file}: special tokens have the ids {pad}, {unk}, {start}, {eos}, but the "
+                f"vocabulary has {size} entries; use this model's own files"
+            )
+        found.append(arranged(pieces, pad, unk, start, eos))
+    return found[0], found[1]
+
+
+def _outer(
+    source: Source, config: ModelConfig, sides: tuple[Rows, Rows], first: int
+) -> dict[str, Any]:
+    """Reads the weights around the stacks; M2M-100 counts positions from the one behind padding."""
+    reader, family, given = source.reader, source.family, dict[str, Any]()
+    target = ["decoder.embed_tokens.weight", "lm_head.weight"]
+    if config.tied_embeddings == "all":
+        names = ["shared.weight", "encoder.embed_tokens.weight", *target]
+        given["source_embedding.weight"] = sides[1].of(reader.take_first(names))
+    else:
+        own = reader.take("encoder.embed_tokens.weight")
+        given["source_embedding.weight"] = sides[0].of(own)
+        given["target_embedding.weight"] = sides[1].of(reader.take_first(target))
+    bias = family.outer.get("output_bias", "")
+    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    for side in _SIDES:
+        name = f"{side}.embed_positions.weight"
+        given[f"{side}_input.positions.table"] = _positions(source, config, name, first)
+    return given
+
+
+def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Array:
+    if config.positions == "learned":
+        return source.reader.take(name)[_OFFSET:]
+    if source.family.model_type == "m2m_100":
+        return tensor2tensor_halves(config.max_positions, config.d_model, first)
+    if name in source.reader:  # older files have it; it counts
+        return source.reader.take(name)
+    return paper_halves(config.max_positions, config.d_model)
+
+
+def family_of(directory: ModelDirectory) -> Family:
+    """Returns the family that holds a model, or comes nearest."""
+    config = directory.config
+    if config.norm == "post":
+        return FAMILIES["marian"]
+    if config.embedding_norm:
+        return FAMILIES["mbart"]
+    return FAMILIES["m2m_100" if _is_m2m(directory.model) else "pegasus"]
+
+
+def _is_m2m(model: Transformer) -> bool:
+    """Returns whether a model has M2M-100's positions, which no file holds, and no output bias."""
+    bias, config = model.output_bias, model.config
+    has_bias = bias is not None and bool(bias[bias != NEVER].any())
+    if config.positions != "table" or config.tied_embeddings != "all" or has_bias:
+        return False
+    table = tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
+    tables = [position_rows(one, config) for one in (model.encoder_input, model.decoder_input)]
+    return all(np.abs(one.numpy() - table).max() < _ROUNDING for one in tables)
+
+
+def write(directory: ModelDirectory, family: Family) -> Parts:
+    """Makes the parts of an export."""
+    from tformer_cli.foreign.hugging_face.layout import layout_of
+
+    config, layout = directory.config, layout_of(directory, family.model_type)
+    is_shared = config.tied_embeddings == "all"
+    settings = {
+        "vocab_size": layout.sizes[0],
+        **({} if config.norm == "pre" else {"decoder_vocab_size": layout.sizes[1]}),
+        **({} if is_shared else {"share_encoder_decoder_embeddings": False}),
+        **family.write(config),
+        **special_ids(layout),
+    }
+    return Parts(
+        settings=settings,
+        weights=_weights(directory, family, layout),
+        layout=layout,
+        generation=generation_of(directory, layout),
+    )
+
+
+def special_ids(layout: Layout) -> dict[str, int | None]:
+    return {
+        "pad_token_id": layout.ids[PAD_ID],
+        "bos_token_id": layout.ids[BOS_ID],
+        "eos_token_id": layout.ids[EOS_ID],
+        "decoder_start_token_id": layout.ids[BOS_ID],
+        # the classes' default may be another token
+        "forced_eos_token_id": None,
+    }
+
+
+def generation_of(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
+    """Returns the defaults of the search, as far as the library has them."""
+    decoding, config = directory.decoding, directory.config
+    is_average = decoding.length_normalization == "average"
+    # the first of the library's tokens is the start
+    longest = min(decoding.max_length + 1, config.max_positions)
+    return {
+        **special_ids(layout),
+        "max_length": longest if decoding.max_length else config.max_positions,
+        "num_beams": decoding.beam_size,
+        "length_penalty": 1.0 if is_average else decoding.length_penalty,
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        # tformer's search never writes them, either
+        "suppress_tokens": sorted({*layout.ids[:EOS_ID]} - {layout.ids[EOS_ID]}),
+        **({} if layout.first_token is None else {"forced_bos_token_id": layout.first_token}),
+        **({"renormalize_logits": True} if layout.renormalizes else {}),
+    }
+
+
+def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
+    import torch
+
+    model, config = directory.model, directory.config
+    found: dict[str, Tensor] = {}
+    sources = layout.ordered_source(model.source_embedding.weight)
+    if config.tied_embeddings == "all":
+        found["shared.weight"] = sources
+    else:
+        found["encoder.embed_tokens.weight"] = sources
+        found["decoder.embed_tokens.weight"] = layout.ordered(model.target_matrix)
+    if "output_bias" in family.outer:  # M2M-100 has neither it nor positions
+        bias = torch.zeros(model.vocab_size) if model.output_bias is None else model.output_bias
+        found[family.outer["output_bias"]] = layout.ordered(bias)[None]
+        for side, given in zip(_SIDES, (model.encoder_input, model.decoder_input), strict=True):
+            rows = position_rows(given, config)
+            before = rows.new_zeros(_OFFSET if family.model_type == "mbart" else 0, config.d_model)
+            found[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
+    ours = model.state_dict()
+    return found | named_weights(family, config, ours, model.vocab_size, directory.path)

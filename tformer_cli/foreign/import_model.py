@@ -1,0 +1,491 @@
+"""Models of other tools, made into model directories."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Literal, cast
+
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    WEIGHTS,
+    ImportOrigin,
+    WeightType,
+    read_config,
+)
+from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
+from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
+from tformer_cli.files.atomic import check_free, directory_aside, make_directory
+from tformer_cli.files.cache import cache_directory, remember_name
+from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.lock import awaited
+from tformer_cli.files.regular_file import open_regular
+from tformer_cli.text.lines import without_surrogates
+
+if TYPE_CHECKING:
+    from tformer_cli.artifacts.adapter_directory import StoredAdapter
+    from tformer_cli.artifacts.overwriting import NamedPath
+    from tformer_cli.foreign.foreign_model import ForeignModel
+
+ImportedWeights = Literal["float32", "int8"]
+_CODE = re.compile(r"[\w.+-]{1,100}")
+"""Code of a language, or several joined by `+`."""
+BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt", ".pt", ".codes", ""}
+"""Endings of files that a model's file may be read with."""
+WEIGHT_ENDINGS = {".safetensors", ".npz", ".bin", ".pt"}
+"""Endings of files of weights."""
+INSIDE = re.compile(r"model|\d+_\w+")
+"""Names of directories in a model's: of Argos and of sentence-transformers."""
+PARTS = {".json", ".safetensors", ".bin", ".spm"}
+"""Endings of the files of a Hugging Face directory."""
+HUB_FILES = (
+    "*.json",
+    "*.spm",
+    "*.model",
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "model.bin",
+    "*vocabulary.txt",
+    "vocab.txt",
+    "merges.txt",
+)
+"""Files of a repository on the hub that a model may need."""
+_END = 1 << 16
+"""Bytes of a file's beginning and of its end that tell it from another one of its size."""
+_VERSION = 5
+"""Of what an import makes of the same files, for the cache."""
+
+
+def import_model(
+    source: str,
+    output: Path | None,
+    *,
+    weights: ImportedWeights | None = None,
+) -> "ForeignModel":
+    """Converts a foreign model and writes it as a model directory, whole or not at all."""
+    if output is not None:
+        check_free(output)
+    path = _local(source)
+    convert = _recognized(path)
+    if convert is None:
+        raise _unknown(path)
+    model = _converted(convert, weights, path)
+    if weights == "int8" and model.weight_type != "int8":
+        raise UsageError(
+            f"--weights: {source} has no integers; import it, then `tformer export --format int8`"
+        )
+    if output is not None:
+        _write(model, output, source)
+    return model
+
+
+def resolve_model(
+    model: Path | str,
+    say: Callable[[str], None] | None = None,
+    weights: ImportedWeights | None = None,
+) -> Path:
+    """Returns the model directory of what a user has named as a model.
+
+    A foreign model is imported into the cache when it is first used. What opens models calls this;
+    so does the command line before it checks what an output would destroy.
+    """
+    model = Path(model)
+    if _is_ours(model) or not (_exists(model) or _is_hub_name(model)):
+        return model
+    cached = None
+    if not _exists(model) and (downloaded := _downloaded(str(model))):
+        cached = _imported(model, downloaded, weights)
+    if cached is None:
+        path = _local(str(model))
+        convert = _recognized(path)
+        if convert is None:
+            return model
+        cached = _imported(model, path, weights)
+        if cached is None:
+            cached = _import_into_cache(convert, model, path, weights, say)
+    remember_name(cached, str(model))
+    return cached
+
+
+def float_twin(model: Path, say: Callable[[str], None] | None = None) -> Path:
+    """Finds a model in float32 for an import that holds it in int8: its source, imported again."""
+    origin = read_config(model).origin if _is_int8(model) else None
+    if origin is None:
+        return model
+    source = Path(origin.source)
+    for place in dict.fromkeys((source, model.absolute().parent / source)):
+        try:
+            twin = resolve_model(place, say, "float32")
+            if not (_is_ours(twin) and _has_rounded(model, twin)):
+                continue
+        except TformerError:
+            continue
+        if say is not None:
+            say(f"{model}: holds int8 weights; {twin} is used, the same model in float32")
+        return twin
+    return model
+
+
+def _is_int8(path: Path) -> bool:
+    return _is_ours(path) and read_config(path).weight_type == "int8"
+
+
+def _has_rounded(model: Path, twin: Path) -> bool:
+    """Returns whether int8 weights are those of another model, rounded; all else must be equal."""
+    from tformer_cli.artifacts.weights_file import SCALE, read_weights
+    from tformer_cli.text.tokenizer import FILE_NAME
+
+    configs = [read_config(path) for path in (model, twin)]
+    texts = [(path / FILE_NAME).read_bytes() for path in (model, twin)]
+    if configs[0].model != configs[1].model or texts[0] != texts[1]:
+        return False
+    integers, floats = (
+        read_weights(path / WEIGHTS, one.model, one.vocab_size, one.weight_type).arrays
+        for path, one in zip((model, twin), configs, strict=True)
+    )
+    for name, array in floats.items():
+        scale = integers.get(f"{name}{SCALE}")
+        error = abs(array - (integers[name] if scale is None else integers[name] * scale[:, None]))
+        # Halfway between two integers, or a little off by the rounding of their product
+        if (error > (0 if scale is None else 0.51 * scale[:, None])).any():
+            return False
+    return True
+
+
+def _import_into_cache(
+    convert: "Callable[[ImportedWeights | None], ForeignModel]",
+    model: Path,
+    path: Path,
+    weights: ImportedWeights | None,
+    say: Callable[[str], None] | None,
+) -> Path:
+    """Imports a model, without integers into the place that serves whoever asks."""
+    cached = _cached(model, path, None)
+    try:
+        make_directory(cached.parent)
+    except ArtifactError as error:
+        advice = f"`tformer import {model} -o DIR`, and name DIR instead"
+        raise ArtifactError(f"{error}: set XDG_CACHE_HOME, or run {advice}") from None
+    with awaited(cached.parent):  # what another process is importing is used when it is whole
+        earlier = _imported(model, path, weights)
+        if earlier is not None:
+            return earlier
+        has_others = _is_ours(cached)  # other weights than are asked for: integers
+        converted = _converted(convert, weights if has_others else None, path)
+        if weights not in (None, converted.weight_type):
+            converted = _converted(convert, weights, path)
+            has_others = True
+        cached = _cached(model, path, weights) if has_others else cached
+        _write(converted, cached, str(model))
+        if say is not None:
+            say(f"{model}: imported a model of {converted.kind} into {cached}")
+    return cached
+
+
+def sources_of(name: str, model: Path, imported: Path) -> Iterator["NamedPath"]:
+    """Names what a foreign model was imported from: a directory, or a file with those beside it."""
+    from tformer_cli.artifacts.overwriting import NamedPath
+    from tformer_cli.foreign import peft
+
+    path = model if _exists(model) else _downloaded(str(model))
+    if path is None:
+        return
+    adapter = peft.find_adapter(path)
+    places = [path] if adapter is None else [path, Path(adapter.settings.base)]
+    yield from (NamedPath(name=name, path=place, is_model=True) for place in places)
+    origin = read_config(imported).origin
+    if path.is_file() and isinstance(origin, ImportOrigin):
+        yield from (NamedPath(name=name, path=path.parent / file) for file in origin.files)
+
+
+def foreign_model_around(file: Path) -> Path | None:
+    """Returns the directory of another tool's model that a file lies in; None: in no such one."""
+    directories = []
+    for place in dict.fromkeys((file.absolute(), file.resolve())):
+        directories.append(place.parent)
+        if INSIDE.fullmatch(place.parent.name):
+            directories.append(place.parent.parent)
+    for directory in directories:
+        # importers are loaded only where weights lie
+        if any(one.suffix in WEIGHT_ENDINGS for one in directory.iterdir()) and not _is_ours(
+            directory
+        ):
+            with suppress(ArtifactError):  # such as of several models' weights
+                if _recognized(directory) is not None:
+                    return directory
+    return None
+
+
+def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None) -> Path:
+    """Returns the file or model directory of what a user has named as a tokenizer.
+
+    Files of JSON, and pipes, are read as they are. Other names are as of models: a foreign one is
+    imported into the cache when it is first used, in the same place as for translation.
+    """
+    is_pipe = _exists(tokenizer) and not tokenizer.is_dir() and not tokenizer.is_file()
+    return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
+
+
+def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
+    """Finds what converts a directory or file; None if it is of no known kind."""
+    from tformer_cli.foreign import argos, checkpoints, eole, llama2c, peft
+    from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
+    from tformer_cli.foreign.marian import importing as marian
+    from tformer_cli.foreign.marian.layout import find_source
+
+    family = _family_of(path)
+    if family is not None:
+        return lambda _: family()
+    shape = llama2c.find_file(path)
+    if shape is not None:
+        return lambda _: llama2c.convert_file(path, shape)
+    adapter = peft.find_adapter(path)
+    if adapter is not None:
+        return lambda _: peft.with_base(adapter, _base_of(adapter))
+    if path.is_dir() and eole.is_eole(path):
+        return lambda _: eole.convert(path)
+    package = argos.find_source(path)
+    if package is not None:
+        return lambda weights: argos.convert(package, weights)
+    binary = ctranslate2.find_source(path)
+    if binary is not None:
+        return lambda weights: ctranslate2.convert(binary, weights)
+    source = find_source(path)
+    if source is not None:
+        return lambda weights: marian.convert(source, weights)
+    checkpoint = checkpoints.find_checkpoint(path)
+    return None if checkpoint is None else lambda _: checkpoint()
+
+
+def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
+    """Finds what reads a directory of Hugging Face, by its config.json."""
+    from tformer_cli.foreign.hugging_face.importing import find_directory
+
+    return find_directory(path) if path.is_dir() else None
+
+
+def _base_of(adapter: "StoredAdapter") -> "ForeignModel":
+    """Converts the model that an adapter of peft names."""
+    from tformer_cli.foreign import peft
+
+    base = adapter.settings.base
+    try:
+        path = _local(base)
+    except ArtifactError as error:
+        raise ArtifactError(f"{adapter.path}: is an adapter for {error}") from None
+    is_other = _is_ours(path) or peft.find_adapter(path) is not None
+    convert = None if is_other else recognized(path)
+    if convert is None:
+        raise ArtifactError(
+            f"{adapter.path}: is an adapter for {base}, which is not a model of Hugging Face; name "
+            "the model, and the adapter with --adapter"
+        )
+    return convert("float32")
+
+
+def _recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
+    try:
+        with _foreign(path):
+            return recognized(path)
+    except OSError:  # a directory that may not be read
+        return None
+
+
+def _converted(
+    convert: "Callable[[ImportedWeights | None], ForeignModel]",
+    weights: ImportedWeights | None,
+    path: Path,
+) -> "ForeignModel":
+    from tformer_cli.foreign.completeness import check_complete
+
+    with _foreign(path):
+        return check_complete(convert(weights))
+
+
+@contextmanager
+def _foreign(path: Path) -> Iterator[None]:
+    """Makes one error of what is wrong in files of others, in ways that no one foresaw, too."""
+    try:
+        yield
+    except DataError as error:  # of a tokenizer's file
+        raise ArtifactError(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(
+            f"{path}: its files are damaged or not of one model ({kind}{reason}); download the "
+            "whole model again"
+        ) from error
+
+
+def _write(model: "ForeignModel", output: Path, source: str) -> None:
+    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.model_directory import save_model_directory
+    from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
+
+    inside = min((file.parent for file in model.files), key=lambda path: len(path.parts))
+    names = {
+        file: file.relative_to(inside).as_posix() if file.is_relative_to(inside) else file.name
+        for file in model.files
+    }
+    origin = ImportOrigin(
+        kind=model.kind,
+        source=without_surrogates(source),
+        files={without_surrogates(name): hash_file(file) for file, name in names.items()},
+        ids=tuple(_runs(model.ids)),
+    )
+    codes = [code if _CODE.fullmatch(code) else "" for code in model.languages]
+    with directory_aside(output) as aside:
+        save_model_directory(
+            aside,
+            model.weights,
+            config=model.config,
+            tokenizer=model.tokenizer,
+            decoding=model.decoding,
+            info=ModelInfo(
+                source_language=codes[0],
+                target_language=codes[1],
+                origin=origin,
+                labels=model.labels,
+                alignment=model.alignment,
+            ),
+            weight_type=cast("WeightType", model.weight_type),
+        )
+        if model.shortlist is not None:
+            save_shortlist(aside / SHORTLIST, model.shortlist)
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Writes ids as runs of ids that follow each other: the first and how many."""
+    start, length = ids[0], 1
+    for number in ids[1:]:
+        if start >= 0 and number == start + length:
+            length += 1
+        else:
+            yield start, length
+            start, length = number, 1
+    yield start, length
+
+
+def _is_ours(path: Path) -> bool:
+    """Returns whether a directory may be a model directory of tformer's."""
+    try:
+        with open_regular(path / CONFIG) as stream:
+            start = stream.read(4096)
+    except OSError:
+        return False
+    return b'"format_version"' in start
+
+
+def _exists(path: Path) -> bool:
+    """Returns whether there is such a path that can be looked at."""
+    try:
+        return path.exists()
+    except OSError:  # a name too long, a directory that may not be entered
+        return False
+
+
+def _is_hub_name(path: Path) -> bool:
+    return bool(HUB_NAME.fullmatch(str(path))) and not _exists(path.parent)
+
+
+def _unknown(path: Path) -> ArtifactError:
+    if _is_ours(path):
+        return ArtifactError(f"{path}: is a model directory already; name it as MODEL")
+    from tformer_cli.foreign.foreign_model import read_json_file
+
+    file = path / CONFIG
+    return not_a_model(path, read_json_file(file) if file.is_file() else None)
+
+
+def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
+    """Returns where in the cache the import of a model lies.
+
+    The directory is named as the source is, since views and reports show a directory's name.
+    """
+    name = path.resolve().name if _exists(model) else model.name  # a file of a directory names it
+    return cache_directory() / "models" / _key(path, weights) / name
+
+
+def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path | None:
+    """Returns the import of a model that lies in the cache, if one has the weights asked for."""
+    for kind in dict.fromkeys((None, weights)):
+        cached = _cached(model, path, kind)
+        if _is_ours(cached) and weights in (None, kind, read_config(cached).weight_type):
+            return cached
+    return None
+
+
+def _key(path: Path, weights: ImportedWeights | None) -> str:
+    """Names an import by the files, as far as is quick to tell, and the type of its weights."""
+    from tformer_cli.foreign import peft
+
+    # a file is read with others beside it
+    directory = path.parent if path.is_file() else path
+    # packages of Argos and sentence-transformers have directories inside
+    found = [*directory.iterdir(), *directory.glob("model/*"), *directory.glob("[0-9]_*/*")]
+    beside = sorted(p for p in found if p.is_file())
+    files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
+    facts = [(str(file.resolve()), *_facts(file)) for file in files]
+    named = [_VERSION, path.name if path.is_file() else "", facts, weights]
+    adapter = peft.find_adapter(path)
+    if adapter is not None and _exists(base := Path(adapter.settings.base)):
+        named.append(_key(base, weights) if peft.find_adapter(base) is None else "")
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
+
+
+def _facts(file: Path) -> tuple[int, int, int, str]:
+    """Size, times and ends of a file: copies that keep the times, and restored ones, differ."""
+    about, ends = file.stat(), b""
+    with suppress(OSError), open_regular(file) as stream:  # a file that no import needs, perhaps
+        ends = stream.read(_END)
+        stream.seek(max(about.st_size - _END, 0))
+        ends += stream.read(_END)
+    times = about.st_mtime_ns, about.st_ctime_ns
+    return about.st_size, *times, hashlib.sha256(ends).hexdigest()
+
+
+def _downloaded(name: str) -> Path | None:
+    """Returns where a model of the hub was downloaded to earlier; None: it was not."""
+    import huggingface_hub
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                name, allow_patterns=list(HUB_FILES), local_files_only=True
+            )
+        )
+    except Exception:  # noqa: BLE001 - whatever the library makes of a missing directory
+        return None
+
+
+def _local(source: str) -> Path:
+    """Returns the path of a source; one on the hub is downloaded, as far as it was not before."""
+    path = Path(source)
+    if _exists(path):
+        is_part = path.suffix in PARTS and path.is_file() and _family_of(path.parent) is not None
+        return path.parent if is_part else path
+    if not _is_hub_name(path):
+        raise ArtifactError(
+            f"{source}: no such file or directory; name a model, or one on the Hugging Face hub "
+            "(owner/name)"
+        )
+    import huggingface_hub
+
+    name = str(path)  # without a slash at its end
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_FILES)))
+    except Exception as error:  # noqa: BLE001 - whatever the library's network layers raise
+        earlier = _downloaded(name)
+        if earlier is not None:
+            return earlier
+        reason = shorten(str(error), 120, placeholder="…") or type(error).__name__
+        raise ArtifactError(
+            f"{source}: no such directory, and the Hugging Face hub is unreachable or has no such "
+            f"model ({reason}); download its files (config.json, generation_config.json, "
+            "model.safetensors or pytorch_model.bin, *.spm, vocab.json, tokenizer_config.json) "
+            "into a directory, and name that"
+        ) from None

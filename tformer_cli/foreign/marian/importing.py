@@ -1,0 +1,297 @@
+"""Marian's own models, and Bergamot's (Firefox) among them: `.npz` and `.bin` files.
+
+Matrices are of products x·W, so they are transposed here. Sinusoids are tensor2tensor's, a
+translation starts from a row of zeros, and vocabularies have neither padding nor a start token.
+`layout` names the source.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import (
+    Integers,
+    Reader,
+    Rows,
+    Weight,
+    assembled,
+    output_bias,
+)
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
+    check_settings,
+    model_config,
+    number,
+)
+from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
+from tformer_cli.foreign.formats.marian_binary import SETTINGS, read_marian_binary, read_npz
+from tformer_cli.foreign.formats.yaml_text import parse_yaml
+from tformer_cli.foreign.marian.layout import EPSILONS, POSITIONS, Kind, MarianSource, table_of
+from tformer_cli.foreign.marian.shortlists import read_shortlist
+from tformer_cli.foreign.marian.vocabularies import read_vocabularies
+from tformer_cli.foreign.positions import tensor2tensor_halves
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
+from tformer_cli.text.tokenizer import BOS_ID
+
+_NO, _YES_NO = ("false",), ("false", "true")
+_COMMON: Mapping[str, Any] = MappingProxyType(
+    {
+        "transformer-preprocess": ("", "n"),
+        "transformer-postprocess": ("dan", "da"),
+        "transformer-postprocess-top": ("", "n"),
+        "transformer-ffn-depth": ("2",),
+        "transformer-ffn-activation": ("relu", "swish"),
+        "transformer-decoder-autoreg": ("self-attention", "rnn"),
+        "transformer-decoder-dim-ffn": ("0",),
+        "transformer-decoder-ffn-depth": ("0",),
+        "transformer-attention-mask": ("default",),
+        "transformer-disable-position-embeddings": _NO,
+        "transformer-no-affine": _NO,
+        "transformer-no-bias": _NO,
+        "transformer-no-projection": _NO,
+        "transformer-rnn-projection": _NO,
+        "dec-cell": ("gru", "ssru"),
+        "transformer-tied-layers": ([],),
+        "transformer-pool": _NO,
+        "transformer-aan-activation": ("swish", "relu"),
+        "output-omit-bias": _NO,
+        "factors-combine": ("sum",),
+        "lemma-dim-emb": ("0",),
+        "tied-embeddings-src": _NO,
+        "input-types": ([], ["sequence"]),
+        "layer-normalization": _YES_NO,  # of recurrent models
+        "skip": _YES_NO,  # the same
+    }
+)
+KNOWN: Mapping[Kind, Mapping[str, Any]] = MappingProxyType(
+    {
+        "transformer": {
+            **_COMMON,
+            "transformer-postprocess-emb": ("d", ""),
+            "transformer-train-position-embeddings": _NO,
+        },
+        "transformer-new": {
+            **_COMMON,
+            "transformer-postprocess-emb": ("d", "", "n", "nd"),
+            "transformer-train-position-embeddings": _YES_NO,
+        },
+    }
+)
+"""Settings that could change what is computed, with the values that are known."""
+MAX_POSITIONS = 1024
+GUIDED = "transformer-guided-alignment-layer"
+_STATIC = "_QuantMultA"
+"""Ends the name of a scale of activations, which tformer computes from them."""
+
+
+def convert(
+    source: MarianSource, weights: Literal["float32", "int8"] | None = None
+) -> ForeignModel:
+    arrays, multipliers, text = _read(source.model)
+    where = str(source.model)
+    settings = parse_yaml(text, where)
+    if not isinstance(settings, dict):
+        raise ArtifactError(f"{where}: has no settings ({SETTINGS}); use a model of Marian 1.7 on")
+    check_settings(source.model, settings, {"type": (*KNOWN,)})
+    kind = cast("Kind", settings.get("type", "transformer"))
+    check_settings(source.model, settings, KNOWN[kind])
+    in_integers = bool(multipliers) and weights != "float32"
+    reader = Reader(arrays, where)
+    rows, tokenizer, files = read_vocabularies(source, settings)
+    positions = _positions(reader, settings)
+    config = _config(source, settings, rows, positions)
+
+    def read(name: str) -> Weight:
+        array = reader.take(name)
+        if name in multipliers:
+            scale = np.full(array.shape[1], 1 / multipliers[name], np.float32)
+            matrix = Integers(array.T, scale)
+            return matrix if in_integers else matrix.real()
+        return array.ravel() if array.shape[:1] == (1,) else array.T
+
+    def embedding(name: str) -> Weight:
+        array = reader.take(name)
+        if name not in multipliers:
+            return array
+        matrix = Integers(array, np.full(len(array), 1 / multipliers[name], np.float32))
+        return matrix if in_integers else matrix.real()
+
+    given = _outer(reader, config, rows, embedding, positions)
+    table = table_of(config, kind)
+    found = assembled(config, len(rows[1].pieces), table, read, given, where)
+    reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
+    reader.check_all_taken()
+    shortlist_file, shortlist = read_shortlist(source, rows)
+    decoding, notes = _decoding(source.settings)
+    if source.decoder is not None:  # one that was cut short lacks the last of its settings
+        lacking = [name for name in ("beam-size", "normalize") if name not in source.settings]
+        notes += tuple(
+            f"{source.decoder.name} names no {name}, so a default is taken" for name in lacking
+        )
+    return ForeignModel(
+        kind="Bergamot (Firefox)" if multipliers else "Marian",
+        config=config,
+        weights=found,
+        tokenizer=tokenizer,
+        decoding=decoding,
+        files=(source.model, *files, *shortlist_file),
+        shortlist=shortlist,
+        notes=notes,
+        ids=rows[1].foreign,
+        weight_type="int8" if in_integers else "float32",
+        alignment=_alignment(source.model, settings, config.n_decoder_layers),
+    )
+
+
+def _read(path: Path) -> tuple[LazyArrays, Mapping[str, float], bytes]:
+    if path.suffix == ".bin":
+        file = read_marian_binary(path)
+        return file.arrays, file.multipliers, file.settings
+    arrays = read_npz(path)
+    text = arrays[SETTINGS].tobytes() if SETTINGS in arrays else b""
+    return arrays, {}, text.split(b"\0")[0]
+
+
+def _positions(reader: Reader, settings: Mapping[str, Any]) -> dict[str, Array]:
+    """Reads the trained table of positions of each side; nothing if they are sinusoids."""
+    if settings.get("transformer-train-position-embeddings") != "true":
+        return {}
+    return {side: reader.take(name) for side, name in POSITIONS.items()}
+
+
+def _config(
+    source: MarianSource,
+    settings: Mapping[str, Any],
+    rows: tuple[Rows, Rows],
+    positions: Mapping[str, Array],
+) -> ModelConfig:
+    path, kind = source.model, cast("Kind", settings.get("type", "transformer"))
+    is_pre = settings.get("transformer-preprocess") == "n"
+    if is_pre != (settings.get("transformer-postprocess") == "da"):
+        raise ArtifactError(
+            f"{path}: has norms both before and after its sub-layers, which is not supported; "
+            "import another model"
+        )
+    is_recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
+    # the cells of "transformer-new" are of this kind whatever the setting says
+    if is_recurrent and kind == "transformer" and settings.get("dec-cell") != "ssru":
+        raise ArtifactError(
+            f"{path}: dec-cell = {settings.get('dec-cell')} is not supported; import another model"
+        )
+    has_top = settings.get("transformer-postprocess-top") == "n"
+    if is_pre and not has_top:
+        raise ArtifactError(f"{path}: is pre-norm without final norms, which is not supported")
+    is_joint = settings.get("tied-embeddings-all") == "true"
+    tied = settings.get("tied-embeddings") == "true"
+    return model_config(
+        path,
+        d_model=number(path, settings, "dim-emb"),
+        n_heads=number(path, settings, "transformer-heads"),
+        d_ff=number(path, settings, "transformer-dim-ffn"),
+        n_encoder_layers=number(path, settings, "enc-depth"),
+        n_decoder_layers=number(path, settings, "dec-depth"),
+        norm="pre" if is_pre else "post",
+        final_norm="always" if has_top and not is_pre else "pre-norm",
+        norm_epsilon=EPSILONS[kind],
+        activation=settings.get("transformer-ffn-activation", "swish"),
+        positions="learned" if positions else "table",
+        max_positions=len(positions["encoder"]) if positions else MAX_POSITIONS,
+        scale_embeddings=not positions,
+        embedding_norm="n" in settings.get("transformer-postprocess-emb", ""),
+        tied_embeddings="all" if is_joint else "decoder" if tied else "none",
+        source_vocab_size=0 if is_joint else len(rows[0].pieces),
+        output_bias=True,
+        decoder_cell="ssru" if is_recurrent else "attention",
+    )
+
+
+def _outer(
+    reader: Reader,
+    config: ModelConfig,
+    rows: tuple[Rows, Rows],
+    embedding: Callable[[str], Weight],
+    positions: Mapping[str, Array],
+) -> dict[str, Weight]:
+    """Reads the weights around the stacks."""
+    given: dict[str, Weight] = {}
+    if config.tied_embeddings == "all":
+        given["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
+    else:
+        given["source_embedding.weight"] = rows[0].of(embedding("encoder_Wemb"))
+        given["target_embedding.weight"] = rows[1].of(embedding("decoder_Wemb"))
+    if config.tied_embeddings == "none":
+        plain, turned = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
+        matrix = embedding(turned) if turned in reader else reader.take(plain).T
+        given["output_projection.weight"] = rows[1].of(matrix)
+    given["output_bias"] = output_bias(rows[1], reader.take("decoder_ff_logit_out_b"))
+    if not positions:
+        table = tensor2tensor_halves(config.max_positions, config.d_model)
+        positions = dict.fromkeys(("encoder", "decoder"), table)
+    start = given.get("target_embedding.weight", given["source_embedding.weight"])
+    scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
+    for side, table in positions.items():
+        given[f"{side}_input.positions.table"] = table
+    # a start token that there is to be read does not change the start: that is of zeros
+    given["decoder_input.positions.table"] = _less_start(positions["decoder"], start, scale)
+    return given
+
+
+def _less_start(table: Array, embedding: Weight, scale: float) -> Array:
+    """Takes the embedding of `<s>` from the first position's vector, where it is not zero."""
+    start = embedding.real() if isinstance(embedding, Integers) else embedding
+    found = np.array(table)
+    found[0] -= np.float32(scale) * start[BOS_ID]
+    return found
+
+
+def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> AlignmentInfo | None:
+    """Finds the head that guided alignment trains, and Marian's own alignments come from.
+
+    It is the first of a layer, whose row predicts a token; layers are counted from 1.
+    """
+    if GUIDED not in settings:
+        return None
+    layer = n_layers if settings[GUIDED] == "last" else number(path, settings, GUIDED)
+    if not 1 <= layer <= n_layers:
+        raise ArtifactError(
+            f"{path}: {GUIDED} = {layer}, but the decoder has {n_layers} layers; use this model's "
+            "own settings"
+        )
+    return AlignmentInfo(heads=f"cross.{layer - 1}.0", convention="naive")
+
+
+def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:
+    """Turns the decoder's settings into defaults of the search."""
+    beams = str(settings.get("beam-size", 4))
+    exponent = _exponent(settings)
+    decoding = DecodingConfig(
+        beam_size=min(max(int(beams), 1), 1000) if beams.isdecimal() and len(beams) < 5 else 4,
+        length_normalization="average" if exponent else "gnmt",
+        length_penalty=1.0 if exponent else 0.0,
+    )
+    if exponent in (0.0, 1.0):
+        return decoding, ()
+    said = json.dumps(settings["normalize"])[:60]
+    advice = ""
+    if 0.0 < exponent <= LARGEST_LENGTH_PENALTY:
+        advice = f"; --length-normalization gnmt --length-penalty {exponent:g} comes near it"
+    return decoding, (f"normalize = {said} is taken as 1, division by the length{advice}",)
+
+
+def _exponent(settings: Mapping[str, Any]) -> float:
+    """Returns the exponent of the length that Marian divides a log-probability by.
+
+    NaN if it is not a number.
+    """
+    try:
+        return float(settings.get("normalize", 0.0))
+    except (TypeError, ValueError):
+        return math.nan

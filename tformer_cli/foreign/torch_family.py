@@ -1,0 +1,211 @@
+"""One reader for models of fairseq, OpenNMT-py and Eole: each of them is a table of names.
+
+Their settings are those of a training run, of which few concern the model; their texts are cut by
+SentencePiece, by a list of merges, or before they reach the tool.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import Reader, Rows, Weight, assembled, output_bias
+from tformer_cli.foreign.foreign_model import ForeignModel, read_bytes
+from tformer_cli.foreign.formats.lazy_arrays import Array
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.pieces import PieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import Tokenizer
+
+CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
+"""Names of files of merges."""
+SPMS = ("*.model", "*.spm")
+"""Names of SentencePiece models; a file of merges may be called so, too."""
+_VERSION = b"#version:"
+"""Begins a file of merges."""
+DECODING = DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0)
+IN_PIECES = (
+    "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
+    "are the pieces of its vocabulary with spaces between them, as its own tokenizer writes them"
+)
+IN_WORDS = (
+    "texts are words with spaces between them, tokenized as those that it was trained on (often "
+    "by Moses)"
+)
+
+
+def read_tokenizer(
+    directory: Path, languages: tuple[str, str], sides: tuple[Rows, Rows]
+) -> tuple[Tokenizer, list[Path], list[str]]:
+    """Makes the tokenizer of a model from the files beside it."""
+    pieces = sides[0].pieces
+    others = None if sides[1].pieces == pieces else sides[1].pieces
+    models, merges = _files(directory)
+    spms = _by_side(directory, models, languages)
+    if spms is not None:
+        same = spms[0] == spms[1]
+        made = SentencePieceTokenizer.build(
+            read_bytes(spms[0]),
+            None if same else read_bytes(spms[1]),
+            pieces,
+            others,
+            where=str(spms[0]),
+        )
+        return made, list(dict.fromkeys(spms)), []
+    codes = _by_side(directory, merges, languages)
+    if codes is None:
+        return PieceTokenizer.build(pieces, others, where=str(directory)), [], [IN_PIECES]
+    texts = [_text(path) for path in codes]
+    in_words = PieceTokenizer.build(pieces, others, (texts[0], texts[1]), str(codes[0]))
+    return in_words, list(dict.fromkeys(codes)), [IN_WORDS]
+
+
+def _files(directory: Path) -> tuple[list[Path], list[Path]]:
+    """Finds SentencePiece models and files of merges; these may be called as those are."""
+    models = sorted({path for pattern in SPMS for path in directory.glob(pattern)})
+    in_text = [path for path in models if read_bytes(path).startswith(_VERSION)]
+    named = {path for pattern in CODES for path in directory.glob(pattern)}
+    return [path for path in models if path not in in_text], sorted({*in_text, *named})
+
+
+def _by_side(
+    directory: Path, found: Sequence[Path], languages: tuple[str, str]
+) -> tuple[Path, Path] | None:
+    """Picks a file for both sides, or one for each with its language in the name; None: none."""
+    if len(found) < 2:
+        return (found[0], found[0]) if found else None
+    source, target = (
+        [path for path in found if code and code in path.name.split(".")] for code in languages
+    )
+    if len(source) == len(target) == 1:
+        return source[0], target[0]
+    names = ", ".join(path.name for path in found[:4])
+    raise ArtifactError(
+        f"{directory}: has {names}, and it is unclear which of them its texts were cut with; leave "
+        "one, or one for each language with its code in the name (spm.en.model)"
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError:
+        raise ArtifactError(f"{path}: is not UTF-8 text; use the model's own file") from None
+
+
+def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
+    """Puts the rows of an embedding (V, D), or of a bias (V), in the order of tformer's ids."""
+    n_entries = max(rows.foreign) + 1
+    if len(array) != n_entries:
+        raise ArtifactError(
+            f"{where}: {name} has {len(array):,} rows, but its vocabulary has {n_entries:,} "
+            "entries; use this model's own vocabulary"
+        )
+    return rows.of(array)
+
+
+def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    """Returns a setting that is no or yes."""
+    value = settings.get(name, default)
+    if value is None:
+        return default
+    if value not in (True, False):
+        raise ArtifactError(f"{path}: {name} is neither true nor false; use this model's own file")
+    return bool(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """A tool's names of weights."""
+
+    layers: Mapping[str, Sequence[str]]
+    """Those of the modules of a layer and of norms; see `assembled`."""
+    source: str
+    target: str
+    output: str
+    """Embeddings, and the matrix of the logits."""
+    output_bias: str = ""
+    positions: Mapping[str, str] = field(default_factory=dict)
+    """Tables of positions of "encoder" and "decoder", where the file holds them."""
+    lacks_biases: bool = False
+    """True if a bias that no layer of a stack has is zero."""
+
+
+def read_model(
+    kind: str,
+    names: Names,
+    reader: Reader,
+    config: ModelConfig,
+    sides: tuple[Rows, Rows],
+    *,
+    directory: Path,
+    files: Iterable[Path],
+    positions: Mapping[str, Array] | None = None,
+    languages: tuple[str, str] = ("", ""),
+    decoding: DecodingConfig = DECODING,
+) -> ForeignModel:
+    """Reads the weights of a model, of which all must be known, and the tokenizer beside it."""
+    given = _around_stacks(names, reader, config, sides)
+    tables = positions or {side: reader.take(name) for side, name in names.positions.items()}
+    for side, table in tables.items():
+        rows = table.reshape(len(table), -1)[: config.max_positions]
+        given[f"{side}_input.positions.table"] = rows
+    read = partial(_take_or_zeros, reader) if names.lacks_biases else reader.take
+    n_pieces = len(sides[1].pieces)
+    weights = assembled(config, n_pieces, names.layers, read, given, reader.where)
+    reader.check_all_taken()
+    tokenizer, texts, notes = read_tokenizer(directory, languages, sides)
+    return ForeignModel(
+        kind=kind,
+        config=config,
+        weights=weights,
+        tokenizer=tokenizer,
+        decoding=decoding,
+        files=(*files, *texts),
+        ids=sides[1].foreign,
+        languages=languages,
+        notes=tuple(notes),
+    )
+
+
+def _around_stacks(
+    names: Names, reader: Reader, config: ModelConfig, sides: tuple[Rows, Rows]
+) -> dict[str, Weight]:
+    """Reads embeddings and the output layer; a matrix that is shared may have several names."""
+    given: dict[str, Weight] = {}
+
+    def rows(some: list[str], side: Rows) -> Weight:
+        there = [name for name in some if name in reader] or some[:1]
+        return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
+
+    source, target, output = [names.source], [names.target], [names.output]
+    has_own = config.source_vocab_size > 0
+    if config.tied_embeddings == "all":
+        given["source_embedding.weight"] = rows([*source, *target, *output], sides[1])
+    else:
+        one = source if has_own else [*source, *target]
+        given["source_embedding.weight"] = rows(one, sides[0] if has_own else sides[1])
+        tied = output if config.tied_embeddings == "decoder" else []
+        others = [*target, *tied] if has_own else [*target, *source, *tied]
+        given["target_embedding.weight"] = rows(others, sides[1])
+    if config.tied_embeddings == "none":
+        given["output_projection.weight"] = rows(output, sides[1])
+    bias = names.output_bias
+    given["output_bias"] = output_bias(sides[1], reader.take(bias) if bias in reader else None)
+    return given
+
+
+def _take_or_zeros(reader: Reader, name: str) -> Array:
+    """Reads a weight; a bias that no layer of the stack has is zero."""
+    stem, _, part = name.rpartition(".")
+    if part == "bias" and name not in reader and "norm" not in stem:
+        same = re.compile(re.sub(r"\\\.\d+\\\.", r"\\.\\d+\\.", re.escape(name)))
+        if not any(same.fullmatch(other) for other in reader.arrays):
+            return np.zeros(len(reader.take(f"{stem}.weight")), np.float32)
+    return reader.take(name)

@@ -1,0 +1,276 @@
+"""Metrics of a head's map, computed from the weights alone, in float64.
+
+A_ij is the weight of key j for query i, n_i the number of keys that row i may see, Q the number of
+rows. Means run over rows. A metric that is not defined for a kind, or for a sentence this short, is
+omitted.
+
+============== ============================ ==================================================
+name           formula                      source
+============== ============================ ==================================================
+entropy        mean −Σ_j A_ij ln A_ij       Raganato & Tiedemann 2018; in nats
+entropy_norm   mean H_i / ln n_i, n_i > 1   0: one key; 1: all visible keys alike
+confidence     mean max_{j≠EOS} A_ij        Voita et al. 2019, section 4
+prev self next mean A_{i,i+k}, k = −1 0 1   Clark et al. 2019; over rows where i+k exists;
+                                            not of cross-attention
+*_argmax       share of argmax_j A_ij = i+k Voita et al. 2019, section 5; the same rows
+rare_argmax    share of argmax_j A_ij in R  Voita et al. 2019, section 5.3; R: the sentence's
+                                            rarest tokens (`rare_tokens`); of the encoder
+distance       mean Σ_j A_ij |i − j|        Vig & Belinkov 2019; in cross-attention
+                                            |j/(S−1) − i/(Q−1)|
+diagonality    correlation of i and j, the  ours; of cross-attention: 1 along the diagonal, 0
+               cells weighted by A_ij       where rows do not differ or all look at one key
+monotonicity   share of i with argmax_j A_ij share of rows, but for the first, that do not go back;
+               ≥ argmax_j A_{i−1,j}         of cross-attention
+sink_eos       mean A_{i,EOS}               weight on the source's end of sentence (enc, cross)
+sink_bos       mean A_{i,0}                 weight on the target's begin of sentence (dec)
+memory         mean Σ_{j<s(i)} A_ij         weight on earlier segments; s(i) begins that of row i,
+                                            s(i) > 0; of models with a memory
+============== ============================ ==================================================
+
+Diagonality is not a rank correlation: where rows are nearly alike, ranks are decided by rounding.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tformer_cli.heads.names import HeadId, Kind
+from tformer_cli.heads.roles import METRICS
+from tformer_cli.inspect.capture.forced import AttentionMaps
+
+OFFSETS = {"prev": -1, "self": 0, "next": 1}
+"""Positions relative to the query that are measured."""
+NO_VARIANCE = 1e-9
+"""Below it the keys attended to do not differ, in squared positions."""
+
+
+def metrics_of(
+    maps: AttentionMaps,
+    heads: list[HeadId],
+    *,
+    scales_rows: bool = False,
+    rare: Sequence[int] = (),
+) -> dict[HeadId, dict[str, float]]:
+    computed = {}
+    for kind, layer in {(head.kind, head.layer) for head in heads}:
+        weights = maps.layers(kind)[layer]
+        if scales_rows:
+            total = weights.sum(dim=-1, keepdim=True)
+            weights = weights / total.where(total > 0.0, 1.0)  # a row of 0 stays
+        n_visible = maps.n_visible if kind == "dec" else None
+        found = head_metrics(weights, kind, rare, n_visible, has_eos=maps.has_source_eos)
+        if 0 < maps.segment < weights.shape[1]:
+            shares = memory_shares(weights, maps.segment)
+            found = [{**own, "memory": share} for own, share in zip(found, shares, strict=True)]
+        computed[kind, layer] = found
+    return {head: computed[head.kind, head.layer][head.head] for head in heads}
+
+
+def memory_shares(weights: Tensor, segment: int) -> list[float]:
+    """Computes the weight of each head (H, Q, K) on earlier segments, in rows that have any."""
+    rows, keys = torch.arange(weights.shape[1])[:, None], torch.arange(weights.shape[2])
+    is_memory = keys < rows // segment * segment
+    on_memory = weights.double().where(is_memory, 0.0).sum(dim=-1)
+    shares: list[float] = on_memory[:, segment:].mean(dim=-1).tolist()
+    return shares
+
+
+def head_metrics(
+    weights: Tensor,
+    kind: Kind,
+    rare: Sequence[int] = (),
+    n_visible: Tensor | None = None,
+    *,
+    has_eos: bool = True,
+) -> list[dict[str, float]]:
+    """Computes every metric of every head of a layer.
+
+    Args:
+        weights: (H, Q, K) attention weights.
+        kind: which attention they are of.
+        rare: positions of the rarest source tokens, if that is known.
+        n_visible: (Q) how many keys each row sees; None: all, of the decoder those up to itself.
+        has_eos: whether the last source position is the end of sentence.
+    """
+    n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
+    is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
+    if kind == "enc":
+        is_rare[0, list(rare)] = True
+    # a batch of one without padding
+    sums = batch_metric_sums(
+        weights[None], n_rows, n_keys, kind, is_rare, n_visible, has_eos=torch.tensor([has_eos])
+    )
+    columns = {
+        name: (found.totals[0] / int(found.n_rows)).tolist()
+        for name, found in sums.items()
+        if found.n_rows
+    }
+    return [
+        {name: column[head] for name, column in columns.items()} for head in range(len(weights))
+    ]
+
+
+def entropies(weights: Tensor) -> Tensor:
+    """Computes −Σ_j A_ij ln A_ij, with 0 ln 0 = 0: (…, Q, K) to (…, Q), in nats."""
+    # Adding 0 turns the -0 of a one-hot row into 0.
+    entropy: Tensor = -torch.special.xlogy(weights, weights).sum(dim=-1) + 0.0
+    return entropy
+
+
+class BatchSums(NamedTuple):
+    """A metric of the heads of a layer on each sentence, before means are taken over rows."""
+
+    totals: Tensor
+    """(B, H) float64, summed over the rows of each sentence; 0 where it is not defined."""
+    n_rows: Tensor
+    """(B) rows of each sentence where it is defined; 0: of none."""
+
+
+def batch_metric_sums(
+    weights: Tensor,
+    n_rows: Tensor,
+    n_keys: Tensor,
+    kind: Kind,
+    rare: Tensor | None = None,
+    n_visible: Tensor | None = None,
+    *,
+    has_eos: Tensor,
+) -> dict[str, BatchSums]:
+    """Sums every metric over the rows of each sentence.
+
+    A diagonality is of a whole sentence; it counts for each of its rows.
+
+    Args:
+        weights: (B, H, Q, K) attention weights of a layer, padded; keys of padding have weight 0.
+        n_rows: (B) rows of each sentence.
+        n_keys: (B) keys of each sentence.
+        kind: which attention they are of.
+        rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
+        n_visible: see `head_metrics`.
+        has_eos: (B) boolean, whether the last source position is the end of sentence.
+    """
+    layer = _Layer(weights, n_rows, n_keys, kind, has_eos)
+    sums = {
+        **layer.entropies(n_visible),
+        "confidence": layer.confidence(),
+        **layer.positions(),
+        **layer.largest(rare),
+        "distance": layer.distance(),
+        **layer.sinks(),
+    }
+    if kind == "cross":
+        sums["diagonality"] = layer.diagonality()
+        sums["monotonicity"] = layer.monotonicity()
+    return {name: sums[name] for name in METRICS if name in sums}
+
+
+class _Layer:
+    """The weights of a layer in float64, and which of their rows and keys are not padding."""
+
+    def __init__(
+        self, weights: Tensor, n_rows: Tensor, n_keys: Tensor, kind: Kind, has_eos: Tensor
+    ) -> None:
+        self.kind = kind
+        self.n_rows, self.n_keys = n_rows, n_keys
+        self.rows = torch.arange(weights.shape[2])
+        self.keys = torch.arange(weights.shape[3])
+        self.is_row = self.rows < n_rows[:, None]  # (B, Q)
+        # (B, K); of the target it is not a key
+        self.is_eos = (self.keys == n_keys[:, None] - 1) & has_eos[:, None]
+        self.weights = weights.double().where(self.is_row[:, None, :, None], 0.0)
+
+    def entropies(self, n_visible: Tensor | None) -> dict[str, BatchSums]:
+        """Spread, and as a share of the largest that rows with several keys can have."""
+        entropy = entropies(self.weights)  # (B, H, Q)
+        visible = self.rows + 1 if self.kind == "dec" else self.n_keys[:, None]
+        visible = visible if n_visible is None else n_visible
+        several = self.is_row & (visible > 1)
+        largest = visible.clamp(min=2).double().log().expand_as(several)
+        shares = (entropy / largest[:, None]).where(several[:, None], 0.0)
+        return {
+            "entropy": BatchSums(entropy.sum(dim=-1), self.n_rows),
+            "entropy_norm": BatchSums(shares.sum(dim=-1), several.sum(dim=-1)),
+        }
+
+    def confidence(self) -> BatchSums:
+        if self.kind == "dec":
+            return BatchSums(self.weights.amax(dim=-1).sum(dim=-1), self.n_rows)
+        others = self.weights.masked_fill(self.is_eos[:, None, None, :], 0.0)
+        defined = self.n_rows.where(self.n_keys > self.is_eos.sum(dim=-1), 0)
+        return BatchSums(others.amax(dim=-1).sum(dim=-1), defined)
+
+    def positions(self) -> dict[str, BatchSums]:
+        """Weights on relative positions; beyond the last key there is padding, of weight 0."""
+        if self.kind == "cross":
+            return {}
+        return {
+            name: BatchSums(
+                self.weights.diagonal(offset, dim1=2, dim2=3).sum(dim=-1), self._with(offset)
+            )
+            for name, offset in OFFSETS.items()
+        }
+
+    def largest(self, rare: Tensor | None) -> dict[str, BatchSums]:
+        """Rows whose largest weight is on a relative position, or on a rare token."""
+        if self.kind == "cross":
+            return {}
+        largest = self.weights.argmax(dim=-1)  # (B, H, Q)
+        offsets = (largest - self.rows).where(self.is_row[:, None], len(self.keys))
+        sums = {
+            f"{name}_argmax": BatchSums(
+                (offsets == offset).sum(dim=-1).double(), self._with(offset)
+            )
+            for name, offset in OFFSETS.items()
+        }
+        if rare is not None and self.kind == "enc":
+            is_rare = rare[:, None].expand(-1, largest.shape[1], -1).gather(-1, largest)
+            hits = (is_rare & self.is_row[:, None]).sum(dim=-1).double()
+            sums["rare_argmax"] = BatchSums(hits, self.n_rows.where(rare.any(dim=-1), 0))
+        return sums
+
+    def distance(self) -> BatchSums:
+        rows, keys = self.rows.double()[None], self.keys.double()[None]
+        if self.kind == "cross":
+            rows = rows / (self.n_rows[:, None] - 1).clamp(min=1)
+            keys = keys / (self.n_keys[:, None] - 1).clamp(min=1)
+        distances = (rows[:, :, None] - keys[:, None, :]).abs()  # (B or 1, Q, K)
+        total = torch.einsum(
+            "bhqk,bqk->bh", self.weights, distances.expand(len(self.n_rows), -1, -1)
+        )
+        return BatchSums(total, self.n_rows)
+
+    def diagonality(self) -> BatchSums:
+        """Correlation of rows and keys, the cells weighted."""
+        n_rows = self.n_rows[:, None].double()
+        rows = (self.rows - (n_rows - 1) / 2).where(self.is_row, 0.0)  # (B, Q)
+        keys = self.keys - (self.n_keys[:, None].double() - 1) / 2  # (B, K)
+        expected = torch.einsum("bhqk,bk->bhq", self.weights, keys)
+        squared = torch.einsum("bhqk,bk->bh", self.weights, keys**2)
+        variance = squared / n_rows - (expected.sum(dim=-1) / n_rows) ** 2
+        covariance = torch.einsum("bhq,bq->bh", expected, rows) / n_rows
+        scale = (
+            variance.clamp(min=NO_VARIANCE) * (rows**2).sum(dim=-1, keepdim=True) / n_rows
+        ).sqrt()
+        defined = (self.n_rows > 1) & (self.n_keys > 1)
+        has_value = (variance > NO_VARIANCE) & defined[:, None]
+        values = (covariance / scale).where(has_value, 0.0)
+        return BatchSums(n_rows * values, self.n_rows.where(defined, 0))
+
+    def monotonicity(self) -> BatchSums:
+        """Rows whose largest weight is not before the previous row's."""
+        steps = self.weights.argmax(dim=-1).diff(dim=-1)  # (B, H, Q - 1)
+        forward = (steps >= 0) & self.is_row[:, None, 1:]
+        return BatchSums(forward.sum(dim=-1).double(), self._with(1))
+
+    def sinks(self) -> dict[str, BatchSums]:
+        """Weights on the source's end or the target's begin of sentence."""
+        if self.kind == "dec":
+            return {"sink_bos": BatchSums(self.weights[..., 0].sum(dim=-1), self.n_rows)}
+        total = torch.einsum("bhqk,bk->bh", self.weights, self.is_eos.double())
+        return {"sink_eos": BatchSums(total, self.n_rows)}
+
+    def _with(self, offset: int) -> Tensor:
+        """(B) rows that have a position at an offset."""
+        return (self.n_rows - abs(offset)).clamp(min=0)

@@ -1,0 +1,211 @@
+"""Measures the heads of a model while it is trained: `heads.jsonl` in the run directory.
+
+A line for each head at step 0 and every `training.inspect_every` steps. The pairs that are looked
+at are the first of the validation pairs, which a run cannot exchange; `heads-probe.jsonl` names
+them. A checkpoint is written after the lines of its step, so a resumed run cuts off what came after
+the checkpoint and writes it again: nothing is there twice and nothing is missing.
+
+Maps and metrics are those of `inspect-heads`, means over the rows of all pairs; the roles follow
+from the means. Nothing random is drawn, and the model is left as it was, so a run that is looked at
+learns what it would have learned.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tformer_cli.files.atomic import not_writable, write_text
+from tformer_cli.files.run_log import LARGEST_LOG
+from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
+from tformer_cli.heads.rare_tokens import TokenFrequencies, rare_positions
+from tformer_cli.heads.roles import role_of
+from tformer_cli.inspect.capture.batches import IdPair, capture_batches
+from tformer_cli.inspect.capture.forced import longest_side
+from tformer_cli.inspect.heads.statistics import HeadStatistics
+from tformer_cli.inspect.heads.timeline import HEADS_LOG, SCHEMA
+from tformer_cli.inspect.jobs.reader import is_written
+from tformer_cli.inspect.json_lines import plain
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.text.corpora import SentencePair
+from tformer_cli.text.loading.encoded import TextStream
+from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
+from tformer_cli.trainer.events import RolledBack, TrainingEvent
+from tformer_cli.trainer.run_logs import read_log
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadAtStep:
+    """One head at one step."""
+
+    step: int
+    head: HeadId
+    n_sentences: int
+    metrics: dict[str, float]
+    """Means over rows; undefined ones are omitted."""
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "schema": SCHEMA,
+            "step": self.step,
+            **self.head.data,
+            "role": role_of(self.metrics),
+            "n_sentences": self.n_sentences,
+            "metrics": plain(self.metrics),
+        }
+
+
+def measure_heads(
+    model: Inspected,
+    pairs: Sequence[IdPair],
+    step: int,
+    frequencies: TokenFrequencies | None = None,
+) -> list[HeadAtStep]:
+    """Measures every head of a model that is being trained; its mode is left as it was."""
+    statistics = HeadStatistics(head_layout(model), KINDS, resamples=0)
+    was_training = model.training
+    model.eval()
+    try:
+        for indices, batch in capture_batches(model, pairs):
+            rare = [rare_positions(frequencies, ids) for ids in batch.sources]
+            statistics.add_batch(indices, batch, rare)
+    finally:
+        model.train(was_training)
+    found = statistics.means()
+    if not all(math.isfinite(value) for metrics in found.values() for value in metrics.values()):
+        return []
+    return [
+        HeadAtStep(step=step, head=head, n_sentences=len(pairs), metrics=metrics)
+        for head, metrics in found.items()
+    ]
+
+
+PROBE = "heads-probe.jsonl"
+PROBE_SCHEMA = "tformer.headprobe/1"
+N_PAIRS = 32
+"""Pairs that are looked at: some hundreds of rows for each head, in a fraction of a second."""
+BLOCK = 64
+"""Tokens of a block of a stream, at most."""
+
+
+def probe_pairs(
+    pairs: Sequence[SentencePair], tokenizer: Tokenizer, config: ModelConfig
+) -> list[tuple[int, SentencePair, IdPair]]:
+    """Chooses the pairs to look at: the first `N_PAIRS` with text on both sides that fit the model.
+
+    A classifier reads the text alone, and language models, masked or not, the target alone; where
+    a language model's texts are a stream, it reads the first blocks of all of them.
+    """
+    found: list[tuple[int, SentencePair, IdPair]] = []
+    longest = longest_side(config)
+    if config.is_decoder_only and not config.target_eos:
+        return _blocks(pairs, tokenizer.target, min(longest, BLOCK))
+    for index, pair in enumerate(pairs):
+        text = pair.target if config.head == "tokens" else pair.source
+        source = [] if config.is_decoder_only else tokenizer.source.encode(text)
+        target = [] if config.is_encoder_only else tokenizer.target.encode(pair.target)
+        ids = source, target
+        if is_written(ids, config) and max(map(len, ids)) <= longest:
+            found.append((index, pair, ids))
+        if len(found) == N_PAIRS:
+            break
+    return found
+
+
+def _blocks(
+    pairs: Sequence[SentencePair], side: TokenizerSide, length: int
+) -> list[tuple[int, SentencePair, IdPair]]:
+    """Cuts the first blocks of a given length out of a stream of texts."""
+    stream, blocks = TextStream(side, length), list[list[int]]()
+    for pair in pairs:
+        blocks += stream.add([pair.target])
+        if len(blocks) >= N_PAIRS:
+            break
+    else:
+        blocks += [rest] if (rest := stream.rest()) else []
+    return [
+        (index, SentencePair("", side.decode(ids)), ((), ids))
+        for index, ids in enumerate(blocks[:N_PAIRS])
+    ]
+
+
+class HeadFollower:
+    """Looks at the heads of a model, and keeps the run's file; it observes returns of the run."""
+
+    def __init__(
+        self,
+        run: Path,
+        model: Inspected,
+        tokenizer: Tokenizer,
+        pairs: Sequence[SentencePair],
+        step: int,
+        frequencies: TokenFrequencies | None = None,
+    ) -> None:
+        """Takes up the file of a run that stands at a step, without what came after it."""
+        self._path = run / HEADS_LOG
+        self._model = model
+        self._frequencies = frequencies
+        chosen = probe_pairs(pairs, tokenizer, model.config)
+        self._pairs = [ids for _, _, ids in chosen]
+        self.seconds = 0.0
+        """Time that recording has taken in this process."""
+        self.n_records = 0
+        """Steps it has recorded."""
+        lines = [_probe_line(index, pair) for index, pair, _ in chosen]
+        write_text(run / PROBE, "".join(lines))
+        # At the start of a run a file can only be what a killed attempt has left.
+        self._keep(lambda found: found <= step if step else False)
+
+    def record(self, step: int) -> None:
+        """Measures every head and appends its line; on the disk before a checkpoint can be."""
+        start = time.monotonic()
+        if self._pairs:
+            found = measure_heads(self._model, self._pairs, step, self._frequencies)
+            text = "".join(json.dumps(head.describe(), allow_nan=False) + "\n" for head in found)
+            try:
+                with self._path.open("a", encoding="utf-8", newline="") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise not_writable(self._path, error) from None
+        self.n_records += 1
+        self.seconds += time.monotonic() - start
+
+    def notify(self, event: TrainingEvent) -> None:
+        """Cuts off what a return to an earlier checkpoint takes back."""
+        if isinstance(event, RolledBack):
+            self._keep(lambda step: step <= event.step)
+
+    def _keep(self, is_kept: Callable[[int], bool]) -> None:
+        """Keeps the whole lines of some steps."""
+        text = read_log(self._path, LARGEST_LOG)
+        kept = b"".join(
+            line + b"\n"
+            for line in text.split(b"\n")
+            if (step := _step_of(line)) is not None and is_kept(step)
+        )
+        if kept != text:
+            write_text(self._path, kept.decode("utf-8"))
+
+
+def _probe_line(index: int, pair: SentencePair) -> str:
+    data = {
+        "schema": PROBE_SCHEMA,
+        "index": index,
+        "source": pair.source,
+        "target": pair.target,
+        "chosen": f"the first {N_PAIRS} validation examples that fit the model, blank ones aside",
+    }
+    return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+def _step_of(line: bytes) -> int | None:
+    """The step of a line; None if it is torn or foreign."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None

@@ -1,0 +1,437 @@
+"""Sentences in, their attention maps out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Unpack
+
+from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
+from tformer_cli.artifacts.model_directory import ModelDirectory
+from tformer_cli.artifacts.token_frequencies import load_frequencies
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.heads.names import (
+    CaptureMode,
+    HeadId,
+    HeadLayout,
+    head_layout,
+    layer_layout,
+)
+from tformer_cli.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
+from tformer_cli.heads.selectors import HeadSelection, check_names_layers
+from tformer_cli.inspect.alignment.chosen import HeadChoice, align_words, choose_heads
+from tformer_cli.inspect.alignment.words import SpelledWords, spelled_words
+from tformer_cli.inspect.capture.forced import (
+    AttentionMaps,
+    capture_maps,
+    capture_vectors,
+    longest_side,
+)
+from tformer_cli.inspect.capture.live import NotSearchedError, RecordingModel
+from tformer_cli.inspect.capture.search_tree import SearchTree, n_candidates
+from tformer_cli.inspect.heads.metrics import metrics_of
+from tformer_cli.inspect.jobs.reader import (
+    InspectionOptions,
+    check_targets,
+    gap_filler,
+    inspected_model,
+    open_for_inspection,
+)
+from tformer_cli.inspect.record import (
+    FilledGap,
+    HeadsRecord,
+    ModelSummary,
+    PageExtras,
+)
+from tformer_cli.inspect.views import heads as heads_view
+from tformer_cli.inspect.weighting.maps import weighted_maps
+from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
+from tformer_cli.kinds.lines.fill import GapFiller
+from tformer_cli.kinds.opening.translator import Opened
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier, EncoderOnly
+from tformer_cli.search.encoding import label_probabilities
+from tformer_cli.text.lines import given_lines
+from tformer_cli.text.tokenizer import Tokenizer
+from tformer_cli.wording import count_of
+
+CLASS = "[class]"
+"""Label of the class token of an image."""
+LIVE_TARGETS = (
+    "--mode live: shows the search, but a given target was not searched for; omit the target "
+    "or --mode live"
+)
+
+
+def inspect_heads(
+    model: Path | str | ModelDirectory,
+    lines: Iterable[str],
+    *,
+    targets: Iterable[str] | None = None,
+    heads: Sequence[str] = (),
+    mode: CaptureMode = "forced",
+    rank: int = 1,
+    weights: WeightingName | None = None,
+    for_page: bool = False,
+    **options: Unpack[InspectionOptions],
+) -> Iterator[HeadsRecord]:
+    """Captures the heads of a model on sentences and their translations.
+
+    Translations are found as `translate` finds them; the maps then come from one pass over the one
+    that is looked at, or from the search itself. A record is made when it is asked for, so any
+    number of lines can be streamed.
+
+    Args:
+        model: a model directory, or its path.
+        lines: the source sentences, or texts that a language model or a classifier reads. A blank
+            one has a record without heads, one that is translated sentence by sentence a record
+            for each.
+        targets: a target for each line, to be looked at instead of the model's translation.
+        heads: which heads, by the grammar of `inspection.heads.selectors`; none means all. Where
+            maps are of layers, which layers. Conditions are on metrics of these maps.
+        mode: "forced": one pass over the finished hypothesis, without a cache. "live": the rows of
+            a search that found it, along its back-pointers; for the model's translations only. The
+            search is torch's; a hypothesis that only the compiled kernels find is "forced".
+        rank: which of the translations, 1 the best; at most as many as the beam has.
+        weights: the kind of the maps' numbers; None: attention weights. See `inspection.weighting`.
+        for_page: whether records also have what only a page shows: words, queries and keys and, in
+            "live" mode, the tree of the search.
+        **options: of `open_for_inspection`.
+
+    Returns:
+        One record a line or sentence, in order.
+
+    Raises:
+        UsageError: if `heads` select nothing, a setting cannot be used, or given targets are to be
+            captured live.
+        ArtifactError: if the model directory cannot be used.
+        DataError: if a line is too long, or there are more or fewer targets than lines.
+    """
+    opened = open_for_inspection(model, hypothesis=rank, tasks=heads_view.VIEW.tasks, **options)
+    inspector = HeadInspector(
+        opened, heads, mode=mode, rank=rank, weights=weights, for_page=for_page
+    )
+    return inspector.inspect(lines, targets)
+
+
+class HeadInspector:
+    """Inspects the heads of an opened model, sentence by sentence."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        heads: Sequence[str] = (),
+        *,
+        mode: CaptureMode = "forced",
+        rank: int = 1,
+        weights: WeightingName | None = None,
+        for_page: bool = False,
+    ) -> None:
+        """Chooses the heads; see `inspect_heads`.
+
+        The search must return as many hypotheses as `rank` says.
+        """
+        self._labels = opened.directory.info.labels
+        self._model = inspected_model(opened.directory)
+        self._tokenizer = opened.directory.tokenizer
+        self._splitter = opened.translator
+        self._translator = opened.translator.of_sentences()
+        self._rank = rank
+        self._for_page = for_page
+        self._weighting = WEIGHTINGS[weights or "alpha"]
+        self._is_of_texts = self._model.config.is_decoder_only
+        if self._is_of_texts or self._model.config.is_encoder_only:
+            _check_of_texts(self._model.config, mode, rank)
+        self._filler = gap_filler(opened)
+        self._recorder: RecordingModel | None = None
+        if mode == "live":
+            n_noted = n_candidates(opened.translator.config) if for_page else 0
+            self._recorder = RecordingModel(opened.directory.model, n_noted)
+            self._recorded_translator = self._translator.with_model(self._recorder)
+        self._layout = head_layout(self._model)
+        self._aligning = _aligning_heads(opened.directory, self._layout)
+        if self._weighting.is_of_layers:
+            check_names_layers(heads, self._weighting.name)
+            self._layout = layer_layout(self._model)
+        self._selection = HeadSelection(heads, self._layout)
+        self._summary = summary_of(opened.directory)
+        self._frequencies = frequencies_of(opened.directory)
+
+    def inspect(
+        self, lines: Iterable[str], targets: Iterable[str] | None = None
+    ) -> Iterator[HeadsRecord]:
+        """Yields the record of each line; see `inspect_heads`."""
+        for index, (line, target) in enumerate(self.pairs(lines, targets)):
+            yield self.inspect_line(index, line, target)
+
+    def pairs(
+        self, lines: Iterable[str], targets: Iterable[str] | None = None
+    ) -> Iterator[tuple[str, str | None]]:
+        """Yields each line with its target; None: the model's translation is to be looked at.
+
+        Without targets a line that is translated sentence by sentence comes as its sentences.
+        """
+        if targets is not None and self._recorder is not None:
+            raise UsageError(LIVE_TARGETS)
+        check_targets(self._model.config, targets)
+        lines = given_lines(lines)
+        if targets is None:
+            if task_kind(self._model.config) != "translate":
+                return ((line, None) for line in lines)
+            return ((one, None) for line in lines for one in self._splitter.sentences(line))
+        return _with_targets(lines, given_lines(targets, "targets"))
+
+    def inspect_line(self, index: int, line: str, target: str | None = None) -> HeadsRecord:
+        if self._is_of_texts:
+            return self._inspect_pair(index, line, line)
+        if isinstance(self._model, EncoderOnly):
+            return self._inspect_read(index, line, self._model)
+        if target is None:
+            return self._inspect_translation(index, line)
+        return self._inspect_pair(index, line, target)
+
+    def _inspect_translation(self, index: int, line: str) -> HeadsRecord:
+        if not line.strip():
+            return self._blank(index, line, "", is_forced=False)
+        self._check_length(index, self._tokenizer.source.encode(line))
+        translation = self._translator.translate([line], index)[0]
+        n_found = len(translation.hypotheses)
+        if n_found < self._rank:
+            raise DataError(
+                f"--rank: line {index + 1} has only {count_of(n_found, 'translation')}, but rank "
+                f"{self._rank} is asked for; choose a lower rank, or widen the beam"
+            )
+        found = translation.hypotheses[self._rank - 1]
+        ids = translation.source_ids, found.token_ids
+        # where nothing is left of a line there was no search
+        live = self._live_maps(index, line, *ids) if translation.n_parts else None
+        return self._record(
+            index,
+            (line, found.text),
+            capture_maps(self._model, *ids) if live is None else live,
+            score=found.score,
+            rank=self._rank,
+            mode="forced" if live is None else "live",
+        )
+
+    def _live_maps(
+        self, index: int, line: str, source_ids: Sequence[int], target_ids: Sequence[int]
+    ) -> AttentionMaps | None:
+        """Records torch's search of a line and returns the maps of a hypothesis it went through.
+
+        The translation is the translator's, whoever searched it. The compiled kernels round
+        otherwise than torch; where two hypotheses are nearly equal, torch's search may pass by
+        the one they chose. Then there is nothing to show, and None is returned, as without "live".
+        """
+        if self._recorder is None:
+            return None
+        self._recorder.forget()
+        self._recorded_translator.translate([line], index)
+        try:
+            return self._recorder.maps_of(source_ids, target_ids)
+        except NotSearchedError:
+            return None
+
+    def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
+        if not line.strip():
+            return self._blank(index, line, target, is_forced=True)
+        source_ids = [] if self._is_of_texts else self._tokenizer.source.encode(line)
+        target_ids = self._tokenizer.target.encode(target)
+        self._check_length(index, source_ids)
+        self._check_length(index, target_ids)
+        return self._record(
+            index,
+            ("" if self._is_of_texts else line, target),
+            capture_maps(self._model, source_ids, target_ids),
+        )
+
+    def _inspect_read(self, index: int, line: str, model: EncoderOnly) -> HeadsRecord:
+        """Inspects what an encoder alone reads, with the label that it gives, if it does."""
+        if not line.strip():
+            return self._blank(index, line, "", is_forced=False)
+        if self._filler is not None:
+            return self._inspect_filled(index, line, self._filler)
+        ids = self._tokenizer.source.encode(line)
+        self._check_length(index, ids)
+        if not isinstance(model, Classifier):
+            return self._record(index, (line, ""), capture_maps(self._model, ids, ()))
+        probabilities = label_probabilities(model, [ids])[0]
+        probability = max(probabilities)
+        label = self._labels[probabilities.index(probability)]
+        return self._record(
+            index, (line, label), capture_maps(model, ids, ()), probability=probability
+        )
+
+    def _inspect_filled(self, index: int, line: str, filler: GapFiller) -> HeadsRecord:
+        """Inspects a text with gaps, and what a masked language model fills them with."""
+        (ids,) = filler.encode([line])
+        self._check_length(index, ids)
+        maps = capture_maps(self._model, ids, ())
+        (found,) = filler.fill([line], top=1)
+        places = [n for n, one in enumerate(maps.source_ids) if one == filler.mask_id]
+        gaps = tuple(
+            FilledGap(
+                position=place,
+                piece=best.piece,
+                id=self._tokenizer.source.id_of(best.piece) or 0,
+                probability=best.probability,
+            )
+            for place, (best, *_) in zip(places, found.gaps, strict=True)
+        )
+        return self._record(index, (line, found.filled), maps, gaps=gaps)
+
+    def _record(
+        self,
+        index: int,
+        texts: tuple[str, str],
+        maps: AttentionMaps,
+        *,
+        score: float | None = None,
+        rank: int | None = None,
+        mode: CaptureMode = "forced",
+        probability: float | None = None,
+        gaps: tuple[FilledGap, ...] = (),
+    ) -> HeadsRecord:
+        """Joins what is known of a pair; it was found by the model if it has a score."""
+        # rare words are of sources of words
+        has_words = not (self._is_of_texts or self._model.config.reads_images)
+        rare = UNKNOWN if has_words else RareTokens()
+        if self._frequencies is not None and has_words:
+            rare = self._frequencies.rare_tokens(maps.source_ids)
+        weighted = weighted_maps(self._model, maps, self._weighting.name)
+        return HeadsRecord(
+            index=index,
+            model=self._summary,
+            source=texts[0],
+            target=texts[1],
+            is_forced=score is None and not self._model.config.is_encoder_only,
+            score=score,
+            probability=probability,
+            gaps=gaps,
+            rank=rank,
+            mode=mode,
+            source_pieces=source_labels(self._tokenizer, self._model.config, maps),
+            target_pieces=tuple(self._tokenizer.target.pieces(maps.target_ids)),
+            input_pieces=tuple(self._tokenizer.target.pieces(maps.target_input_ids)),
+            maps=weighted,
+            heads=tuple(self._selected(weighted, rare)),
+            weighting=self._weighting,
+            aligned=align_words(self._tokenizer, maps, self._aligning),
+            rare=rare,
+            extras=self._extras(maps, mode) if self._for_page else None,
+        )
+
+    def _extras(self, maps: AttentionMaps, mode: CaptureMode) -> PageExtras:
+        source_ids, target_ids = maps.source_tokens, maps.target_ids[:-1]
+        search: SearchTree | None = None
+        if self._recorder is not None and mode == "live":
+            search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
+        words = spelled_words(self._tokenizer.source, source_ids)
+        if self._model.config.reads_images:  # each patch is a word
+            labels = patch_labels(self._model.config)
+            names = (one if one == CLASS else f"patch {one}" for one in labels)
+            words = SpelledWords(tuple(names), tuple(range(self._model.config.n_positions)))
+        return PageExtras(
+            source_words=words,
+            target_words=spelled_words(self._tokenizer.target, target_ids),
+            vectors=capture_vectors(self._model, maps),
+            search=search,
+            search_pieces=self._labels_of(search),
+        )
+
+    def _labels_of(self, search: SearchTree | None) -> dict[int, str]:
+        ids = [] if search is None else sorted({node.token for node in search.nodes})
+        return dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True))
+
+    def _selected(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
+        """The heads to look at, by the sentence's own metrics where they decide."""
+        if not self._selection.needs_metrics:
+            return self._selection.select({})
+        metrics = metrics_of(
+            maps,
+            list(self._layout),
+            scales_rows=self._weighting is not ALPHA,
+            rare=rare.positions,
+        )
+        return self._selection.select(metrics)
+
+    def _blank(self, index: int, line: str, target: str, *, is_forced: bool) -> HeadsRecord:
+        return HeadsRecord(
+            index=index,
+            model=self._summary,
+            source=line,
+            target=target,
+            is_forced=is_forced,
+            weighting=self._weighting,
+        )
+
+    def _check_length(self, index: int, ids: Sequence[int]) -> None:
+        # A line that `translate` would cut in parts has a map for each part and none of its own.
+        longest = longest_side(self._model.config)
+        if len(ids) > longest:
+            raise DataError(
+                f"line {index + 1}: has {count_of(len(ids), 'token')}, but the model takes "
+                f"{longest}; inspect a shorter sentence"
+            )
+
+
+def source_labels(
+    tokenizer: Tokenizer, config: ModelConfig, maps: AttentionMaps
+) -> tuple[str, ...]:
+    """Labels the source tokens of maps, or of images their patches."""
+    if config.reads_images:
+        return patch_labels(config)
+    return tuple(tokenizer.source.pieces(maps.source_ids))
+
+
+def patch_labels(config: ModelConfig) -> tuple[str, ...]:
+    """Names the class token, if any, and the patches by row and column, from 0."""
+    rows, columns = config.grid
+    first = (CLASS,) if config.class_token else ()
+    return (*first, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
+
+
+def _check_of_texts(config: ModelConfig, mode: CaptureMode, rank: int) -> None:
+    """Refuses what needs a translation."""
+    for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
+        if is_given:
+            one = ONE_MODEL[task_kind(config)]
+            raise UsageError(f"{option}: is of translation models; of {one} omit it")
+
+
+def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for number, (line, target) in enumerate(zip_longest(lines, targets), 1):
+        if line is None or target is None:
+            more, fewer = ("targets", "lines") if line is None else ("lines", "targets")
+            raise DataError(f"line {number}: there are more {more} than {fewer}; give one for each")
+        yield line, target
+
+
+def summary_of(directory: ModelDirectory) -> ModelSummary:
+    config = directory.config
+    return ModelSummary(
+        name=directory.path.resolve().name,
+        n_encoder_layers=config.n_encoder_layers,
+        n_decoder_layers=config.n_decoder_layers,
+        n_heads=config.n_heads,
+        step=directory.info.step,
+        n_key_heads=config.n_key_heads if 0 < config.n_key_heads < config.n_heads else 0,
+        task=task_kind(config),
+        reads_images=config.reads_images,
+    )
+
+
+def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
+    """Frequencies of source tokens in training, if the model directory has them."""
+    side = directory.tokenizer.source
+    counts = load_frequencies(directory.path, side.vocab_size)
+    return None if counts is None else TokenFrequencies(counts, side.mask_id)
+
+
+def _aligning_heads(directory: ModelDirectory, layout: HeadLayout) -> HeadChoice | None:
+    """The heads that align words; of stored ones that the model has no more, the default."""
+    if not any(layout.cross):
+        return None
+    try:
+        return choose_heads(layout, directory.info.alignment)
+    except UsageError:
+        return choose_heads(layout, None)

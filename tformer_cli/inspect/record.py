@@ -1,0 +1,234 @@
+"""One inspected sentence: its tokens, its maps and the chosen heads, ready to be shown."""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from tformer_cli.artifacts.config_file import TASKS, TaskKind
+from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
+from tformer_cli.heads.rare_tokens import UNKNOWN, RareTokens
+from tformer_cli.heads.roles import Role, role_of
+from tformer_cli.inspect.alignment.chosen import AlignedWords
+from tformer_cli.inspect.alignment.words import SpelledWords
+from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
+from tformer_cli.inspect.capture.search_tree import SearchTree
+from tformer_cli.inspect.heads.metrics import metrics_of
+from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
+from tformer_cli.text.images.named import short_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSummary:
+    """Model of a record."""
+
+    name: str
+    n_encoder_layers: int
+    n_decoder_layers: int
+    n_heads: int
+    step: int
+    n_key_heads: int = 0
+    """Heads of keys and values, which neighbors share; 0: every head has its own."""
+    task: TaskKind = "translate"
+    reads_images: bool = False
+    """True if its sources are images, whose patches are the tokens."""
+
+    @property
+    def sharing(self) -> str:
+        """Tells which heads of a layer share keys and values; empty if none do."""
+        if not self.n_key_heads:
+            return ""
+        size = self.n_heads // self.n_key_heads
+        groups = [f"{first}-{first + size - 1}" for first in range(0, self.n_heads, size)]
+        return f"heads {', '.join(groups)} share keys and values"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageExtras:
+    """Data that a page shows of a sentence besides its maps."""
+
+    source_words: SpelledWords
+    target_words: SpelledWords
+    vectors: HeadVectors
+    """Queries and keys of every head, and what makes scores of them."""
+    search: SearchTree | None
+    """The search tree; None if no tap was set, or it is not plain beam search."""
+    search_pieces: dict[int, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledGap:
+    """A gap of a text, with the most probable token by a masked language model."""
+
+    position: int
+    piece: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsRecord:
+    """The heads of a model on one sentence and its translation."""
+
+    index: int
+    """Number of the sentence, from 0."""
+    model: ModelSummary
+    source: str
+    """The source sentence, or a text that a classifier reads."""
+    target: str
+    """Its translation, or the target that was given; of a classifier the most probable label, and
+    of a masked language model the text with its gaps filled."""
+    is_forced: bool
+    """True if the target was given rather than found by the model."""
+    score: float | None = None
+    """The translation's score; None for a given target."""
+    probability: float | None = None
+    """A classifier's probability of the label; None of other models and of a blank text."""
+    gaps: tuple[FilledGap, ...] = ()
+    """Gaps that a masked language model fills."""
+    source_pieces: tuple[str, ...] = ()
+    """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
+    target_pieces: tuple[str, ...] = ()
+    """(T) labels of the tokens that the decoder's rows predict, ``</s>`` last."""
+    input_pieces: tuple[str, ...] = ()
+    """(T) labels of the tokens that the decoder reads, ``<s>`` first."""
+    maps: AttentionMaps | None = None
+    """The maps; None for a blank line."""
+    heads: tuple[HeadId, ...] = ()
+    """The selected heads, or layers where maps are of layers; none for a blank line."""
+    weighting: Weighting = ALPHA
+    mode: CaptureMode = "forced"
+    """Way in which the maps were captured."""
+    rank: int | None = None
+    """Rank among the model's translations, 1 the best; None for a given target."""
+    aligned: AlignedWords | None = None
+    """Word alignment by the heads that are shown first; None without cross-attention or words."""
+    rare: RareTokens = UNKNOWN
+    """The rarest tokens of the source, by which rare-word heads are judged."""
+    extras: PageExtras | None = None
+    """Data that only a page shows; None if it was not asked for."""
+    metrics: dict[HeadId, dict[str, float]] = field(init=False)
+    largest: float = field(init=False)
+    """Number that maps are shaded relative to: 1 of shares, else the largest of all these heads."""
+
+    def __post_init__(self) -> None:
+        metrics, largest = {}, 0.0
+        if self.maps is not None:
+            scales_rows = self.weighting is not ALPHA
+            metrics = metrics_of(
+                self.maps, list(self.heads), scales_rows=scales_rows, rare=self.rare.positions
+            )
+        if self.maps is not None and not self.weighting.is_share:
+            largest = max((self.maps.weights(h).max().item() for h in self.heads), default=0.0)
+        object.__setattr__(self, "metrics", metrics)
+        object.__setattr__(self, "largest", largest or 1.0)
+
+    @property
+    def sentence(self) -> "HeadsRecord":
+        """Itself, as the record of the view of heads."""
+        return self
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The source and the target, each with its name; else the text, and its label."""
+        if not self.model.n_encoder_layers:
+            return [("text", self.target)]
+        if not self.model.n_decoder_layers:
+            read = ("image", short_name(self.source)) if self.is_image else ("text", self.source)
+            given = [("label", self.labeled)] if self.probability is not None else []
+            filled = [("filled", self.target)] if self.gaps else []
+            return [read, *given, *filled]
+        name = "given target" if self.is_forced else "translation"
+        if (self.rank or 1) > 1:
+            name = f"translation {self.rank}"
+        return [("source", self.source), (name, self.target)]
+
+    @property
+    def has_both_sides(self) -> bool:
+        """True if there is a source and a target, as a translation model has."""
+        return self.model.n_encoder_layers > 0 and self.model.n_decoder_layers > 0
+
+    @property
+    def is_labeled(self) -> bool:
+        """True if it is of a classifier."""
+        return TASKS[self.model.task].has_labels
+
+    @property
+    def is_pooled(self) -> bool:
+        """True if one vector is made of all tokens: by a classifier or an encoder."""
+        return self.is_labeled or not TASKS[self.model.task].predicts
+
+    @property
+    def lacks_gaps(self) -> bool:
+        """True of a text in which a masked language model has nothing to fill in."""
+        return self.maps is not None and self.model.task == "masked" and not self.gaps
+
+    @property
+    def is_image(self) -> bool:
+        """True if the source is the name of an image, whose patches are the tokens."""
+        return self.model.reads_images
+
+    @property
+    def labeled(self) -> str:
+        """The label of a classifier with its probability."""
+        return f"{self.target} ({self.probability:.4f})"
+
+    @property
+    def captured(self) -> AttentionMaps:
+        """The maps of a sentence that is not blank."""
+        if self.maps is None:
+            raise ValueError("a blank line has no attention maps")
+        return self.maps
+
+    def _repr_html_(self) -> str:
+        """The page of the heads in a frame, for a notebook: its style and script stay inside."""
+        from html import escape
+
+        from tformer_cli.inspect.page.heads_data import render_html
+
+        if self.maps is None:
+            return "<p>a blank line has no attention maps</p>"
+        page = escape(render_html([self]))
+        return (
+            f'<iframe srcdoc="{page}" sandbox="allow-scripts allow-downloads" '
+            'style="width: 100%; height: 720px; border: 0"></iframe>'
+        )
+
+    def row_labels(self, kind: Kind) -> tuple[str, ...]:
+        """Labels of the rows of a kind's maps: the query, or what it predicts."""
+        return self.source_pieces if kind == "enc" else self.target_pieces
+
+    def column_labels(self, kind: Kind) -> tuple[str, ...]:
+        """Labels of the columns of a kind's maps: the keys."""
+        return self.input_pieces if kind == "dec" else self.source_pieces
+
+    def shades(self, head: HeadId) -> Tensor:
+        """(Q, K) numbers of a head between 0 and 1, to be drawn."""
+        return self.captured.weights(head) / self.largest
+
+    def role(self, head: HeadId) -> Role | None:
+        """The role of a selected head; None of a layer, as roles are of heads."""
+        return None if self.weighting.is_of_layers else role_of(self.metrics[head])
+
+    def ordered(self, kind: Kind) -> list[HeadId]:
+        """The selected heads of a kind, the one to look at first in front.
+
+        Of cross-attention those that align the words come first, see `alignment.chosen`; of
+        self-attention, and where no words are aligned, the most confident.
+        """
+        heads = [head for head in self.heads if head.kind == kind]
+        heads.sort(key=lambda head: -self.metrics[head].get("confidence", 0.0))
+        if kind == "cross" and self.aligned is not None:
+            heads.sort(key=self.aligned.order.index)
+        return heads
+
+    def first_head(self) -> HeadId:
+        """The head to show if only one is shown: of cross-attention, if it is selected.
+
+        Of layers, the last one: it holds all that went before.
+        """
+        if self.weighting.is_of_layers and self.heads:
+            return self.heads[-1]
+        for kind in reversed(KINDS):
+            if heads := self.ordered(kind):
+                return heads[0]
+        raise ValueError("a blank line has no heads")

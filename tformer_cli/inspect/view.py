@@ -1,0 +1,263 @@
+"""One way of looking into a model: what it reads, its JSON, its terminal text, its tab of the page.
+
+A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
+`page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page go
+over `views.all_views`; nothing else has to know of it. Importing a view does not import torch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+
+from tformer_cli.artifacts.config_file import TASKS
+from tformer_cli.errors import DataError
+from tformer_cli.heads.names import (  # noqa: TC001 - read at run time
+    CaptureMode,
+    HeadId,
+    Inspected,
+)
+from tformer_cli.settings import Option
+from tformer_cli.show.document import Text, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from rich.console import Console
+
+    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.inspect.record import HeadsRecord, ModelSummary
+    from tformer_cli.show.document import Block, Room
+
+R = TypeVar("R")
+
+
+Rank = Annotated[
+    int, Option(help="Inspect the N-th best translation; 1 is the best.", metavar="N", min=1)
+]
+Selections = Annotated[
+    tuple[str, ...],
+    Option(
+        help="Heads to inspect, such as enc.0.3, cross.last or '!enc.0'; `tformer inspect-heads "
+        "--help` has the whole syntax. Repeatable.",
+        metavar="HEADS",
+        shown_default="all heads",
+    ),
+]
+EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
+WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
+"""Tasks whose models predict something."""
+CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
+"""Fields of a view's options that also decide what is captured of a sentence."""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Options of a view that has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureOptions:
+    """Options that decide which translation is read, and how its maps are captured."""
+
+    rank: Rank = 1
+    mode: Annotated[
+        CaptureMode,
+        Option(
+            help="forced: one forward pass over the finished translation. live: the attention of "
+            "the search itself, followed along its back-pointers."
+        ),
+    ] = "forced"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The model that a view reads."""
+
+    load: Callable[[], Inspected]
+    """Gives the model."""
+    summary: ModelSummary
+    """Its name and size."""
+    labels: Sequence[str]
+    """(V) a label for every token of the vocabulary; of a classifier its labels."""
+
+    @property
+    def model(self) -> Inspected:
+        """The model, in evaluation mode."""
+        return self.load()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(CaptureOptions):
+    """Options of a report: what it shows, and how exact it must be."""
+
+    heads: Selections = ()
+    step: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Work through this head for this token, as `tformer inspect-step` does; such as "
+            "cross.0.1:word. Repeatable.",
+            metavar="HEAD:TOKEN",
+            shown_default="the first head of each kind",
+        ),
+    ] = ()
+    ablation: Annotated[
+        bool, Option(help="Measure each sentence's loss without each head; slow for large models.")
+    ] = True
+    tolerance: Annotated[
+        float,
+        Option(
+            help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
+            names=("--verify",),
+            metavar="X",
+            min=0.0,
+        ),
+    ] = 1e-4
+    for_page: bool = True
+    """True to capture also what only a page shows."""
+    steps: tuple[tuple[HeadId, str], ...] = ()
+    """Heads and tokens of `step`, as the report has read them."""
+    n_positions: int = 32
+    """Position vectors that are shown; the report sets as many as its longest sentence has."""
+
+
+class View(ABC, Generic[R]):
+    """What all views have; R is what it reads. See `SentenceView` and `ModelView`."""
+
+    name: ClassVar[str]
+    """Name of its command, ``inspect-NAME``, and of its data on the page."""
+    title: ClassVar[str]
+    """Title of a page that shows this view alone."""
+    help: ClassVar[str] = ""
+    """Help of its command; empty: a command of its own calls it, or only the report has it."""
+    Options: ClassVar[type] = NoOptions
+    """Frozen settings with a default for each; see `Option`."""
+    tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK
+    """Tasks whose models it shows; of a language model the sentence is a text that it reads, and
+    of a model of images the name of one."""
+    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
+    """Values of ``--format``; the second is that of a pipe."""
+    draws_png: ClassVar[bool] = True
+    """True if a png needs matplotlib; an image puts pixels together without."""
+    terms: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Names of numbers on its tab that explain themselves: the plain name and the meaning."""
+    script: ClassVar[str] = ""
+    """JavaScript that adds its tab, where no ``page/tab_NAME.js`` does; see `page/tabs.js`."""
+
+    def json(self, record: R) -> dict[str, Any]:
+        """Makes the data of a record, for JSON Lines as for the page; some views have none."""
+        raise NotImplementedError(self.name)
+
+    def line(self, record: R) -> dict[str, Any]:
+        """Makes the object that a line of JSON holds: by default those of `json` alone."""
+        return self.json(record)
+
+    def lines(self, record: R, options: Any) -> Iterable[dict[str, Any] | str]:
+        """Makes the objects of the lines of a record, or these lines: by default one object."""
+        return [self.line(record)]
+
+    def blocks(self, record: R, options: Any, room: Room) -> Iterable[Block]:
+        """Makes what people read; a view that only reports have has none."""
+        raise NotImplementedError(self.name)
+
+    def text(self, console: Console, record: R, options: Any) -> None:
+        """Prints a record on a terminal, fitted to its width."""
+        from tformer_cli.show.terminal import room_of, show_blocks
+
+        show_blocks(console, self.blocks(record, options, room_of(console)))
+
+    def tab(
+        self,
+        record: R,
+        options: Any,
+        *,
+        is_alone: bool,
+    ) -> Any:
+        """Makes the data of its tab: by default those of `json`.
+
+        Args:
+            record: the record.
+            options: what was asked for.
+            is_alone: whether the page has no other tab, and so room for all.
+        """
+        return self.json(record)
+
+    def page(self, records: Iterable[R], options: Any) -> str:
+        """Renders the page of this view alone."""
+        from tformer_cli.inspect.page.report_page import render_view
+
+        return render_view(self, records, options)
+
+    def figure(self, record: R) -> str:
+        """Draws a record as SVG."""
+        raise NotImplementedError(self.name)
+
+    def file(self, record: R, output_format: str) -> bytes | str:
+        """Renders a record in one of its other formats: by default its figure, svg or png."""
+        from tformer_cli.show.png import render_png
+
+        svg = self.figure(record)
+        return render_png(svg) if output_format == "png" else svg
+
+
+class OfSentence(Protocol):
+    """A record of one sentence."""
+
+    @property
+    def sentence(self) -> HeadsRecord:
+        """The sentence and its translation."""
+
+
+S = TypeVar("S", bound=OfSentence)
+
+
+class SentenceView(View[S]):
+    """A view of a sentence and its translation, or its given target."""
+
+    @abstractmethod
+    def read(self, subject: Subject, sentence: HeadsRecord, options: Any) -> S:
+        """Reads a sentence; a blank one, whose `maps` are None, has an empty record."""
+
+    def report(self, subject: Subject, sentence: HeadsRecord, options: ReportOptions) -> Any:
+        """Reads a sentence for the report, one record or several; None: there is no such tab."""
+        return self.read(subject, sentence, self.Options())
+
+    def line(self, record: S) -> dict[str, Any]:
+        """Joins its data with those that every object about a sentence has."""
+        from tformer_cli.inspect.json_lines import describe
+
+        described = describe(record.sentence)
+        del described["axes"], described["residual"], described["weighting"]
+        return described | self.json(record)
+
+
+def with_half(value: float, low: float, high: float) -> Text:
+    """A number with half the width of its interval."""
+    half = f"{(high - low) / 2:.2f}".removeprefix("0")
+    return text(f"{value:.2f}", (f"±{half}", "dim"))
+
+
+def check_gaps(sentence: HeadsRecord) -> None:
+    """Makes sure that a text for a masked language model has a gap.
+
+    Raises:
+        DataError: if it has none.
+    """
+    if sentence.lacks_gaps:
+        raise DataError(
+            f"line {sentence.index + 1}: has no gap that is to be filled; write [MASK] in the "
+            "place of a word"
+        )
+
+
+class ModelView(View[R]):
+    """A view of a model by itself."""
+
+    @abstractmethod
+    def read(self, subject: Subject, options: Any) -> R:
+        """Reads the model."""
+
+    def report(self, subject: Subject, options: ReportOptions) -> R | None:
+        """Reads the model for the report; None: the report has no such tab."""
+        return self.read(subject, self.Options())

@@ -1,0 +1,426 @@
+"""The worth of heads: the loss of a text, or of one sentence, without each of them.
+
+A text is measured by ``inspect-ablate``: as JSON Lines one object with the whole, then one for each
+head and curve point. The report measures each of its sentences.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from tformer_cli.artifacts.config_file import TASKS
+from tformer_cli.errors import UsageError
+from tformer_cli.inspect.figures.role_grid import head_grids
+from tformer_cli.inspect.json_lines import plain
+from tformer_cli.inspect.view import (
+    WITH_OUTPUT,
+    NoOptions,
+    ReportOptions,
+    Selections,
+    SentenceView,
+    Subject,
+    View,
+)
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
+from tformer_cli.show.palette import color
+from tformer_cli.show.terminal import on_ground, readable
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.heads.names import HeadId, Inspected
+    from tformer_cli.inspect.ablation.record import (
+        Ablation,
+        CurvePoint,
+        HeadEffect,
+        ModelCost,
+        Pruning,
+        WithoutHeads,
+    )
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.metrics.significance import PairedDifference
+
+SCHEMA = "tformer.ablation/1"
+LOSS = (
+    "loss without it",
+    "By how much the loss of a target token rises, in nats, when this head alone is switched off",
+)
+"""Effect of switching a head off: its plain name and its meaning."""
+LISTED = 10
+"""Heads in the list, the largest Δ loss first; the grid shows all."""
+CURVE_POINTS = 9
+"""Points of the curve that are shown."""
+SIGNIFICANT = 0.01
+"""Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationSettings:
+    """Measures of a text, and their settings."""
+
+    heads: Selections = ()
+    granularity: Annotated[
+        Literal["sentence", "token"],
+        Option(
+            help="Take the absolute value of the importance E |dL/dξ| per sentence or per token."
+        ),
+    ] = "sentence"
+    rank_by: Annotated[
+        Literal["importance", "layer-importance", "delta"],
+        Option(
+            help="Order of removal, the least important first, for the curve and --keep. "
+            "layer-importance divides by the layer's norm; delta is the change in loss."
+        ),
+    ] = "importance"
+    curve: Annotated[
+        bool,
+        Option(help="Also remove the heads one after the other, the least important first."),
+    ] = True
+    scores: Annotated[
+        int,
+        Option(
+            help="Also translate and score without each of the N heads with the largest Δ loss.",
+            metavar="N",
+            min=0,
+        ),
+    ] = 0
+    curve_scores: Annotated[bool, Option(help="Also translate and score along the curve.")] = False
+    n_resamples: int = 1000
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.curve_scores and not self.curve:
+            raise UsageError("--curve-scores: there is no curve; omit --no-curve")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceAblation:
+    """Loss of one sentence's target without each head."""
+
+    sentence: HeadsRecord
+    loss: float
+    """-ln p of a target token with all heads, the mean over the tokens."""
+    n_tokens: int
+    """Target tokens, the end of sentence included; 1 of a classifier, its label; of a masked
+    language model the tokens that fill the gaps."""
+    effects: Mapping[HeadId, float]
+    """For each head by how much the loss of a token changes if that head alone is off."""
+
+
+def ablate_sentence(
+    model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]
+) -> SentenceAblation:
+    """Measures the loss of a sentence's target, or of its label, without each of some heads."""
+    from tformer_cli.inspect.ablation.losses import (
+        batch_of,
+        batch_of_gaps,
+        losses_without_each,
+        to_device,
+    )
+    from tformer_cli.text.tokenizer import PAD_ID
+
+    maps = record.captured
+    if record.model.task == "masked":
+        batch = batch_of_gaps(maps.source_ids, {gap.position: gap.id for gap in record.gaps})
+    else:
+        target = maps.target_input_ids[model.config.target_bos :]
+        if record.is_labeled:
+            target = (labels.index(record.target) + model.first_target,)
+        batch = batch_of(model, [(maps.source_tokens, target)])
+    n_tokens = int((batch.target_output != PAD_ID).sum())
+    if not n_tokens:
+        return SentenceAblation(sentence=record, loss=0.0, n_tokens=0, effects={})
+    on_device = to_device(batch, next(model.parameters()).device)
+    whole, without = losses_without_each(model, on_device, heads)
+    differences = ((without[:, 0] - whole[0]) / n_tokens).tolist()
+    return SentenceAblation(
+        sentence=record,
+        loss=whole[0].item() / n_tokens,
+        n_tokens=n_tokens,
+        effects=dict(zip(heads, differences, strict=True)),
+    )
+
+
+def ablation_lines(ablation: Ablation) -> Iterator[str]:
+    """Yields the lines; each has `schema` and says in `record` what it is."""
+    yield _line("ablation", _whole(ablation))
+    for effect in ablation.effects:
+        yield _line("head", _effect(effect))
+    for point in ablation.curve:
+        yield _line("curve", _point(point, ablation.loss))
+    if (pruning := ablation.pruning) is not None:
+        yield _line("pruned", vars(pruning) | {"scores": _scores(pruning.scores)})
+
+
+def _whole(ablation: Ablation) -> dict[str, Any]:
+    settings = asdict(ablation.settings)
+    return {
+        "model": ablation.model,
+        "lines": ablation.n_lines,
+        "tokens": ablation.n_tokens,
+        "loss": ablation.loss,
+        **({"perplexity": ablation.perplexity} if TASKS[ablation.task].reads == "texts" else {}),
+        "scores": {_key(name): value for name, value in ablation.scores.items()},
+        "signatures": {_key(name): text for name, text in ablation.signatures.items()},
+        "importance": "E |dL/dxi| in nats a target token",
+        "granularity": settings["granularity"],
+        "rank_by": settings["rank_by"],
+        "resamples": settings["n_resamples"],
+        "seed": settings["seed"],
+    }
+
+
+def _effect(effect: HeadEffect) -> dict[str, Any]:
+    return {
+        **effect.head.data,
+        "rank": effect.rank,
+        "loss_rank": effect.loss_rank,
+        **_difference("loss", effect.loss),
+        "importance": effect.importance,
+        "layer_importance": effect.layer_importance,
+        "scores": _scores(effect.scores),
+    }
+
+
+def _point(point: CurvePoint, loss: float) -> dict[str, Any]:
+    return {
+        "removed": point.n_removed,
+        "id": None if point.head is None else str(point.head),
+        "loss": point.loss,
+        "delta_loss": point.loss - loss,
+        "scores": _scores(point.scores),
+    }
+
+
+def _difference(name: str, found: PairedDifference) -> dict[str, Any]:
+    return {
+        name: found.value,
+        f"delta_{name}": found.difference,
+        "ci95": [found.low, found.high],
+        "p": found.p_value,
+    }
+
+
+def _scores(scores: tuple[PairedDifference, ...]) -> dict[str, Any]:
+    return {
+        _key(score.name): {
+            "score": score.value,
+            "delta": score.difference,
+            "ci95": [score.low, score.high],
+            "p": score.p_value,
+        }
+        for score in scores
+    }
+
+
+def _key(name: str) -> str:
+    """Names "BLEU" bleu and "chrF2" chrf, as `tformer evaluate` does."""
+    return name.lower().removesuffix("2")
+
+
+def _line(record: str, values: dict[str, Any]) -> str:
+    whole = {"schema": SCHEMA, "record": record, **values}
+    return json.dumps(plain(whole), ensure_ascii=False)
+
+
+def _unit(task: TaskKind) -> str:
+    """Names what the loss of a model is measured on."""
+    row = TASKS[task]
+    if row.reads == "texts":
+        return "hidden token" if row.head else "token"
+    return "label" if row.has_labels else "target token"
+
+
+def _legend(ablation: Ablation) -> str:
+    unit = _unit(ablation.task)
+    return (
+        f"number: change of the loss per {unit} with the head off, in hundredths of a nat; "
+        f"*: p < {SIGNIFICANT}"
+    )
+
+
+def _pruning(pruning: Pruning) -> Iterator[Block]:
+    """What a pruned model saves and costs."""
+    yield BLANK
+    removed = count_of(len(pruning.removed), "head")
+    yield text((f"{pruning.directory}: without {removed}", "bold"))
+    rows = [["all heads", *_costs(pruning.before)], ["pruned", *_costs(pruning.after)]]
+    heads = ("", "heads", "parameters", "MB", "lines/s", "loss", "BLEU", "chrF2")[: len(rows[0])]
+    yield Table(head=heads, rows=rows, labels=(), texts=(0,))
+    against = ", ".join(
+        f"Δ{score.name} {_signed(score)} (p = {score.p_value:.2g})" for score in pruning.scores
+    )
+    ratio = pruning.after.lines_per_second / pruning.before.lines_per_second
+    size = pruning.after.n_parameters / pruning.before.n_parameters
+    yield text(f"{size:.2f} × the size, {ratio:.2f} × the speed; {against}", style="dim")
+
+
+def _heading(ablation: Ablation) -> Text:
+    unit = _unit(ablation.task)
+    facts = f"  {count_of(len(ablation.effects), 'head')}, one switched off at a time"
+    facts += f"   {count_of(ablation.n_lines, 'line')}, {count_of(ablation.n_tokens, unit)}"
+    facts += f"   loss {ablation.loss:.4f} nats per {unit.split()[-1]}"
+    if TASKS[ablation.task].reads == "texts":
+        facts += f"   perplexity {ablation.perplexity:.2f}"
+    for name, value in ablation.scores.items():
+        facts += f"   {name} {value:.2f}"
+    return text((ablation.model, "bold"), facts)
+
+
+def _effect_cell(effect: HeadEffect, largest: float, room: Room) -> Text:
+    star = "*" if effect.loss.p_value < SIGNIFICANT else " "
+    words = f"{100 * effect.loss.difference:.1f}{star}"
+    if not room.has_color:
+        return text(words)
+    share = effect.loss.difference / largest if largest > 0 else 0.0
+    return text(words, style=on_ground(*color(effect.head.kind, share, on_dark=True)))
+
+
+def _list(ablation: Ablation) -> Table:
+    """The heads with the largest Δ loss, and all that were scored, with their importance."""
+    n_listed = max(LISTED, ablation.settings.scores)
+    most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
+    by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
+    scored = [f"Δ{name}" for name in ablation.scores]
+    columns = [name for score in scored for name in (score, "p")] or ["95 % interval"]
+    rows = []
+    for one in ablation.by_loss:
+        if one.loss_rank >= n_listed:
+            continue
+        row = [
+            str(one.head),
+            f"{one.loss.difference:+.4f}",
+            f"{one.loss.p_value:.2g}",
+            f"{one.importance:.4f} ({by_importance[one.head]})",
+        ]
+        if not scored:
+            row.append(f"{one.loss.low:+.4f} … {one.loss.high:+.4f}")
+        for place in range(len(scored)):
+            score = one.scores[place] if one.scores else None
+            row += ["", ""] if score is None else [_signed(score), f"{score.p_value:.2g}"]
+        rows.append(row)
+    head = ("head", "Δ loss", "p", "importance (rank)", *columns)
+    return Table(head=head, rows=rows, labels=(), texts=(0,))
+
+
+def _curve(ablation: Ablation) -> Table:
+    """Loss, and scores if there are, at some points from no head removed to all."""
+    last = len(ablation.curve) - 1
+    n_shown = min(CURVE_POINTS, last + 1)
+    chosen = sorted({round(i * last / max(1, n_shown - 1)) for i in range(n_shown)})
+    points = [ablation.curve[i] for i in chosen]
+    rows: list[Row] = [[text(("loss", "dim")), *(f"{point.loss:.3f}" for point in points)]]
+    for place, score in enumerate(points[0].scores):
+        values = (f"{point.scores[place].value:.1f}" for point in points)
+        rows.append([text((score.name, "dim")), *values])
+    head = ("heads removed", *(str(point.n_removed) for point in points))
+    return Table(head=head, rows=rows, labels=(), texts=(0,))
+
+
+def _costs(cost: ModelCost) -> list[str]:
+    return [
+        str(cost.n_heads),
+        f"{cost.n_parameters:,}",
+        f"{cost.n_bytes / 1e6:.2f}",
+        f"{cost.lines_per_second:.1f}",
+        f"{cost.loss:.4f}",
+        *(f"{value:.2f}" for value in cost.scores.values()),
+    ]
+
+
+def _signed(score: PairedDifference) -> str:
+    return f"{score.difference:+.2f}"
+
+
+class AblationView(SentenceView[SentenceAblation]):
+    """Shows what the loss of one sentence becomes without each head."""
+
+    name = "ablation"
+    title = "Ablation"
+    terms: ClassVar = {"loss": LOSS}
+    tasks = WITH_OUTPUT
+
+    def read(
+        self,
+        subject: Subject,
+        sentence: HeadsRecord,
+        options: NoOptions,
+    ) -> SentenceAblation:
+        return ablate_sentence(subject.model, sentence, sentence.heads, subject.labels)
+
+    def report(
+        self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
+    ) -> SentenceAblation | None:
+        if not options.ablation:
+            return None
+        found = self.read(subject, sentence, NoOptions())
+        return found if found.n_tokens else None
+
+    def json(self, record: SentenceAblation) -> dict[str, Any]:
+        effects = {str(head): effect for head, effect in record.effects.items()}
+        data = {"loss": record.loss, "n_tokens": record.n_tokens, "effects": effects}
+        return {name: plain(value) for name, value in data.items()}
+
+
+class TextAblationView(View["Ablation"]):
+    """Shows what the loss of a text becomes without each head."""
+
+    name = "ablate"
+    title = "Ablation of a text"
+    formats = ("text", "jsonl")
+
+    def lines(self, record: Ablation, options: AblationSettings) -> Iterator[str]:
+        return ablation_lines(record)
+
+    def blocks(self, record: Ablation, options: AblationSettings, room: Room) -> Iterator[Block]:
+        """The effect of every head, those that matter most, the curve, and what pruning brought."""
+        yield _heading(record)
+        yield BLANK
+        largest = max((effect.loss.difference for effect in record.effects), default=0.0)
+        cells = {effect.head: _effect_cell(effect, largest, room) for effect in record.effects}
+        yield head_grids(cells)
+        yield text(_legend(record), style="dim")
+        yield BLANK
+        yield _list(record)
+        if record.curve:
+            yield BLANK
+            yield _curve(record)
+        if record.pruning is not None:
+            yield from _pruning(record.pruning)
+
+
+class ChangesView(View["WithoutHeads"]):
+    """Shows which heads the translation of a sentence depends on."""
+
+    name = "changes"
+    title = "Translations without each head"
+    formats = ("text", "jsonl")
+
+    def lines(self, record: WithoutHeads, options: object) -> Iterator[str]:
+        yield _line("translation", {"source": record.source, "translation": record.whole})
+        for name, line in record.without.items():
+            changes = line != record.whole
+            yield _line("without", {"id": name, "translation": line, "changes": changes})
+
+    def blocks(self, record: WithoutHeads, options: object, room: Room) -> Iterator[Block]:
+        """The translation, and those that differ from it, what differs in bold."""
+        rows = [("all heads", record.whole)]
+        others = [(f"!{name}", line) for name, line in record.without.items()]
+        rows += [one for one in others if one[1] != record.whole]
+        n_same = len(record.without) + 1 - len(rows)
+        indent = max(len(name) for name, _ in rows) + 2
+        before = set(record.whole.split())
+        for name, line in rows:
+            words = readable(line, room).split()
+            styled = [(f"{w} ", "not dim" if w in before else "not dim bold") for w in words]
+            yield text(f"{name:{indent}}", *styled, style="dim")
+        what = "heads and layers change" if n_same != 1 else "head or layer changes"
+        yield text(f"{n_same} other {what} nothing", style="dim")
+
+
+VIEW, TEXT_VIEW, CHANGES_VIEW = AblationView(), TextAblationView(), ChangesView()

@@ -1,0 +1,207 @@
+"""Two models compared: whose counterpart every head is, and the maps of what changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tformer_cli.heads.names import KIND_NAMES, KINDS
+from tformer_cli.inspect.figures.role_grid import signed
+from tformer_cli.inspect.json_lines import plain
+from tformer_cli.inspect.view import View
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
+from tformer_cli.show.terminal import natural_width
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tformer_cli.inspect.comparison.diff import HeadChange, HeadDiff
+    from tformer_cli.inspect.record import ModelSummary
+
+SCHEMA = "tformer.headdiff/1"
+BAR, SHORTEST_BAR = 12, 4
+"""Columns of the bar of the largest divergence, and those below which there is none."""
+
+
+def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
+    """Makes the data of a pair of heads, schema `tformer.headdiff/1`."""
+    match = change.match
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": change.kind,
+        "a": None if match.first is None else str(match.first),
+        "b": None if match.second is None else str(match.second),
+        "divergence": plain(match.divergence),
+        "divergence_in_place": plain(match.divergence_in_place),
+        "role_a": change.first_role,
+        "role_b": change.second_role,
+        "has_moved": match.has_moved,
+        "has_changed_role": change.has_changed_role,
+        "matching": diff.matching,
+        "n_sentences": diff.n_sentences,
+        "models": {"a": vars(diff.first), "b": vars(diff.second)},
+    }
+    if with_map and match.divergence is not None:
+        record = diff.shown[0]
+        data["source"], data["target"] = record.source, record.target
+        data["rows"] = list(record.row_labels(change.kind))
+        data["columns"] = list(record.column_labels(change.kind))
+        data["difference"] = plain(diff.difference(change))
+    return data
+
+
+def signed_map(diff: HeadDiff, change: HeadChange) -> Iterator[Block]:
+    """B − A of a pair in hundredths, with its signs."""
+    record, kind = diff.shown[0], change.kind
+    difference = diff.difference(change)
+    largest = difference.abs().max().item()
+    rows = "source token" if kind == "enc" else "position that predicts"
+    keys = "token read" if kind == "dec" else "source token"
+    yield text(
+        (f"B:{change.match.second} − A:{change.match.first}", "bold"),
+        f"  in hundredths, at most {100 * largest:.0f}; row: {rows}, column: {keys}",
+    )
+    sides = [("source", record.source), ("target", record.target)]
+    yield Texts(sides if record.has_both_sides else record.texts)
+    yield Map(
+        kind=kind,
+        labels=(record.row_labels(kind), record.column_labels(kind)),
+        values=difference.tolist(),
+        largest=largest,
+        is_signed=True,
+        wider="a wider terminal or --format svg",
+    )
+
+
+def _model(name: str, model: ModelSummary) -> Text:
+    layers = f"{model.n_encoder_layers}+{model.n_decoder_layers} layers"
+    size = f"  {layers} × {count_of(model.n_heads, 'head')}, step {model.step:,}"
+    return text((f"{name}  ", "dim"), (model.name, "bold"), size)
+
+
+def _table(title: str, changes: list[HeadChange], room: Room) -> Table:
+    """A row for each pair; the bar is as long as there is room, and gone where there is none."""
+    from tformer_cli.inspect.comparison.matching import LARGEST
+
+    rows: list[Row] = []
+    for change in changes:
+        match = change.match
+        rows.append(
+            [
+                str(match.first or "-"),
+                text((str(match.second or "-"), "bold" if match.has_moved else "")),
+                _number(match.divergence),
+                _number(match.divergence_in_place) if match.has_moved else "",
+                _roles(change, room),
+            ]
+        )
+    table = Table(
+        title=title,
+        head=("A", "B", "divergence", "in place", "role"),
+        rows=rows,
+        labels=(),
+        texts=(0, 1, 4),
+    )
+    longest = min(BAR, room.width - natural_width(table, room) - table.gap)
+    if longest < SHORTEST_BAR:
+        return table
+    for row, change in zip(rows, changes, strict=True):
+        share = (change.match.divergence or 0.0) / LARGEST
+        row.insert(3, text(("█" * round(longest * share), "dim")))
+    head = ("A", "B", "divergence", "", "in place", "role")
+    return replace(table, head=head, texts=(0, 1, 3, 5))
+
+
+def _number(divergence: float | None) -> str:
+    return "-" if divergence is None else f"{divergence:.4f}"
+
+
+def _roles(change: HeadChange, room: Room) -> Text:
+    """The role of a pair, or that of A and that of B where they differ."""
+    roles = [change.first_role, change.second_role] if change.has_changed_role else []
+    arrow = " -> " if room.is_ascii else " → "
+    spans: list[Span] = []
+    for role in roles or [change.first_role or change.second_role]:
+        if role is not None:
+            spans += [*([arrow] if spans else []), *signed(role, room).spans]
+    return text(*spans)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """Settings of the view."""
+
+    heads: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Heads of A to compare, as `tformer inspect-heads` takes them; metrics are A's. "
+            "Repeatable.",
+            metavar="HEADS",
+            shown_default="all heads",
+        ),
+    ] = ()
+    match: Annotated[
+        Literal["layer", "kind"] | None,
+        Option(
+            help="Match heads within their layer, or across all layers of their kind. Swapping "
+            "heads within a layer does not change a model; swapping across layers does.",
+            shown_default="layer if A and B have the same layers and heads, else kind",
+        ),
+    ] = None
+    maps: Annotated[
+        bool, Option(help="Add the map B - A of each pair, on the first sentence, to jsonl.")
+    ] = False
+
+
+class DiffView(View["HeadDiff"]):
+    """Shows the heads of two models beside each other."""
+
+    name = "diff"
+    title = "Heads of two models"
+    Options = DiffOptions
+    formats = ("text", "jsonl", "svg", "png", "html")
+
+    def json(self, record: HeadDiff) -> dict[str, Any]:
+        from tformer_cli.inspect.comparison.diff import summary_of
+        from tformer_cli.inspect.comparison.matching import LARGEST
+
+        return {
+            "models": {"a": vars(record.first), "b": vars(record.second)},
+            "summary": summary_of(record),
+            "largest": LARGEST,
+            "changes": [change_data(record, change) for change in record.changes],
+            "figure": self.figure(record),
+        }
+
+    def lines(self, record: HeadDiff, options: DiffOptions) -> Iterator[dict[str, Any]]:
+        return (change_data(record, one, with_map=options.maps) for one in record.changes)
+
+    def blocks(self, record: HeadDiff, options: DiffOptions, room: Room) -> Iterator[Block]:
+        """The pairs, and the map of the one that changed most."""
+        from tformer_cli.inspect.comparison.diff import summary_of
+
+        yield _model("A", record.first)
+        yield _model("B", record.second)
+        yield text(
+            f"{summary_of(record)}\ndivergence: mean Jensen-Shannon divergence of a pair's maps in "
+            "nats, 0 (the same) to 0.693",
+            style="dim",
+        )
+        for kind in KINDS:
+            changes = [change for change in record.changes if change.kind == kind]
+            if changes:
+                yield BLANK
+                yield _table(KIND_NAMES[kind], changes, room)
+        if record.most_changed is not None:
+            yield BLANK
+            yield from signed_map(record, record.most_changed)
+
+    def figure(self, record: HeadDiff) -> str:
+        from tformer_cli.inspect.figures.diff_svg import render_diff_svg
+
+        return render_diff_svg(record)
+
+
+VIEW = DiffView()

@@ -1,0 +1,438 @@
+"""Sources of each generated token: shares of the source and of the prefix, by two methods.
+
+Of a language model all is prefix: the text so far. A classifier has one row, of the pooled state
+that its label is chosen by: the mean of the rows of all tokens, or the first one, as it pools; of
+images the tokens are patches. An encoder has that row for its vector, and a masked language model
+a row for each gap. Of their heads it is also told which tokens each one reads: the norms
+‖A_ij f(x_j)‖ (Kobayashi et al. 2020) over all rows i, as shares.
+
+The last decoder layer's rows of what `rollout` multiplies together: attention rollout (Abnar &
+Zuidema 2020) and ALTI+ (Ferrando et al. 2022). Row i holds the shares, together 1, of every source
+token and of every target token read so far in the state that predicts target token i + 1. The share
+of the whole source against the prefix tells how far the model translates or continues by itself: by
+ALTI+, that is. In rollout each cross-attention counts ½ whatever it does, so with L decoder layers
+the source always has 1 − 2^−L; only how that is shared among the tokens says something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tformer_cli.inspect.json_lines import packed, plain, rounded
+from tformer_cli.inspect.view import (
+    Rank,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    check_gaps,
+)
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
+from tformer_cli.show.terminal import (
+    GAP,
+    NARROWEST_LABEL,
+    Item,
+    readable,
+    whole_items,
+    width_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from tformer_cli.heads.names import HeadId, Inspected
+    from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.model.config import ModelConfig
+
+SCHEMA = "tformer.flow/1"
+Method = Literal["alti", "rollout"]
+METHODS: tuple[Method, ...] = ("alti", "rollout")
+METHOD_NAMES: dict[Method, str] = {"alti": "ALTI+", "rollout": "attention rollout"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Shares of the tokens in the decoder's last states, of 1, by one method."""
+
+    source: Tensor
+    """(T, S) shares of the source tokens; (1, S) of a pooled state, (T, 0) of a language model. Of
+    a masked language model T counts gaps."""
+    prefix: Tensor
+    """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (T, 0) of an
+    encoder alone."""
+    residual: float
+    """By how much what was multiplied misses the model's own numbers; see `weighting`."""
+
+    @property
+    def source_shares(self) -> list[float]:
+        """(T) share of the whole source at each position; the rest is the prefix's."""
+        shares: list[float] = self.source.sum(dim=-1).tolist()
+        return shares
+
+    @property
+    def source_share(self) -> float:
+        """Mean share of the source over all positions."""
+        return self.source.sum(dim=-1).mean().item()
+
+
+@dataclass(frozen=True)
+class HeadReading:
+    """What a head reads in a text, all its rows together."""
+
+    head: HeadId
+    shares: Tensor
+    """(S) share of each token in the norms of what it reads; they sum to 1."""
+
+    @property
+    def first(self) -> int:
+        """Position of the token that it reads most."""
+        return int(self.shares.argmax())
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowRecord:
+    """Sources of the tokens of one translation."""
+
+    sentence: HeadsRecord
+    flows: dict[Method, Flow]
+    """By each method; none for a blank line."""
+    readings: tuple[HeadReading, ...] = ()
+    """What each selected head of an encoder alone reads; none of other models."""
+    grid: tuple[int, int] = (0, 0)
+    """Rows and columns of patches of an image; zeros of a text."""
+
+    @property
+    def has_both_sides(self) -> bool:
+        """True if there is a source and a prefix, and so a share of the whole source."""
+        return self.sentence.has_both_sides
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """(T) labels of the tokens whose states are looked at; of a classifier the label."""
+        sentence = self.sentence
+        if sentence.is_pooled:
+            return (sentence.target if sentence.is_labeled else VECTOR,)
+        return tuple(gap.piece for gap in sentence.gaps) or sentence.target_pieces
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """(T) labels of the tokens that these states have read last."""
+        gaps = self.sentence.gaps
+        return tuple(self.sentence.source_pieces[gap.position] for gap in gaps) or (
+            self.sentence.input_pieces
+        )
+
+    def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
+        """Finds the tokens with the largest shares of a position."""
+        flow, sentence = self.flows[method], self.sentence
+        sides = (
+            ("source", sentence.source_pieces, flow.source),
+            ("prefix", sentence.input_pieces[: position + 1], flow.prefix),
+        )
+        found = [
+            (side, label, share)
+            for side, labels, shares in sides
+            for label, share in zip(labels, shares[position].tolist(), strict=False)
+        ]
+        return sorted(found, key=lambda one: -one[2])[:n]
+
+
+def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
+    """Reads what the tokens of a translation are made of."""
+    from tformer_cli.inspect.weighting.maps import weighted_maps
+
+    if sentence.maps is None:
+        return FlowRecord(sentence=sentence, flows={})
+    maps = sentence.maps
+    gaps = [gap.position for gap in sentence.gaps]
+    flows = {
+        method: _last_layer(weighted_maps(model, maps, method), model.config, gaps)
+        for method in METHODS
+    }
+    readings: tuple[HeadReading, ...] = ()
+    if model.config.is_encoder_only:
+        norms = weighted_maps(model, maps, "norm")
+        readings = tuple(_reading(head, norms.weights(head), gaps) for head in sentence.heads)
+    grid = model.config.grid
+    return FlowRecord(sentence=sentence, flows=flows, readings=readings, grid=grid)
+
+
+def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
+    """Sums the norms (Q, K) of a head over its rows, or over those of the gaps."""
+    rows = norms[gaps] if gaps else norms
+    read = rows.double().sum(dim=0)
+    return HeadReading(head, read / read.sum().clamp(min=1e-30))
+
+
+def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
+    """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
+    if config.is_encoder_only:
+        from tformer_cli.inspect.weighting.pooled import Pooled
+
+        rows = maps.enc[-1][0]
+        rows = rows[gaps] if gaps else Pooled(config).row(rows)[None]
+        return Flow(source=rows, prefix=rows[:, :0], residual=maps.residual)
+    prefix = maps.dec[-1][0]
+    source = maps.cross[-1][0] if maps.cross else prefix[:, :0]
+    return Flow(source=source, prefix=prefix, residual=maps.residual)
+
+
+VECTOR = "the vector"
+"""Stands for what an encoder makes of a text."""
+OF_CLASSIFIERS = (
+    "The only position is the pooled state that the label is chosen by. source[j] is the share of "
+    "source.pieces[j]; they sum to 1."
+)
+OF_ENCODERS = (
+    "The only position is the vector of the text. source[j] is the share of source.pieces[j]; they "
+    "sum to 1."
+)
+OF_GAPS = (
+    "Positions are those of the gaps in source.pieces. source[j] is the share of source.pieces[j]; "
+    "they sum to 1."
+)
+OF_LANGUAGE_MODELS = (
+    "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. prefix[j] is "
+    "the share of target.input_pieces[j]; they sum to 1."
+)
+CONVENTIONS = (
+    "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. "
+    "source[j] is the share of source.pieces[j], prefix[j] of target.input_pieces[j]; together "
+    "they sum to 1, and source_share is the sum of source."
+)
+
+
+def _position_data(record: FlowRecord, position: int) -> dict[str, Any]:
+    sentence = record.sentence
+    place = sentence.gaps[position].position if sentence.gaps else position
+    data: dict[str, Any] = {"position": place, "piece": record.written[position]}
+    if not sentence.is_pooled:
+        data = data | {"read": record.read[position]}
+    for method, flow in record.flows.items():
+        shares: dict[str, Any] = {}
+        if record.has_both_sides:
+            shares["source_share"] = rounded(flow.source_shares[position])
+        if flow.source.numel():
+            shares["source"] = plain(flow.source[position])
+        if flow.prefix.numel():
+            shares["prefix"] = plain(flow.prefix[position, : position + 1])
+        data[method] = shares
+    return data
+
+
+def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
+    piece = record.sentence.source_pieces[reading.first]
+    return {"id": str(reading.head), "reads": piece, "shares": plain(reading.shares)}
+
+
+BAR, SHORT_BAR = 16, 8
+"""Columns of a bar, and of one where there is little room."""
+LABEL = 14
+"""Most columns of the token written."""
+N_LARGEST = 3
+"""Tokens named for each position at most."""
+ROOM_FOR_LARGEST = 36
+"""Columns that a short bar leaves to them."""
+SIDES = {"source": "cyan", "prefix": "yellow"}
+"""Sides that a token may come from, and the color of each."""
+
+
+def _words(record: FlowRecord, method: Method) -> Table:
+    """A line for each token of a labeled text: its share in the pooled state, with a bar."""
+    shares = record.flows[method].source[0].tolist()
+    largest = max(shares)
+    rows: list[Row] = [
+        [piece, f"{share:.3f}", text("█" * round(BAR * share / largest))]
+        for piece, share in zip(record.sentence.source_pieces, shares, strict=True)
+    ]
+    return Table(head=("reads", "share", ""), rows=rows, texts=(2,))
+
+
+def _patches(record: FlowRecord, method: Method) -> Iterator[Block]:
+    """A map of the shares of an image's patches, below the share of the class token."""
+    height, width = record.grid
+    row = record.flows[method].source[0]
+    shares = row[-height * width :].view(height, width)
+    says = f"row and column: patches; shaded from 0 to {shares.max().item():.2f}"
+    if len(row) > height * width:
+        says += f"; the class token has {row[0].item():.2f}"
+    yield text(says, style="dim")
+    labels = [str(number) for number in range(height)], [str(number) for number in range(width)]
+    largest = max(shares.max().item(), 1e-12)
+    yield Map(kind="enc", labels=labels, values=shares.tolist(), largest=largest, wraps=True)
+
+
+def _readings(record: FlowRecord) -> Table:
+    """A line for each head of an encoder alone: the token that it reads most."""
+    pieces = record.sentence.source_pieces
+    rows = [
+        [str(one.head), pieces[one.first], f"{one.shares[one.first]:.3f}"]
+        for one in record.readings
+    ]
+    return Table(head=("head", "reads most", "share"), rows=rows, labels=(1,), texts=(0,))
+
+
+def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
+    """A line for each position: the source's share, with a bar, and the largest shares."""
+    shares = record.flows[method].source_shares
+    pieces = [readable(piece, room) for piece in record.written]
+    width = min(LABEL, max(map(width_of, pieces)), room.width // 5)
+    head = "fills in" if record.sentence.gaps else "writes"
+    labels = [readable(piece, room, max(width, len(head))) for piece in pieces]
+    before = max(len(head), *map(width_of, labels)) + len("source") + 3 * GAP
+    bar = BAR if room.width - before - BAR >= ROOM_FOR_LARGEST else SHORT_BAR
+    left = room.width - before - max(bar, len("source/prefix"))
+    rows: list[Row] = [[label] for label in labels]
+    for place, (row, share) in enumerate(zip(rows, shares, strict=True)):
+        if record.has_both_sides:
+            n_full = round(bar * share)
+            both = ("█" * n_full, SIDES["source"]), ("░" * (bar - n_full), SIDES["prefix"])
+            row += [text(*both), f"{share:.2f}"]
+        row.append(_largest(record, method, place, left, room))
+    if not record.has_both_sides:
+        return Table(head=(head, "most from"), rows=rows, texts=(1,))
+    last = "most from (in brackets: prefix)"
+    heads = (head, "source/prefix", "source", last if left >= len(last) else "most from")
+    return Table(head=heads, rows=rows, texts=(1, 3))
+
+
+def _largest(record: FlowRecord, method: Method, position: int, left: int, room: Room) -> Text:
+    """The largest shares that have room, the first one in any case."""
+    items = [
+        Item(label, f" {share:.2f}", SIDES[side], "", side == "prefix" and record.has_both_sides)
+        for side, label, share in record.largest(method, position, N_LARGEST)
+    ]
+    return whole_items(items, left, room, least=NARROWEST_LABEL)[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowOptions:
+    """Settings of the view."""
+
+    rank: Rank = 1
+    method: Annotated[
+        Method,
+        Option(
+            help="Method to draw: ALTI+ contributions, or attention rollout; jsonl always has both."
+        ),
+    ] = "alti"
+
+
+class FlowView(SentenceView[FlowRecord]):
+    """Shows what each written token is made of."""
+
+    name = "flow"
+    title = "Flow"
+    help = """Show how much source and prefix contribute to each token.
+
+    By ALTI+ contributions (Ferrando et al. 2022) and attention rollout (Abnar & Zuidema 2020),
+    through all layers of encoder and decoder. The shares of a token sum to 1. The larger the
+    source's share, the more the model translates rather than continues its own text. Of a language
+    model the shares are of the text so far; of a classifier or an encoder, which tokens, or patches
+    of an image, its label or vector comes from; of a masked language model, what each [MASK] reads.
+
+    Examples:
+        tformer inspect-flow runs/quickstart "The animal was tired."
+        tformer inspect-flow runs/quickstart "It is old." --method rollout -o flow.html
+    """
+    Options = FlowOptions
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: FlowOptions) -> FlowRecord:
+        check_gaps(sentence)
+        return read_flow(subject.model, sentence)
+
+    def report(
+        self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
+    ) -> FlowRecord | None:
+        from tformer_cli.inspect.weighting.maps import can_roll_out
+
+        if sentence.lacks_gaps or not can_roll_out(subject.model):
+            return None
+        return self.read(subject, sentence, FlowOptions())
+
+    def json(self, record: FlowRecord) -> dict[str, Any]:
+        from tformer_cli.inspect.weighting.weighting import WEIGHTINGS
+
+        n_positions = len(record.written) if record.flows else 0
+        conventions = {
+            "masked": OF_GAPS,
+            "embed": OF_ENCODERS,
+            "language-model": OF_LANGUAGE_MODELS,
+        }.get(record.sentence.model.task, OF_CLASSIFIERS)
+        return {
+            "schema": SCHEMA,
+            "conventions": CONVENTIONS if record.has_both_sides else conventions,
+            "methods": {
+                method: {
+                    "meaning": WEIGHTINGS[method].meaning,
+                    "source": WEIGHTINGS[method].source,
+                    "residual": rounded(flow.residual),
+                    **(
+                        {"source_share": rounded(flow.source_share)}
+                        if record.has_both_sides
+                        else {}
+                    ),
+                }
+                for method, flow in record.flows.items()
+            },
+            "positions": [_position_data(record, position) for position in range(n_positions)],
+            **(
+                {"heads": [_reading_data(record, one) for one in record.readings]}
+                if record.readings
+                else {}
+            ),
+        }
+
+    def blocks(self, record: FlowRecord, options: FlowOptions, room: Room) -> Iterator[Block]:
+        """The share of the source at each position, and where it comes from."""
+        sentence, method = record.sentence, options.method
+        yield Texts(sentence.texts)
+        if not record.flows:
+            return
+        flow = record.flows[method]
+        facts = METHOD_NAMES[method]
+        if record.has_both_sides:
+            facts += f"   mean share of the source {flow.source_share:.2f}"
+        yield text(f"{facts}   residual {flow.residual:.1e}")
+        yield BLANK
+        if sentence.is_pooled:
+            if all(record.grid):
+                yield from _patches(record, method)
+            else:
+                yield _words(record, method)
+            yield BLANK
+            yield _readings(record)
+            return
+        yield _shares(record, method, room)
+        maps = flow.source, flow.prefix
+        largest = max(shares.max().item() for shares in maps if shares.numel())
+        yield BLANK
+        says = f"row: token written; column: token read; shaded from 0 to {largest:.2f}"
+        yield text(says, style="dim")
+        keys = sentence.source_pieces, sentence.input_pieces
+        for shares, side, kind, columns in zip(maps, SIDES, ("cross", "dec"), keys, strict=True):
+            if shares.numel():
+                yield text((f"from the {side if record.has_both_sides else 'text'}", "bold"))
+                labels = record.written, columns
+                yield Map(
+                    kind=kind, labels=labels, values=shares.tolist(), largest=largest, wraps=True
+                )
+        if record.readings:
+            yield BLANK
+            yield _readings(record)
+
+    def tab(
+        self, record: FlowRecord, options: FlowOptions | None, *, is_alone: bool
+    ) -> dict[str, Any]:
+        data: dict[str, Any] = packed(self.json(record), bits=8)
+        return data | {
+            "names": METHOD_NAMES,
+            "first": "alti" if options is None else options.method,
+        }
+
+
+VIEW = FlowView()

@@ -1,0 +1,224 @@
+"""The heads of a sentence: all their roles, which words go together, and their maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tformer_cli.errors import TformerError, UsageError
+from tformer_cli.inspect.figures.role_grid import role_grid
+from tformer_cli.inspect.json_lines import describe, plain, rounded
+from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView, Subject
+from tformer_cli.inspect.weighting.weighting import WeightingName  # noqa: TC001 - at run time
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
+from tformer_cli.wording import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tformer_cli.heads.names import HeadId
+    from tformer_cli.inspect.alignment.chosen import AlignedWords
+    from tformer_cli.inspect.record import HeadsRecord
+
+MAPS_SHOWN = 12
+"""Most heads whose maps a terminal shows; of more only the first is shown."""
+LINKS_SHOWN = 24
+"""Most links that are listed."""
+NOTE = "attention weights are not importance: see --weights norm, --weights alti, inspect-ablate"
+
+
+def _heading(record: HeadsRecord) -> Iterator[Block]:
+    model, maps = record.model, record.maps
+    facts = f"  {model.n_encoder_layers}+{model.n_decoder_layers} layers × "
+    facts += count_of(model.n_heads, "head")
+    if model.sharing:
+        facts += f" ({model.sharing})"
+    if maps is not None:
+        of_search = " of the search" if record.mode == "live" else ""
+        facts += f"  maps{of_search} exact" + (f" to {maps.residual:.1e}" if maps.residual else "")
+        if model.n_decoder_layers and not maps.dec:
+            facts += "  no decoder self-attention (recurrent)"
+        if maps.segment:
+            facts += f"  segments of {maps.segment} tokens, earlier ones are memory"
+    if record.score is not None:
+        facts += f"  score {record.score:.3f}"
+    yield text((model.name, "bold"), facts)
+    yield Texts(record.texts)
+    weighting = record.weighting
+    if weighting.name != "alpha":
+        measure = f"{weighting.name}: {weighting.meaning} ({weighting.source})"
+        if not weighting.is_share:
+            measure += f"; shaded from 0 to the largest, {record.largest:.4g}"
+        yield text(measure, style="dim")
+
+
+def _alignment(aligned: AlignedWords, room: Room) -> Text:
+    """Lists which source word each target word goes with."""
+    spans: list[Span] = [("words aligned by  ", "dim"), (aligned.choice.said, "bold")]
+    arrow = "->" if room.is_ascii else "→"
+    pairs = aligned.by_target
+    for pair in pairs[:LINKS_SHOWN]:
+        target, source = map(Label, pair)
+        spans += ["  ", target, arrow, source]
+    if len(pairs) > LINKS_SHOWN:
+        spans.append((f"  and {len(pairs) - LINKS_SHOWN} more", "dim"))
+    return text(*spans)
+
+
+def head_map(record: HeadsRecord, head: HeadId, taller: str = "") -> Iterator[Block]:
+    """One head: rows are queries, columns keys."""
+    rows = "source token" if head.kind == "enc" else "token predicted"
+    keys = "token read" if head.kind == "dec" else "source token"
+    confidence = record.metrics[head].get("confidence")
+    known = "" if confidence is None else f"   confidence {confidence:.2f}"
+    weighting = record.weighting  # of attention weights the grid of roles names the kinds
+    kind = "" if weighting.name == "alpha" else f"{weighting.kind_names[head.kind]}; "
+    yield text((str(head), "bold"), f"  {kind}row: {rows}, column: {keys}{known}")
+    yield Map(
+        kind=head.kind,
+        labels=(record.row_labels(head.kind), record.column_labels(head.kind)),
+        values=record.shades(head).tolist(),
+        taller=taller,
+    )
+
+
+def record_blocks(
+    record: HeadsRecord, maps: Sequence[HeadId], room: Room, *, fits_screen: bool = False
+) -> Iterator[Block]:
+    """A sentence, the roles of its heads, its word alignment, and the maps of some heads."""
+    yield from _heading(record)
+    if not record.heads:
+        if record.maps is not None:
+            yield text("--heads: no head meets the conditions", style="dim")
+        return
+    roles = {head: role for head in record.heads if (role := record.role(head)) is not None}
+    if roles:
+        yield BLANK
+        yield from role_grid(roles, room, record.rare.reason)
+    is_alpha = record.weighting.name == "alpha"
+    if is_alpha and record.aligned is not None and record.aligned.links:
+        yield _alignment(record.aligned, room)
+    fits_screen = fits_screen and len(maps) == 1
+    for head in maps:
+        yield BLANK
+        yield from head_map(record, head, f"--heads {head}" if fits_screen else "")
+    if is_alpha:
+        yield text(NOTE, style="dim")
+
+
+def check_residual(residual: float, limit: float | None, where: str) -> None:
+    """Makes sure that maps reproduce the model's output as exactly as was asked for."""
+    if limit is not None and not residual <= limit:
+        raise TformerError(
+            f"{where}: residual {residual:.2g} exceeds --verify {limit:.2g}; the maps do not "
+            "reproduce the model's output so exactly"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsOptions(CaptureOptions):
+    """Settings of the view."""
+
+    heads: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Heads to show: enc.0.3, cross.5.0-3, cross.last, dec.*.*, '!enc.0'. The syntax "
+            "is KIND[.LAYER[.HEAD]], separated by commas. KIND: enc, dec, cross, self or *. LAYER "
+            "and HEAD: n, a-b, a-, last, ^k, {list} or *. ! excludes. Metrics select too: "
+            "'@prev>0.8', 'cross@entropy<1', '@role=sink', top:8@confidence. Repeatable.",
+            metavar="HEADS",
+            shown_default="all heads",
+        ),
+    ] = ()
+    weights: Annotated[
+        WeightingName | None,
+        Option(
+            help="What the maps show; also puts them into jsonl. alpha, also without a value: "
+            "attention weights. norm: norms of the weighted values (Kobayashi et al. 2020). Per "
+            "layer instead of per head: rollout (attention rollout) or alti (ALTI+ contributions).",
+            shown_default="alpha, not in jsonl",
+        ),
+    ] = None
+    verify: Annotated[
+        float | None,
+        Option(
+            help="Exit with status 1 if the maps reproduce the model's output with a larger error.",
+            metavar="X",
+            min=0.0,
+            shown_default="no check",
+        ),
+    ] = None
+    for_page: bool = False
+    """True to capture also what only a page shows: words, queries and keys, the search."""
+
+
+class HeadsView(SentenceView["HeadsRecord"]):
+    """Shows where the heads look in a sentence."""
+
+    name = "heads"
+    title = "Attention heads"
+    Options = HeadsOptions
+    formats = ("text", "jsonl", "safetensors", "npz", "html", "svg", "png")
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: HeadsOptions) -> HeadsRecord:
+        if sentence.maps is not None:
+            check_residual(sentence.maps.residual, options.verify, f"line {sentence.index + 1}")
+        return sentence
+
+    def report(self, subject: Subject, sentence: HeadsRecord, options: ReportOptions) -> None:
+        """Reads nothing: every report has the maps."""
+
+    def json(self, record: HeadsRecord, *, with_weights: bool = False) -> dict[str, Any]:
+        heads = [_head_data(record, head, with_weights) for head in record.heads]
+        return describe(record) | {"heads": heads}
+
+    def lines(self, record: HeadsRecord, options: HeadsOptions) -> Iterable[dict[str, Any]]:
+        return [self.json(record, with_weights=options.weights is not None)]
+
+    def blocks(self, record: HeadsRecord, options: HeadsOptions, room: Room) -> Iterator[Block]:
+        """The maps are those of the heads asked for, or of the first one.
+
+        On a screen a single map that was not asked for leaves room for the prompt.
+        """
+        maps: Sequence[HeadId] = record.heads
+        if record.heads and not (options.heads and len(record.heads) <= MAPS_SHOWN):
+            maps = [record.first_head()]
+        fits_screen = room.is_screen and not options.heads
+        return record_blocks(record, maps, room, fits_screen=fits_screen)
+
+    def page(self, records: Iterable[HeadsRecord], options: HeadsOptions) -> str:
+        from tformer_cli.inspect.page.heads_data import render_html
+
+        return render_html(list(records))
+
+    def file(self, record: HeadsRecord, output_format: str) -> bytes | str:
+        from tformer_cli.inspect.figures.heads_tensors import render_npz, render_safetensors
+
+        if record.maps is not None and not record.heads:
+            raise UsageError(
+                f"--heads: no head meets the conditions; select others for --format {output_format}"
+            )
+        if output_format in ("npz", "safetensors"):
+            return (render_npz if output_format == "npz" else render_safetensors)(record)
+        return super().file(record, output_format)
+
+    def figure(self, record: HeadsRecord) -> str:
+        from tformer_cli.inspect.figures.heads_svg import render_svg
+
+        return render_svg(record)
+
+
+def _head_data(record: HeadsRecord, head: HeadId, with_weights: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        **head.data,
+        "residual": rounded(record.captured.residuals[head]),
+        "role": record.role(head),
+        "metrics": plain(record.metrics[head]),
+    }
+    if with_weights:
+        data["weights"] = plain(record.captured.weights(head))
+    return data
+
+
+VIEW = HeadsView()

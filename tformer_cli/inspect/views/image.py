@@ -1,0 +1,308 @@
+"""Where a model of images looks: each head's row of the pooled state over the image.
+
+The row is that of the class token, the mean of the patches' rows, or halfway between both, as the
+model pools (see `weighting.pooled`); by head, and by rollout and ALTI through all layers. A head's
+attention distance is the mean distance in pixels between a patch and those that it attends to,
+weighted by attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads that
+look near by, large of those that look everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tformer_cli.errors import DataError
+from tformer_cli.inspect.json_lines import packed, plain, rounded
+from tformer_cli.inspect.view import Selections, SentenceView, Subject
+from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tformer_cli.heads.names import Inspected
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.model.config import ModelConfig
+
+SCHEMA = "tformer.image/1"
+Kind = Literal["head", "rollout", "alti"]
+NAMES: dict[Kind, str] = {"head": "head", "rollout": "attention rollout", "alti": "ALTI"}
+CONVENTIONS = (
+    "weights[r][c] is the share of the patch in row r and column c; with class_token, the share of "
+    "the class token itself, they sum to 1. distance is the attention distance in pixels."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked:
+    """Where one head looks, or all layers together."""
+
+    name: str
+    """The head's name, ``enc.2.1``; or ``rollout`` or ``alti``."""
+    kind: Kind
+    shares: Tensor
+    """(h, w) shares of the patches."""
+    class_token: float
+    """Share of the class token; 0 without one."""
+    distance: float | None = None
+    """Attention distance in pixels; of heads alone."""
+
+    @property
+    def label(self) -> str:
+        """Its name for people."""
+        return self.name if self.kind == "head" else NAMES[self.kind]
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """Row and column of the patch with the largest share, from 0."""
+        place = int(self.shares.argmax())
+        return divmod(place, self.shares.shape[1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRecord:
+    """Where a model looks at one image."""
+
+    sentence: HeadsRecord
+    """The name of the image and its label."""
+    pixels: NDArray[np.uint8] | None
+    """(H, W, C) the image as the model reads it; None for a blank line."""
+    patch_size: int
+    """Pixels of a side of a patch."""
+    row: str
+    """Whose row is shown, such as "class token" or "mean of the patches"."""
+    looked: tuple[Looked, ...] = ()
+    """Heads first, then rollout and ALTI."""
+
+    @property
+    def maps(self) -> object:
+        """None for a blank line, of which nothing can be drawn."""
+        return self.pixels
+
+    @property
+    def rows(self) -> list[list[Looked]]:
+        """Both ways through all layers, then the heads of each layer."""
+        by_layer: dict[str, list[Looked]] = {}
+        for one in self.looked:
+            layer = one.name.rpartition(".")[0] if one.kind == "head" else ""
+            by_layer.setdefault(layer, []).append(one)
+        return [by_layer.pop("", []), *by_layer.values()]
+
+
+def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
+    """Reads where the heads of a model look at an image."""
+    import numpy as np
+
+    from tformer_cli.inspect.weighting.maps import weighted_maps
+    from tformer_cli.inspect.weighting.pooled import Pooled
+    from tformer_cli.model.base import N_SPECIAL_TOKENS
+
+    config = model.config
+    row = Pooled(config).row_name
+    if sentence.maps is None:
+        return ImageRecord(sentence=sentence, pixels=None, patch_size=config.patch_size, row=row)
+    maps = sentence.maps
+    looked = []
+    for head in sentence.heads:
+        weights = maps.weights(head)
+        distance = attention_distance(weights, config)
+        looked.append(_looked(str(head), "head", weights, config, distance))
+    ways: tuple[Literal["rollout", "alti"], ...] = ("rollout", "alti")
+    looked += [_looked(w, w, weighted_maps(model, maps, w).enc[-1][0], config) for w in ways]
+    ids = np.array(maps.source_ids) - N_SPECIAL_TOKENS
+    return ImageRecord(
+        sentence=sentence,
+        pixels=ids.astype(np.uint8).reshape(config.image_size),
+        patch_size=config.patch_size,
+        row=row,
+        looked=tuple(looked),
+    )
+
+
+def _looked(
+    name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
+) -> Looked:
+    """Takes the row of what the model pools out of weights (S, S)."""
+    from tformer_cli.inspect.weighting.pooled import Pooled
+
+    row = Pooled(config).row(weights)
+    first = int(config.class_token)
+    return Looked(
+        name=name,
+        kind=kind,
+        shares=row[first:].view(config.grid),
+        class_token=row[0].item() if first else 0.0,
+        distance=distance,
+    )
+
+
+def attention_distance(weights: Tensor, config: ModelConfig) -> float:
+    """Computes the mean distance in pixels between patches and what they attend to.
+
+    Args:
+        weights: (S, S) of a head; the class token's row and column, if any, are left out, and what
+            is left of each row counts as 1.
+        config: of the model.
+    """
+    import torch
+
+    patches = weights[int(config.class_token) :, int(config.class_token) :].double()
+    rows, columns = config.grid
+    grid = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
+    distances = torch.cdist(grid, grid) * config.patch_size
+    totals = patches.sum(dim=1).clamp_min(1e-12)
+    return float(((patches * distances).sum(dim=1) / totals).mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """Settings of the view."""
+
+    heads: Selections = ()
+
+
+class ImageView(SentenceView[ImageRecord]):
+    """`tformer inspect-image`: heat maps over an image."""
+
+    name = "image"
+    title = "Where the heads look"
+    help = """Show where a model of images looks: each head's heat map over the image.
+
+    The row that the model pools (of the class token, the mean of the patches' rows, or halfway
+    between both) is drawn over the image: by head, by attention rollout and by ALTI through all
+    layers. With it goes each head's mean attention distance in pixels. TEXT is the name of an
+    image, as for `tformer classify`. The sheet of --format png has the image, rollout and ALTI in
+    its first row, then a row of heads a layer.
+
+    Examples:
+        tformer inspect-image runs/shapes shapes:test:1#0 --format html -o heads.html
+        tformer inspect-image runs/digits t10k-images.gz#7 --format png -o heads.png
+        tformer inspect-image runs/shapes photo.png --heads enc.last
+    """
+    Options = ImageOptions
+    tasks = ("image", "embed")
+    formats = ("text", "jsonl", "html", "png")
+    draws_png = False
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: ImageOptions) -> ImageRecord:
+        if not subject.model.config.reads_images:
+            raise DataError("MODEL: reads texts, not images; use `tformer inspect-heads`")
+        return read_image_record(subject.model, sentence)
+
+    def report(self, subject: Subject, sentence: HeadsRecord, options: Any) -> ImageRecord | None:
+        if not subject.model.config.reads_images:
+            return None
+        return self.read(subject, sentence, ImageOptions())
+
+    def json(self, record: ImageRecord) -> dict[str, Any]:
+        size = None if record.pixels is None else list(record.pixels.shape)
+        return {
+            "schema": SCHEMA,
+            "image_size": size,
+            "patch_size": record.patch_size,
+            "row": record.row,
+            "conventions": CONVENTIONS,
+            "maps": [
+                {
+                    "id": one.name,
+                    "kind": one.kind,
+                    "distance": None if one.distance is None else rounded(one.distance),
+                    "class_token": rounded(one.class_token),
+                    "weights": plain(one.shares),
+                }
+                for one in record.looked
+            ],
+        }
+
+    def tab(
+        self, record: ImageRecord, options: ImageOptions | None, *, is_alone: bool
+    ) -> dict[str, Any]:
+        from tformer_cli.inspect.figures.over_image import in_color
+        from tformer_cli.show.html import data_url
+        from tformer_cli.show.png import png_of
+
+        assert record.pixels is not None  # noqa: S101 - blank ones have no tab
+        data = self.json(record)
+        for one, of_map in zip(record.looked, data["maps"], strict=True):
+            of_map["label"] = one.label
+        shown: dict[str, Any] = packed(data, bits=8)
+        return shown | {"image": data_url(png_of(in_color(record.pixels)))}
+
+    def blocks(self, record: ImageRecord, options: ImageOptions, room: Room) -> Iterator[Block]:
+        """A line for each head: how far it looks, and where most."""
+        yield Texts(record.sentence.texts)
+        if record.pixels is None:
+            return
+        height, width, _ = record.pixels.shape
+        says = f"{height}×{width} pixels, patches of {record.patch_size}×{record.patch_size}"
+        yield text(f"{says}; row of the {record.row}", style="dim")
+        yield BLANK
+        with_class = any(one.class_token for one in record.looked)
+        rows = [
+            [
+                one.name,
+                "" if one.distance is None else f"{one.distance:.1f}",
+                *([f"{one.class_token:.2f}"] if with_class else []),
+                "{}, {}".format(*one.peak),
+                f"{one.shares.max().item():.2f}",
+            ]
+            for one in record.looked
+        ]
+        head = ("looks", "distance", *(["class"] if with_class else []), "most at", "share")
+        yield Table(head=head, rows=rows)
+
+    def page(self, records: Iterable[ImageRecord], options: ImageOptions) -> str:
+        from tformer_cli.show.document import Document, Picture, Section
+        from tformer_cli.show.html import render_html
+        from tformer_cli.show.png import png_of
+        from tformer_cli.text.images.named import short_name
+
+        sections = []
+        for record in records:
+            if record.pixels is None:
+                continue
+            label = record.sentence.labeled if record.sentence.probability is not None else ""
+            heading = ": ".join(filter(None, (short_name(record.sentence.source), label)))
+            rows = [
+                [Picture(png=png_of(picture), caption=caption) for picture, caption in row]
+                for row in _pictures(record)
+            ]
+            legend = (
+                f"Orange is where the row of the {record.row} has most, relative to its largest "
+                "share."
+            )
+            pictures = tuple(map(tuple, rows))
+            sections.append(Section(title=heading, pictures=pictures, legend=legend))
+        return render_html(Document(title=self.title, sections=sections))
+
+    def file(self, record: ImageRecord, output_format: str) -> bytes:
+        from tformer_cli.inspect.figures.over_image import sheet
+
+        return sheet([[picture for picture, _ in row] for row in _pictures(record)])
+
+
+def _pictures(record: ImageRecord) -> list[list[tuple[NDArray[np.uint8], tuple[str, ...]]]]:
+    """Rows of pictures with captions: the image and its maps through all layers come first."""
+    from tformer_cli.inspect.figures.over_image import enlarged, over_image
+
+    assert record.pixels is not None  # noqa: S101 - blank ones are skipped or refused before
+    pixels = record.pixels
+    rows = [
+        [(over_image(pixels, one.shares.double().numpy()), _caption(one)) for one in row]
+        for row in record.rows
+    ]
+    rows[0].insert(0, (enlarged(pixels), ("the image",)))
+    return rows
+
+
+def _caption(one: Looked) -> tuple[str, ...]:
+    parts = [] if one.distance is None else [f"distance {one.distance:.1f} pixels"]
+    parts += [f"class token {one.class_token:.2f}"] if one.class_token else []
+    return (one.label, *parts)
+
+
+VIEW = ImageView()

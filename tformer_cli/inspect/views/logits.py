@@ -1,0 +1,433 @@
+"""The decoder's predictions at each position, and those of each of its layers (logit lens).
+
+A classifier predicts once, the label of the whole text; each layer is read by pooling its states.
+A masked language model predicts the token of each gap.
+
+The logit lens (nostalgebraist 2020) reads the hidden state of a layer as if it were the last: the
+decoder's final norm, where there is one, then the output projection. For the last layer that is the
+model's own output, bit for bit.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tformer_cli.inspect.json_lines import packed, plain
+from tformer_cli.inspect.view import (
+    WITH_OUTPUT,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    check_gaps,
+)
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
+from tformer_cli.show.terminal import (
+    NARROWEST_LABEL,
+    Item,
+    fitted_widths,
+    natural_width,
+    readable,
+    whole_items,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.heads.names import Inspected
+    from tformer_cli.inspect.record import HeadsRecord
+    from tformer_cli.model.stacks import Stack
+
+SCHEMA = "tformer.logits/1"
+TEXT, IMAGE = "the text", "the image"
+"""Stand for all that a classifier has read."""
+DIGITS = 4
+"""Decimal places on the page, of what is shown with three."""
+MEASURES = {
+    "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
+    "rank": ("rank", "The token's place among all tokens by probability: 1 is the first"),
+    "entropy": (
+        "uncertainty",
+        "The entropy of the distribution, in nats: 0 means that one token is certain",
+    ),
+    "first": (
+        "first at layer",
+        "The layer from which on the written token is the most probable one",
+    ),
+}
+"""Columns of a table of positions: the plain name and the meaning of each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A token of the vocabulary at one position."""
+
+    piece: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LensReading:
+    """Prediction of one decoder layer at one position."""
+
+    layer: int
+    """The layer, from 0."""
+    top: Candidate
+    probability: float
+    """The probability it gives the token that stands there in the end."""
+    rank: int
+    """That token's place by probability, from 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionLogits:
+    """The distribution over the next token at one decoder position."""
+
+    position: int
+    """The position, from 0."""
+    read: str
+    """The label of the token it has read last."""
+    chosen: Candidate
+    """The token of the translation that stands there."""
+    log_probability: float
+    """log p of that token, natural logarithm."""
+    rank: int
+    """Its place by probability, from 1."""
+    entropy: float
+    """Entropy of the distribution in nats."""
+    top: tuple[Candidate, ...]
+    lens: tuple[LensReading, ...]
+    """Predictions of each layer; none if the lens was not asked for."""
+
+    @property
+    def first_layer(self) -> int | None:
+        """The layer from which on the token is the most probable one; None if it is not at last."""
+        first = None
+        for reading in reversed(self.lens):
+            if reading.rank > 1:
+                break
+            first = reading.layer
+        return first
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitsRecord:
+    """The distributions of all positions of a sentence."""
+
+    sentence: HeadsRecord
+    positions: tuple[PositionLogits, ...]
+    """A distribution for each decoder position; none for a blank line."""
+
+
+def layer_logits(
+    model: Inspected,
+    source_ids: Sequence[int],
+    target_input_ids: Sequence[int],
+    places: Sequence[int] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Computes the model's logits and those of the lens in one forced pass.
+
+    Args:
+        model: the model, in evaluation mode.
+        source_ids: (S) source tokens, the end of sentence last.
+        target_input_ids: (T) what the decoder reads, the begin of sentence first.
+        places: T positions that are looked at; None: all.
+
+    Returns:
+        (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU; of a
+        classifier there is one position, of the whole text. Of encoders the layers are theirs.
+    """
+    import torch
+
+    from tformer_cli.inspect.capture.forced import forced_pass
+    from tformer_cli.inspect.capture.observed import record_module
+    from tformer_cli.model.encoder_only import EncoderOnly
+
+    stack: Stack[Any]
+    stack = model.encoder if isinstance(model, EncoderOnly) else model.decoder
+
+    def hidden_of(states: Tensor) -> Tensor:
+        if not isinstance(model, EncoderOnly):
+            return states
+        return model.predicting(states, states.new_ones(states.shape[:2], dtype=torch.bool))
+
+    def logits_of(hidden: Tensor) -> Tensor:
+        return model.project(hidden if places is None else hidden[:, list(places)])[0].cpu()
+
+    with torch.inference_mode(), ExitStack() as hooks:
+        layers = [record_module(hooks, layer) for layer in stack.layers]
+        logits = logits_of(forced_pass(model, source_ids, target_input_ids))
+        lens = [logits_of(hidden_of(stack.final_norm(layer.output))) for layer in layers]
+    return logits, torch.stack(lens)
+
+
+def read_logits(
+    model: Inspected,
+    sentence: HeadsRecord,
+    labels: Sequence[str],
+    *,
+    n_top: int,
+    with_lens: bool,
+) -> LogitsRecord:
+    """Reads the distributions of every position of a sentence.
+
+    Args:
+        model: the model, in evaluation mode.
+        sentence: a sentence that was inspected; a blank one has no positions.
+        labels: (V) the label of every token of the vocabulary, or the labels of a classifier.
+        n_top: most probable tokens to keep.
+        with_lens: whether every layer is read too.
+    """
+    import torch
+
+    if sentence.maps is None:
+        return LogitsRecord(sentence=sentence, positions=())
+    maps = sentence.maps
+    places = [gap.position for gap in sentence.gaps] if model.config.head == "tokens" else None
+    logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids, places)
+    # float64 keeps the digits of small probabilities
+    rows = torch.log_softmax(logits.double(), dim=-1)
+    layers = torch.softmax(lens.double(), dim=-1)[: len(lens) if with_lens else 0]
+    return LogitsRecord(
+        sentence=sentence,
+        positions=tuple(
+            _position(place, sentence, rows[place], layers[:, place], labels, n_top)
+            for place in range(len(rows))
+        ),
+    )
+
+
+def _position(
+    place: int,
+    sentence: HeadsRecord,
+    log_probabilities: Tensor,
+    layers: Tensor,
+    labels: Sequence[str],
+    n_top: int,
+) -> PositionLogits:
+    from tformer_cli.inspect.heads.metrics import entropies
+
+    if sentence.is_labeled:
+        token, read = labels.index(sentence.target), IMAGE if sentence.is_image else TEXT
+    elif sentence.gaps:
+        gap = sentence.gaps[place]
+        token, read, place = gap.id, sentence.source_pieces[gap.position], gap.position
+    else:
+        token, read = sentence.captured.target_ids[place], sentence.input_pieces[place]
+    probabilities = log_probabilities.exp()
+    top = probabilities.sort(descending=True, stable=True).indices[:n_top].tolist()
+    readings = [
+        LensReading(
+            layer=layer,
+            top=_candidate(int(of_layer.argmax()), of_layer, labels),
+            probability=of_layer[token].item(),
+            rank=_rank(token, of_layer),
+        )
+        for layer, of_layer in enumerate(layers)
+    ]
+    return PositionLogits(
+        position=place,
+        read=read,
+        chosen=_candidate(token, probabilities, labels),
+        log_probability=log_probabilities[token].item(),
+        rank=_rank(token, probabilities),
+        entropy=entropies(probabilities[None]).item(),
+        top=tuple(_candidate(i, probabilities, labels) for i in top),
+        lens=tuple(readings),
+    )
+
+
+def _candidate(token: int, probabilities: Tensor, labels: Sequence[str]) -> Candidate:
+    return Candidate(id=token, piece=labels[token], probability=probabilities[token].item())
+
+
+def _rank(token: int, probabilities: Tensor) -> int:
+    """The place of a token by probability, from 1; of equal ones the smaller id is first."""
+    probability = probabilities[token]
+    ahead = (probabilities > probability).sum() + (probabilities[:token] == probability).sum()
+    return int(ahead) + 1
+
+
+def _positions(sentence: HeadsRecord) -> str:
+    if sentence.is_labeled:
+        return "The only position has read source.pieces and predicts the label"
+    if sentence.model.task == "masked":
+        return "Positions are those of gaps in source.pieces; each predicts the token of its gap"
+    return "Position i has read target.input_pieces[i] and predicts target.pieces[i]"
+
+
+def _position_data(position: PositionLogits) -> dict[str, Any]:
+    data = vars(position) | {"piece": position.chosen.piece, "id": position.chosen.id}
+    data |= {"probability": position.chosen.probability, "first_layer": position.first_layer}
+    names = ["position", "read", "piece", "id", "probability", "log_probability", "rank", "entropy"]
+    names += ["top", "first_layer", "lens"] if position.lens else ["top"]
+    return {name: plain(data[name]) for name in names}
+
+
+FEWEST_CANDIDATES = 2
+"""Candidates that tokens leave room for."""
+LEAST_OF_CANDIDATE = 10
+"""Cells of a candidate: a label of four, a gap, its probability."""
+
+
+def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
+    """The tokens read and written with their measures, and as many candidates as there is room for.
+
+    Labels make room for two candidates, candidates never take any from a measure.
+    """
+    positions, sentence = record.positions, record.sentence
+    head = ("read", _predicted(sentence), "p", "rank", "entropy")
+    rows: list[Row] = [
+        [
+            *(p.read, p.chosen.piece),
+            *(f"{p.chosen.probability:.3f}", f"{p.rank:,}", f"{p.entropy:.2f}"),
+        ]
+        for p in positions
+    ]
+    table = Table(head=head, rows=rows, labels=(0, 1))
+    n_asked = max(len(p.top) for p in positions)
+    reserved = min(n_asked, FEWEST_CANDIDATES) * (LEAST_OF_CANDIDATE + table.gap)
+    widths = fitted_widths(table, room, room.width - reserved)
+    left = room.width - sum(widths) - table.gap * len(widths)
+    n_fewest = n_asked
+    for row, position in zip(rows, positions, strict=True):
+        items = [Item(c.piece, f" {c.probability:.3f}", "", "dim") for c in position.top]
+        candidates, n_shown = whole_items(items, left, room)
+        row[0] = readable(position.read, room, widths[0])
+        row[1] = readable(position.chosen.piece, room, widths[1])
+        row.append(candidates)
+        n_fewest = min(n_fewest, n_shown)
+    yield replace(table, head=(*head, "most probable"), texts=(5,), n_repeated=2)
+    given = "label given" if sentence.is_labeled else f"token {_verb(sentence)}"
+    legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
+    if n_fewest < n_asked:
+        legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
+    yield text(legend, style="dim")
+
+
+def _predicted(sentence: HeadsRecord) -> str:
+    """The heading of what is predicted."""
+    heads = {"masked": "fills in", "classify": "label", "image": "label"}
+    return heads.get(sentence.model.task, "writes")
+
+
+def _verb(sentence: HeadsRecord) -> str:
+    """A word for what is done with tokens."""
+    return "filled in" if sentence.gaps else "written"
+
+
+def _lens_table(record: LogitsRecord, room: Room) -> Table:
+    """A column for each layer; layers that do not fit next to each other stand below."""
+    positions, n_layers = record.positions, len(record.positions[0].lens)
+    rows: list[Row] = [
+        [p.chosen.piece, "-" if p.first_layer is None else str(p.first_layer)] for p in positions
+    ]
+    table = Table(head=(_predicted(record.sentence), "settled"), rows=rows)
+    left = room.width - natural_width(table, room) - table.gap
+    most = max(NARROWEST_LABEL, left // n_layers - table.gap - len(" 0.00"))
+    for row, position in zip(rows, positions, strict=True):
+        for one in position.lens:
+            label = Label(readable(one.top.piece, room, most))
+            style = "bold green" if one.rank == 1 else ""
+            row.append(text((label, style), (f" {one.top.probability:.2f}", style)))
+    layers = [f"layer {one.layer}" for one in positions[0].lens]
+    texts = tuple(range(2, 2 + n_layers))
+    return replace(table, head=(*table.head, *layers), texts=texts, n_repeated=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitsOptions:
+    """Settings of the view."""
+
+    top_k: Annotated[
+        int, Option(help="Show the K most probable tokens per position.", metavar="K", min=1)
+    ] = 5
+    lens: Annotated[
+        bool, Option(help="Logit lens: show what each decoder layer would predict.")
+    ] = False
+
+
+def _shortened(value: Any) -> Any:
+    """Rounds all fractions to what the tab shows, and one more decimal place."""
+    if isinstance(value, dict):
+        return {name: _shortened(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in value]
+    return round(value, DIGITS) if isinstance(value, float) else value
+
+
+class LogitsView(SentenceView[LogitsRecord]):
+    """Shows what the decoder would write at each position."""
+
+    name = "logits"
+    title = "Logits"
+    help = """Show the decoder's candidates, entropy and rank.
+
+    There is a row for each position of the target. With --lens every decoder layer is read as if it
+    were the last (the logit lens): its hidden state through the final norm and the output
+    projection. Of a language model TEXT is what it reads; of a classifier there is one row, with
+    the probabilities of the labels; of a masked language model a row for each [MASK] in TEXT.
+
+    Examples:
+        tformer inspect-logits runs/quickstart "The animal was tired."
+        tformer inspect-logits runs/quickstart "It is old." --top-k 3 --lens
+        tformer inspect-logits runs/quickstart "It is old." --target "Elle est vieille."
+    """
+    Options = LogitsOptions
+    tasks = WITH_OUTPUT
+    terms = MEASURES
+
+    def read(self, subject: Subject, sentence: HeadsRecord, options: LogitsOptions) -> LogitsRecord:
+        check_gaps(sentence)
+        return read_logits(
+            subject.model, sentence, subject.labels, n_top=options.top_k, with_lens=options.lens
+        )
+
+    def report(
+        self, subject: Subject, sentence: HeadsRecord, options: ReportOptions
+    ) -> LogitsRecord | None:
+        if sentence.lacks_gaps:
+            return None
+        return self.read(subject, sentence, LogitsOptions(lens=True))
+
+    def json(self, record: LogitsRecord) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "conventions": f"{_positions(record.sentence)}; probabilities are of the model's "
+            "softmax, ranks count from 1, layers from 0.",
+            "positions": [_position_data(position) for position in record.positions],
+        }
+
+    def blocks(self, record: LogitsRecord, options: LogitsOptions, room: Room) -> Iterator[Block]:
+        """Every position's candidates and, where it was asked for, the lens."""
+        sentence = record.sentence
+        yield Texts(sentence.texts)
+        if not record.positions:
+            return
+        yield BLANK
+        yield from _candidate_table(record, room)
+        if record.positions[0].lens:
+            unit = "label" if sentence.is_labeled else "token"
+            says = "labeled it" if sentence.is_labeled else _verb(sentence)
+            stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
+            yield BLANK
+            yield text((f"logit lens: what each {stack} layer would have {says}", "bold"))
+            yield _lens_table(record, room)
+            given = "given" if sentence.is_labeled else _verb(sentence)
+            yield text(
+                f"number: the probability of that {unit}; bold: the {unit} that was {given}; "
+                "settled: the layer from which on it stays the most probable one",
+                style="dim",
+            )
+
+    def tab(self, record: LogitsRecord, options: object, *, is_alone: bool) -> dict[str, Any]:
+        data: dict[str, Any] = packed(_shortened(self.json(record)))
+        return data
+
+
+VIEW = LogitsView()

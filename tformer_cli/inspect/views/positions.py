@@ -1,0 +1,400 @@
+"""The position vectors of a model, and what can be said of them, or what positions add to scores.
+
+For sinusoids (Vaswani et al. 2017, section 3.5) PE(p)·PE(q) = Σ_i cos((p − q)·ω_i) depends only on
+the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like that: how much of their
+similarity the offset explains, and how far they are from sinusoids, is measured.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tformer_cli.errors import UsageError
+from tformer_cli.inspect.json_lines import packed, plain, rounded
+from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
+from tformer_cli.inspect.views.position_biases import (
+    PositionBiases,
+    bias_blocks,
+    draw_biases,
+    read_biases,
+    stack_inputs,
+)
+from tformer_cli.inspect.views.position_scores import read_scores
+from tformer_cli.settings import Option
+from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
+from tformer_cli.show.palette import hex_color
+from tformer_cli.show.svg import (
+    MARGIN,
+    draw_map,
+    draw_text,
+    new_svg,
+    svg_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from xml.etree.ElementTree import Element
+
+    from torch import Tensor
+
+    from tformer_cli.heads.names import Inspected
+    from tformer_cli.inspect.record import ModelSummary
+
+SCHEMA = "tformer.positions/1"
+N_POSITIONS = 64
+"""Positions that are read where no number is asked for."""
+_WIDTH = 720.0
+ROWS_SHOWN = 24
+NUMBERS, BAR_WIDTH = 37, 40
+"""Columns of the numbers of an offset, and of its bar at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffsetSimilarity:
+    """PE(p)·PE(p + k) over all positions p, for one offset k."""
+
+    offset: int
+    mean: float
+    smallest: float
+    largest: float
+    """The largest; for sinusoids all three are one number."""
+
+
+@dataclass(frozen=True)
+class PositionTable:
+    """The first position vectors of one stack."""
+
+    stack: str
+    """"encoder", "decoder", or "both" where they are the same."""
+    table: Tensor
+    """(P, D) float64."""
+    is_formula: bool = True
+    """True if the vectors follow a formula, that of sinusoids."""
+    base: float = 10_000.0
+
+    @property
+    def whose(self) -> str:
+        return "encoder and decoder" if self.stack == "both" else self.stack
+
+    @cached_property
+    def similarity(self) -> Tensor:
+        """(P, P) PE·PEᵀ."""
+        return self.table @ self.table.T
+
+    @cached_property
+    def by_offset(self) -> tuple[OffsetSimilarity, ...]:
+        """The similarity at every offset from 0 to P − 1."""
+        found = []
+        for offset in range(len(self.table)):
+            values = self.similarity.diagonal(offset)
+            found.append(
+                OffsetSimilarity(
+                    offset=offset,
+                    mean=values.mean().item(),
+                    smallest=values.min().item(),
+                    largest=values.max().item(),
+                )
+            )
+        return tuple(found)
+
+    @property
+    def squared_norms(self) -> Tensor:
+        """(P) ‖PE(p)‖²."""
+        return self.similarity.diagonal()
+
+    @property
+    def distance_from_sinusoids(self) -> float:
+        """‖PE − sinusoids‖ / ‖sinusoids‖ (Frobenius); about 1.4 for unrelated ones as large."""
+        expected = self._sinusoids
+        return float((self.table - expected).norm() / expected.norm())
+
+    @property
+    def cosine_with_sinusoids(self) -> float:
+        """The cosine between both tables as vectors, which does not mind their scale."""
+        expected = self._sinusoids
+        norms = float(self.table.norm() * expected.norm())
+        return float((self.table * expected).sum()) / norms if norms else 0.0
+
+    @property
+    def share_by_offset(self) -> float:
+        """Share of the variance of PE·PEᵀ that the offset alone explains; 1 for sinusoids."""
+        import torch
+
+        n = len(self.table)
+        means = torch.tensor([one.mean for one in self.by_offset], dtype=torch.float64)
+        offsets = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
+        total = (self.similarity - self.similarity.mean()).square().sum().item()
+        left = (self.similarity - means[offsets]).square().sum().item()
+        return 1.0 - left / total if total else 1.0
+
+    @property
+    def _sinusoids(self) -> Tensor:
+        from tformer_cli.model.positions import sinusoids
+
+        # An odd width, which learned positions may have, leaves the last cosine out.
+        n_positions, width = self.table.shape
+        return sinusoids(n_positions, width + width % 2, self.base)[:, :width].double()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsRecord:
+    """The position vectors of a model."""
+
+    model: ModelSummary
+    kind: str
+    tables: tuple[PositionTable, ...]
+    """One table for both stacks, or one each where they are learned or stored; none where positions
+    have no vectors."""
+    biases: tuple[PositionBiases, ...] = ()
+    """What positions add to the scores of each stack, if they do."""
+    scores: tuple[PositionBiases, ...] = ()
+    """Mean scores of each layer by offset, where positions turn queries and keys."""
+
+
+def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
+    """Reads the first position vectors of a model."""
+    from tformer_cli.model.positions import TablePositions
+
+    tables = [
+        PositionTable(
+            stack,
+            rows.detach().double(),
+            is_formula=not isinstance(part.positions, TablePositions),
+            base=model.config.rotary_base,
+        )
+        for stack, part in stack_inputs(model)
+        if (rows := part.positions.vectors(n_positions)) is not None
+    ]
+    if len(tables) > 1 and tables[0].is_formula:
+        tables = [replace(tables[0], stack="both")]
+    return PositionsRecord(
+        model=summary,
+        kind=model.config.positions,
+        tables=tuple(tables),
+        biases=read_biases(model, n_positions),
+        scores=read_scores(model, n_positions),
+    )
+
+
+def facts_of(table: PositionTable) -> list[tuple[str, str]]:
+    """Lists the measures of a table, each with its name."""
+    norms, width = table.squared_norms, table.table.shape[1]
+    low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
+    if table.is_formula:
+        spread = max(one.largest - one.smallest for one in table.by_offset)
+        even = f"{mean:.6g}, the same everywhere to {high - low:.1e}; d/2 = {width / 2:.6g}"
+        alone = f"depends on the offset k alone, to {spread:.1e}"
+        return [
+            ("squared norm", even),
+            ("PE(p)·PE(p+k)", alone),
+            ("from the formula", f"{table.distance_from_sinusoids:.1e} (relative distance)"),
+        ]
+    uneven = f"{mean:.4g} on average, {low:.4g} to {high:.4g}; of sinusoids d/2 = {width / 2:.6g}"
+    share = f"the offset k explains {100 * table.share_by_offset:.1f} % of its variance"
+    far = f"relative distance {table.distance_from_sinusoids:.3f}, cosine "
+    return [
+        ("squared norm", uneven),
+        ("PE(p)·PE(p+k)", f"{share} (of sinusoids' 100 %)"),
+        ("from sinusoids", f"{far}{table.cosine_with_sinusoids:.3f}"),
+    ]
+
+
+def render_positions_npz(record: PositionsRecord) -> bytes:
+    """Renders tables and similarities, `STACK.table` (P, D) and `STACK.similarity` (P, P).
+
+    Of biases there are `STACK.bias` (H, N) and `STACK.offsets` (N); of mean scores `STACK.L.score`
+    and `STACK.L.offsets` of each layer.
+    """
+    import numpy as np
+
+    arrays = {}
+    for table in record.tables:
+        arrays[f"{table.stack}.table"] = table.table.float().numpy()
+        arrays[f"{table.stack}.similarity"] = table.similarity.float().numpy()
+    for one in record.biases:
+        arrays[f"{one.stack}.bias"] = one.biases.float().numpy()
+        arrays[f"{one.stack}.offsets"] = np.array(one.offsets)
+    for one in record.scores:
+        arrays[f"{one.stack}.{one.layer}.score"] = one.biases.float().numpy()
+        arrays[f"{one.stack}.{one.layer}.offsets"] = np.array(one.offsets)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def render_positions_svg(record: PositionsRecord) -> str:
+    """Renders heat maps: positions by dimensions, and the similarity of every two positions."""
+    root = new_svg(f"Positions of {record.model.name}")
+    y = MARGIN
+    for table in record.tables:
+        y = _section(root, record.kind, table, y)
+    for one in (*record.biases, *record.scores):
+        y = draw_biases(root, _name(record.kind, one.name), one, _WIDTH, y)
+    return svg_text(root, _WIDTH + 2 * MARGIN, y)
+
+
+def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
+    """Draws the maps of one table; returns where they end."""
+    draw_text(root, _name(kind, table.whose), MARGIN, y + 14, 14.0, weight="600")
+    y += 24
+    for name, fact in facts_of(table):
+        draw_text(root, f"{name}: {fact}", MARGIN, y + 10, 11.0, fill="#5c6370")
+        y += 16
+    n_positions, width = table.table.shape
+    y = _map(
+        root, "row: position, column: dimension; light −, dark +", shares(table.table), _WIDTH, y
+    )
+    side = min(_WIDTH, _WIDTH * max(n_positions / width, 0.5))
+    low, high = table.similarity.min(), table.similarity.max()
+    caption = f"PE·PEᵀ, row and column: position; light {low:.3g}, dark {high:.3g}"
+    spread = (table.similarity - low) / (high - low).clamp(min=1e-30)
+    return _map(root, caption, spread, side, y)
+
+
+def _map(root: Element, caption: str, values: Tensor, width: float, y: float) -> float:
+    draw_text(root, caption, MARGIN, y + 22, 11.0)
+    y += 30
+    cell = width / values.shape[1]
+    height = min(cell, 14.0) * values.shape[0] if cell > 2 else 6.0 * values.shape[0]
+    corner, height_of_cell = (MARGIN, y), height / values.shape[0]
+    draw_map(root, values.tolist(), partial(hex_color, "cross"), corner, (cell, height_of_cell))
+    return y + height + 16
+
+
+def shares(values: Tensor) -> Tensor:
+    """Maps numbers to 0 … 1, with 0 in the middle."""
+    largest = max(values.abs().max().item(), 1e-30)
+    return (values / largest + 1) / 2
+
+
+def _name(kind: str, whose: str) -> str:
+    return f"{kind.capitalize()} positions, {whose}"
+
+
+def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> Iterator[Block]:
+    """The measures of a table, a map of it, and the similarity by offset."""
+    n_positions, width = table.table.shape
+    yield text((f"{record.model.name}  {record.kind} positions, {table.whose}", "bold"))
+    yield text(f"{n_positions} positions × {width} dimensions")
+    yield Facts([("", *fact) for fact in facts_of(table)])
+    yield BLANK
+    # Where not all dimensions fit, every n-th is shown; with an even n these are sines alone, a
+    # smooth picture.
+    stride = -(-width // max(room.width - 6, 1))
+    chosen = "every dimension" if stride == 1 else f"one dimension in {stride}"
+    yield text(f"position, by {chosen}; light -, dark +", style="dim")
+    yield Field("cross", shares(table.table)[:ROWS_SHOWN, ::stride].tolist())
+    yield BLANK
+    yield text(("similarity PE(p)·PE(p+k) by offset k: mean, smallest, largest", "bold"))
+    largest = max(abs(one.mean) for one in table.by_offset)
+    longest = max(0, min(BAR_WIDTH, room.width - NUMBERS))
+    for one in table.by_offset:
+        if one.offset <= 8 or not one.offset & (one.offset - 1):
+            bar = "█" * round(longest * max(one.mean, 0.0) / largest)
+            numbers = f"{one.mean:9.3f} {one.smallest:9.3f} {one.largest:9.3f}"
+            yield text(f"{one.offset:5} {numbers}  {bar}".rstrip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsOptions:
+    """Settings of the view."""
+
+    positions: Annotated[
+        int | None,
+        Option(help="Number of positions, from the first.", metavar="N", min=2, shown_default="64"),
+    ] = None
+
+
+class PositionsView(ModelView[PositionsRecord]):
+    """Shows the position vectors and how similar they are."""
+
+    name = "positions"
+    title = "Positions"
+    help = """Show the position vectors and how similar they are.
+
+    Similarity is shown at each offset. For sinusoids the similarity depends on the offset alone and
+    the squared norm is d/2; for learned or stored vectors, how far they are from that is measured.
+    Of rotary positions the mean score of each head at each offset is measured on random tokens.
+
+    Examples:
+        tformer inspect-positions runs/quickstart
+        tformer inspect-positions runs/quickstart --positions 32 -o positions.html
+    """
+    Options = PositionsOptions
+    formats = ("text", "json", "npz", "svg", "html")
+
+    def read(self, subject: Subject, options: PositionsOptions) -> PositionsRecord:
+        limit = subject.model.config.n_positions
+        if options.positions is not None and options.positions > limit:
+            raise UsageError(
+                f"--positions: the model has {limit}, but {options.positions} were asked for"
+            )
+        n_positions = options.positions or min(N_POSITIONS, limit)
+        return read_positions(subject.model, subject.summary, n_positions)
+
+    def report(self, subject: Subject, options: ReportOptions) -> PositionsRecord:
+        return self.read(subject, PositionsOptions(positions=options.n_positions))
+
+    def json(self, record: PositionsRecord) -> dict[str, Any]:
+        tables = [
+            {
+                "stack": table.stack,
+                "squared_norms": plain(table.squared_norms),
+                "distance_from_sinusoids": rounded(table.distance_from_sinusoids),
+                "cosine_with_sinusoids": rounded(table.cosine_with_sinusoids),
+                "share_by_offset": rounded(table.share_by_offset),
+                "by_offset": [
+                    {name: rounded(value) for name, value in vars(one).items()}
+                    for one in table.by_offset
+                ],
+                "table": plain(table.table),
+            }
+            for table in record.tables
+        ]
+        return {
+            "schema": SCHEMA,
+            "model": vars(record.model),
+            "kind": record.kind,
+            "tables": tables,
+            **({"biases": [one.data for one in record.biases]} if record.biases else {}),
+            **({"scores": [one.data for one in record.scores]} if record.scores else {}),
+        }
+
+    def blocks(
+        self, record: PositionsRecord, options: PositionsOptions, room: Room
+    ) -> Iterator[Block]:
+        """What was measured, a heat map, and the similarity by offset."""
+        name = record.model.name
+        if not record.tables and not record.biases:
+            yield text((f"{name}  has no position vectors", "bold"))
+        for biases in record.biases:
+            title = f"{name}  {record.kind} positions, {biases.name}"
+            yield from bias_blocks(title, biases, room)
+        for table in record.tables:
+            yield from _table_blocks(record, table, room)
+        for scores in record.scores:
+            yield BLANK
+            yield from bias_blocks(f"scores by offset, {scores.name}", scores, room)
+
+    def tab(
+        self,
+        record: PositionsRecord,
+        options: PositionsOptions,
+        *,
+        is_alone: bool,
+    ) -> dict[str, Any]:
+        data: dict[str, Any] = packed(self.json(record), bits=8)
+        return data | {"facts": [facts_of(table) for table in record.tables]}
+
+    def figure(self, record: PositionsRecord) -> str:
+        return render_positions_svg(record)
+
+    def file(self, record: PositionsRecord, output_format: str) -> bytes | str:
+        is_npz = output_format == "npz"
+        return render_positions_npz(record) if is_npz else super().file(record, output_format)
+
+
+VIEW = PositionsView()

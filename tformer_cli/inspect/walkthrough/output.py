@@ -1,0 +1,236 @@
+"""The last step: from last hidden states to the word, the label or the vector that comes out."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tformer_cli.heads.names import Inspected
+from tformer_cli.inspect.capture.observed import Observed
+from tformer_cli.inspect.walkthrough.norms import norm_trace
+from tformer_cli.inspect.walkthrough.step import Check, Step, Subject, Table, check
+from tformer_cli.inspect.weighting.pooled import Pooled
+from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel
+from tformer_cli.model.feed_forward import ACTIVATIONS
+
+CANDIDATES = 8
+"""Words shown with their logits and probabilities."""
+
+
+class _Logits(NamedTuple):
+    """A vector compared with the rows of all words or labels."""
+
+    logits: Tensor
+    """(V) l."""
+    exponentials: Tensor
+    """(V) e^(l − max)."""
+    probabilities: Tensor
+    """(V) their shares."""
+    formula: str
+    """How l is made of a vector that the formula names."""
+
+    @classmethod
+    def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":
+        """Compares a vector (D)."""
+        logits = model.output_matrix.detach().cpu().double() @ vector
+        if model.output_bias is not None:
+            logits = logits + model.output_bias.detach().cpu().double()
+        exponentials = torch.exp(logits - logits.max())
+        plus = "" if model.output_bias is None else " + b"
+        return cls(logits, exponentials, exponentials / exponentials.sum(), f"l = {name}·Eᵀ{plus}")
+
+    @property
+    def ranked(self) -> list[int]:
+        """The numbers of all rows, the largest logit first."""
+        found: list[int] = self.logits.sort(descending=True, stable=True).indices.tolist()
+        return found
+
+    @property
+    def total(self) -> str:
+        """Tells the sum of the exponentials."""
+        return f"Σ e is {self.exponentials.sum().item():.4f}."
+
+    def table(self, caption: str, labels: tuple[str, ...], shown: list[int], chosen: int) -> Table:
+        """Lists some words or labels; the chosen one is marked."""
+        return Table(
+            "words",
+            caption,
+            tuple(labels[i] for i in shown),
+            torch.stack((self.logits, self.exponentials, self.probabilities), dim=-1)[shown],
+            columns=("logit", "e^(l−max)", "probability"),
+            share_column=2,
+            marked_row=shown.index(chosen),
+        )
+
+    def words(self, labels: tuple[str, ...], chosen: int) -> Table:
+        """Lists the most probable words, and the chosen one."""
+        shown = self.ranked[:CANDIDATES]
+        if chosen not in shown:
+            shown.append(chosen)
+        return self.table("most probable words", labels, shown, chosen)
+
+    def checks(self, models: Tensor, what: str) -> tuple[Check, ...]:
+        """Compares with the model's own logits (V)."""
+        return (
+            check(f"logits of all {what}", self.logits, models),
+            check("probabilities", self.probabilities, torch.softmax(models, dim=-1)),
+        )
+
+
+def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
+    """Explains step 10: what comes out of the model in the end."""
+    if isinstance(model, MaskedLanguageModel):
+        return _filled(model, observed, subject)
+    if isinstance(model, Classifier):
+        return _label(model, observed, subject)
+    if isinstance(model, EncoderOnly):
+        return _vector(model, observed, subject)
+    return _word(model, observed, subject)
+
+
+def _vector(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
+    """Step 10 of an encoder: the vector of the whole text or image."""
+    pool, n_states = Pooled(model.config), len(observed.states)
+    pooled = pool.of(observed.states)
+    formulas, vectors, length = [pool.formula(n_states)], {"p": pooled}, ""
+    if model.config.unit_length:
+        vectors["v"] = functional.normalize(pooled, dim=0)
+        formulas.append("v = p / |p|")
+        length = f" It is divided by its length, {pooled.norm().item():.4f}."
+    return Step(
+        number=10,
+        name="vector",
+        title="From all last hidden states to a vector",
+        formulas=tuple(formulas),
+        says=f"The h are what the remaining layers make of the {pool.unit}, taken from the model; "
+        f"p is {pool.says(n_states)}.{length}",
+        tables=(_states(subject, observed), _pooled(vectors)),
+        checks=(check("vector", list(vectors.values())[-1], observed.hidden[0]),),
+    )
+
+
+def _label(model: Classifier, observed: Observed, subject: Subject) -> Step:
+    """Step 10 of a classifier: the label of the whole text or image."""
+    pool, n_states = Pooled(model.config), len(observed.states)
+    pooled = pool.of(observed.states)
+    formulas, vectors = [pool.formula(n_states)], {"p": pooled}
+    compared, name, kind = pooled, "p", model.config.pooler
+    if model.pooler is not None and kind != "none":
+        compared, name = POOLERS[kind](_product(model.pooler, pooled)), "t"
+        vectors["t"] = compared
+        formulas.append(f"t = {kind}({_formula(model.pooler, 'p')})")
+    found, labels = _Logits.of(model, compared, name), subject.output_labels
+    chosen = labels.index(subject.sentence.target)
+    return Step(
+        number=10,
+        name="label",
+        title="From all last hidden states to a label",
+        formulas=(*formulas, found.formula, "probability = softmax(l)"),
+        says=f"The h are what the remaining layers make of the {pool.unit}, taken from the model; "
+        f"p is {pool.says(n_states)}. Each of the {len(labels)} labels has a row in E. The label "
+        f"here is {labels[chosen]}, p = {found.probabilities[chosen].item():.4f}. {found.total}",
+        tables=(
+            _states(subject, observed),
+            _pooled(vectors),
+            found.table("labels", labels, found.ranked, chosen),
+        ),
+        checks=(
+            check("pooled", compared, observed.hidden[0]),
+            *found.checks(observed.logits[0], "labels"),
+        ),
+    )
+
+
+def _states(subject: Subject, observed: Observed) -> Table:
+    return Table("states", "h, a row a token", subject.keys, observed.states, is_detail=True)
+
+
+def _pooled(vectors: dict[str, Tensor]) -> Table:
+    return Table("pooled", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values())))
+
+
+def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) -> Step:
+    """Step 10 of a masked language model: the word of the query's gap, or of the first one.
+
+    Of a text without gaps it is the word that the model would put in the query's own place.
+    """
+    sentence = subject.sentence
+    chosen_of = {gap.position: gap.id for gap in sentence.gaps}
+    position = subject.row
+    if chosen_of and position not in chosen_of:
+        position = next(iter(chosen_of))
+    hidden = observed.states[position]
+    activated = ACTIVATIONS[model.config.activation](_product(model.transform, hidden))
+    norm = norm_trace(activated, model.transform_norm)
+    found, labels = _Logits.of(model, norm.after, "t"), subject.output_labels
+    chosen = chosen_of.get(position, found.ranked[0])
+    vectors = {"h": hidden, f"before {norm.name}": activated, "t": norm.after}
+    return Step(
+        number=10,
+        name="word",
+        title="From the last hidden state to a word",
+        formulas=(
+            f"t = {norm.name}({model.config.activation}({_formula(model.transform, 'h')}))",
+            found.formula,
+            "p = softmax(l)",
+        ),
+        says=f"h is what the remaining layers make of position {position}, "
+        f"{sentence.source_pieces[position]}; it is taken from the model. Each of the "
+        f"{len(found.logits):,} words has a row in E. The word here is {labels[chosen]}: number "
+        f"{found.ranked.index(chosen) + 1} by probability, p = "
+        f"{found.probabilities[chosen].item():.4f}. {found.total}",
+        tables=(
+            Table(
+                "h",
+                ", ".join(vectors),
+                tuple(vectors),
+                torch.stack(list(vectors.values())),
+            ),
+            found.words(labels, chosen),
+        ),
+        checks=(
+            check("t", norm.after, observed.hidden[position]),
+            *found.checks(observed.logits[position], "words"),
+        ),
+    )
+
+
+def _product(layer: nn.Linear, vector: Tensor) -> Tensor:
+    """Computes W·v + b of a vector (D), in float64."""
+    product = layer.weight.detach().cpu().double() @ vector
+    return product if layer.bias is None else product + layer.bias.detach().cpu().double()
+
+
+def _formula(layer: nn.Linear, name: str) -> str:
+    """Writes W·v + b of a vector by its name."""
+    return f"W·{name}" if layer.bias is None else f"W·{name} + b"
+
+
+def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
+    """Step 10: the word that the decoder writes, at this position or, of the encoder, the last."""
+    sentence, is_source = subject.sentence, subject.head.kind == "enc"
+    position = len(sentence.input_pieces) - 1 if is_source else subject.row
+    chosen = sentence.captured.target_ids[position]
+    found = _Logits.of(model, observed.hidden[position], "h")
+    labels = subject.output_labels
+    which = "the last decoder position" if is_source else f"decoder position {position}"
+    says = (
+        f"h is what the remaining layers make of {which}, which has read "
+        f"{sentence.input_pieces[position]}; it is taken from the model. Each of the "
+        f"{len(found.logits):,} words has a row in E. The word here is {labels[chosen]}: number "
+        f"{found.ranked.index(chosen) + 1} by probability, p = "
+        f"{found.probabilities[chosen].item():.4f}. {found.total}"
+    )
+    return Step(
+        number=10,
+        name="word",
+        title="From the last hidden state to a word",
+        formulas=(found.formula, "p = softmax(l)"),
+        says=says,
+        tables=(
+            Table("h", "h", ("h",), observed.hidden[position][None]),
+            found.words(labels, chosen),
+        ),
+        checks=found.checks(observed.logits[position], "words"),
+    )

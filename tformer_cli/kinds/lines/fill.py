@@ -1,0 +1,230 @@
+"""Filling gaps in texts with a masked language model."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign.assembly import UNUSED
+from tformer_cli.kinds.opening.encoder import TooLong, fitting
+from tformer_cli.search.formats import TSV_ENDS
+from tformer_cli.text.lines import given_lines
+from tformer_cli.text.prefetch import buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.kinds.opening.encoder import OpenedEncoder
+    from tformer_cli.search.pooled import Candidates
+
+FillFormat = Literal["text", "tsv", "jsonl"]
+MASKS = ("[MASK]", "<mask>")
+"""Names of gaps that every model takes besides its own."""
+TOP = 5
+BUFFER_LINES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A token that may fill a gap."""
+
+    token: str
+    """Its text, without the space before it; pieces inside a word keep their mark."""
+    piece: str
+    """Its label in the vocabulary."""
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilledText:
+    """A text and what may fill its gaps."""
+
+    index: int
+    """Number of the line, from 0."""
+    text: str
+    """As it was given."""
+    filled: str
+    """With each gap filled by its first candidate."""
+    gaps: tuple[tuple[Candidate, ...], ...]
+    """The candidates of each gap; none for a gap behind the end of what the model takes."""
+    is_truncated: bool = False
+    """True if the text was longer than the model takes; its end was not read."""
+
+
+class GapFiller:
+    """Fills gaps with an opened model."""
+
+    def __init__(self, opened: OpenedEncoder) -> None:
+        """Takes a model.
+
+        Args:
+            opened: from `open_encoder`.
+
+        Raises:
+            ArtifactError: if its tokenizer has no token for gaps.
+        """
+        self._opened = opened
+        self._side = side = opened.directory.tokenizer.source
+        mask = side.mask_id
+        if mask is None:
+            raise ArtifactError(
+                f"{opened.directory.path}: its tokenizer has no token for gaps; name another model"
+            )
+        self.mask_id = mask
+        """Id of the token that stands for a gap."""
+        self.names = tuple(dict.fromkeys((side.mask, *MASKS)))
+        """What stands for a gap in texts; the model's own name first."""
+        self._gap = re.compile("|".join(map(re.escape, self.names)))
+        self._pieces = side.pieces(range(side.vocab_size))
+        unused = (n for n, piece in enumerate(self._pieces) if piece.startswith(UNUSED))
+        self._never = [0, 1, 2, 3, mask, *unused]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Makes the ids of texts, with a mask for each gap."""
+        return [self._side.encode_gaps(self._gap.split(text)) for text in texts]
+
+    def fill(
+        self,
+        texts: Sequence[str],
+        top: int = TOP,
+        too_long: TooLong = "truncate",
+        first_index: int = 0,
+    ) -> list[FilledText]:
+        """Fills the gaps of texts; in float32 on a CPU none depends on the other texts.
+
+        Each gap is filled as if the others of its text stayed open.
+
+        Args:
+            texts: the texts.
+            top: candidates of each gap; 0: the whole vocabulary.
+            too_long: what becomes of texts longer than the model takes.
+            first_index: number of the first one.
+
+        Raises:
+            DataError: if one is too long and `too_long` is "error".
+        """
+        parts = [self._gap.split(text) for text in texts]
+        there = [number for number, one in enumerate(parts) if len(one) > 1]
+        ids = [self._side.encode_gaps(part) if len(part) > 1 else [] for part in parts]
+        read = fitting(self._opened.directory, ids, too_long, first_index)
+        rows = self._candidates([read[number] for number in there], top or len(self._pieces))
+        found = dict(zip(there, rows, strict=True))
+        results = []
+        for number, text in enumerate(texts):
+            given = found.get(number, [])
+            n_gaps = len(parts[number]) - 1
+            gaps = [*given, *[[]] * (n_gaps - len(given))]
+            results.append(
+                FilledText(
+                    index=first_index + number,
+                    text=text,
+                    filled=self._filled(text, [one[0][0] if one else None for one in gaps]),
+                    gaps=tuple(tuple(self._candidate(*pair) for pair in gap) for gap in gaps),
+                    is_truncated=len(read[number]) < len(ids[number]),
+                )
+            )
+        return results
+
+    def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
+        """Finds candidates for the gaps of each text, by the kernels if they can."""
+        compiled, head = self._opened.compiled, self._opened.token_head
+        if compiled is None or head is None:
+            from tformer_cli.search.encoding import gap_candidates
+
+            model, precision = self._opened.directory.masked_model, self._opened.precision
+            return gap_candidates(model, texts, self.mask_id, top, self._never, precision=precision)
+
+        def fill(number: int, hidden: NDArray[np.float32]) -> list[Candidates]:
+            gaps = (place for place, one in enumerate(texts[number]) if one == self.mask_id)
+            return [head.candidates(hidden[place], top, self._never) for place in gaps]
+
+        return compiled.each(texts, fill)
+
+    def _candidate(self, number: int, probability: float) -> Candidate:
+        piece = self._pieces[number]
+        text = self._side.piece_bytes[number].decode(errors="replace")
+        is_inside = self._is_wordpiece and not text.startswith(" ")
+        token = piece if is_inside else text.removeprefix(" ") or piece
+        return Candidate(token=token, piece=piece, probability=probability)
+
+    @property
+    def _is_wordpiece(self) -> bool:
+        return self._opened.directory.tokenizer.algorithm == "wordpiece"
+
+    def _filled(self, text: str, best: Sequence[int | None]) -> str:
+        """Puts tokens in the place of gaps; None leaves a gap as it is."""
+        found, last = "", 0
+        for match, number in zip(self._gap.finditer(text), best, strict=True):
+            found, last = found + text[last : match.start()], match.end()
+            if number is None:
+                found += match[0]
+                continue
+            piece = self._side.piece_bytes[number].decode(errors="replace")
+            word = piece.removeprefix(" ")
+            if word == piece:  # it continues the word before
+                found = found.rstrip() + word
+            elif self._is_wordpiece or not found or found[-1].isspace():
+                found += word
+            else:
+                found += piece
+        return found + text[last:]
+
+
+def fill_lines(
+    filler: GapFiller,
+    lines: Iterable[str],
+    buffer_lines: int = BUFFER_LINES,
+    *,
+    top: int = TOP,
+    too_long: TooLong = "truncate",
+    max_wait: float | None = None,
+) -> Iterator[list[FilledText]]:
+    """Fills the gaps of lines as they come, in order, a buffer at a time.
+
+    Args:
+        filler: with an opened model.
+        lines: the texts.
+        buffer_lines: lines that are batched together; 1 answers line by line.
+        top: candidates of each gap; 0: the whole vocabulary.
+        too_long: what becomes of lines longer than the model takes.
+        max_wait: seconds after which a buffer is filled although it is not full.
+
+    Raises:
+        TypeError: if the lines are one string, or hold something else.
+        DataError: if a line is too long and `too_long` is "error".
+    """
+    first = 0
+    for buffer in buffers(given_lines(lines), buffer_lines, max_wait):
+        yield filler.fill(buffer, top, too_long, first)
+        first += len(buffer)
+
+
+def format_filled(filled: FilledText, output_format: FillFormat) -> str:
+    """Writes a filled text as a line, without its end.
+
+    Args:
+        filled: what to write.
+        output_format: "text": the text with its gaps filled; "tsv": index, text, and for each gap
+            its candidates, each with its probability; "jsonl": an object.
+    """
+    if output_format == "text":
+        return filled.filled.translate(TSV_ENDS) if "\n" in filled.filled else filled.filled
+    if output_format == "tsv":
+        cells = [str(filled.index), filled.text.translate(TSV_ENDS)]
+        for one in (one for gap in filled.gaps for one in gap):
+            cells += [one.token.translate(TSV_ENDS), f"{one.probability:.6f}"]
+        return "\t".join(cells)
+    record: dict[str, Any] = {"index": filled.index, "text": filled.text, "filled": filled.filled}
+    record["gaps"] = [
+        [{"token": one.token, "piece": one.piece, "probability": one.probability} for one in gap]
+        for gap in filled.gaps
+    ]
+    if filled.is_truncated:
+        record["truncated"] = True
+    return json.dumps(record, ensure_ascii=False)

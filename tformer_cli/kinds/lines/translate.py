@@ -1,0 +1,228 @@
+"""Translating lines with a model directory."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
+from tformer_cli.search.formats import (
+    NO_DETAILS,
+    Details,
+    OutputFormat,
+    format_lines,
+    read_records,
+)
+from tformer_cli.search.translator import BUFFER_LINES, Translation, Translator
+from tformer_cli.text.lines import check_lines
+from tformer_cli.text.tokenizer import UNK_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.inspect.jobs.align import Aligner, WordAlignment
+    from tformer_cli.search.keywords import TranslatorOptions
+
+InputFormat = Literal["text", "jsonl"]
+AlignmentFormat = Literal["pharaoh", "soft"]
+
+
+@dataclass
+class TranslationCounts:
+    """Counts of a stream of translations; they grow as the stream continues."""
+
+    lines: int = 0
+    """Lines translated."""
+    split: int = 0
+    """Lines that were too long and translated in parts."""
+    truncated: int = 0
+    """Lines that were too long and cut off."""
+    unsatisfied: int = 0
+    """Lines whose translation lacks a required phrase or holds a banned one."""
+    unknown: int = 0
+    """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
+    sentences: int = 0
+    """Lines of several sentences, which were translated one by one."""
+    unseen: int = 0
+    """Lines of mostly words that training never saw."""
+    first_unseen: Translation | None = None
+    """The first of them."""
+
+    def add(self, translation: Translation) -> None:
+        """Counts a translation."""
+        self.lines += 1
+        self.split += translation.is_too_long
+        self.truncated += translation.is_truncated
+        self.unsatisfied += bool(translation.unsatisfied)
+        self.unknown += translation.source_ids.count(UNK_ID)
+        self.sentences += translation.n_sentences > 1
+        if translation.unseen:
+            self.unseen += 1
+            self.first_unseen = self.first_unseen or translation
+
+
+def translate_lines(
+    model: Path | str | ModelDirectory,
+    lines: Iterable[str],
+    *,
+    buffer_lines: int = BUFFER_LINES,
+    **options: Unpack[TranslatorOptions],
+) -> Iterator[Translation]:
+    """Translates lines as they come, in order, one translation a line.
+
+    Args:
+        model: a model directory, or its path.
+        lines: the source text, a sentence each.
+        buffer_lines: lines that are sorted and batched together; 1 answers line by line.
+        **options: of `open_translator`: device, precision, beam_size, length_penalty, n_best, …
+
+    Raises:
+        TypeError: if the lines are one string, or hold something else.
+    """
+    check_lines(lines)
+    return open_translator(model, **options).translator.stream(lines, buffer_lines)
+
+
+def translate_file(
+    model: Path | str | ModelDirectory,
+    source: Path,
+    target: Path,
+    **options: Unpack[TranslatorOptions],
+) -> TranslationCounts:
+    """Translates a file into another, which is there whole or not at all.
+
+    Args:
+        model: a model directory, or its path.
+        source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
+        target: where the translations go, line by line.
+        **options: of `open_translator`.
+
+    Raises:
+        UsageError: if the target is the source, or a file of the model.
+    """
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs
+    from tformer_cli.files.atomic import written_aside
+    from tformer_cli.text.lines import read_lines
+
+    directory = model.path if isinstance(model, ModelDirectory) else Path(model)
+    check_outputs(
+        [Output(name="target", path=Path(target))],
+        [
+            NamedPath(name="source", path=Path(source)),
+            NamedPath(name="model", path=directory, is_model=True),
+        ],
+    )
+    translator = open_translator(model, **options).translator
+    counts = TranslationCounts()
+    with (
+        written_aside(Path(target)) as aside,
+        aside.open("w", encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        for buffer in translated_text(translator, read_lines(source), counts=counts):
+            file.writelines(line + "\n" for line in buffer)
+    return counts
+
+
+def translated_text(
+    translator: Translator,
+    lines: Iterable[str],
+    *,
+    counts: TranslationCounts,
+    output_format: OutputFormat = "text",
+    input_format: InputFormat = "text",
+    input_name: str = "input",
+    lists_hypotheses: bool = False,
+    details: Details = NO_DETAILS,
+    glossary: Sequence[Term] = (),
+    buffer_lines: int = BUFFER_LINES,
+    first_index: int = 0,
+    max_wait: float | None = None,
+    aligner: Aligner | None = None,
+    alignment_format: AlignmentFormat = "pharaoh",
+) -> Iterator[list[str]]:
+    """Translates lines of text or JSONL into the lines that are to be written.
+
+    Args:
+        translator: from `open_translator`.
+        lines: the input; with "jsonl" an object a line, whose other fields are passed through.
+        counts: counts every translation before its lines are yielded; where a buffer is
+            yielded, all lines up to its end are counted and no others.
+        output_format: "text", "tsv", "jsonl" or "moses" (see `tformer_cli.search.formats`).
+        input_format: "text" or "jsonl".
+        input_name: what messages call the input.
+        lists_hypotheses: "jsonl" output lists all hypotheses.
+        details: what else "jsonl" output says.
+        glossary: phrases that translations must or must not hold.
+        buffer_lines: lines that are batched together.
+        first_index: number of the first line.
+        max_wait: seconds after which a buffer is translated although it is not full.
+        aligner: of the same model; aligns every hypothesis once it is found.
+        alignment_format: "pharaoh" links or "soft" weights, by words; not for "text" output.
+
+    Yields:
+        Output lines without their ends, those of a buffer as soon as it is translated; as many as
+        input lines but for "tsv" and "moses", which have one for each hypothesis.
+    """
+    records: deque[dict[str, Any]] = deque()
+    texts: Iterable[str | tuple[str, Demands]] = lines
+    if input_format == "jsonl":
+        texts = _sources_of(lines, records, input_name, first_index)
+    if glossary:
+        texts = _with_glossary(texts, glossary)
+    translated = translator.buffers(texts, buffer_lines, first_index=first_index, max_wait=max_wait)
+    for buffer in translated:
+        output_lines: list[str] = []
+        for translation, alignments in _with_alignments(buffer, aligner):
+            counts.add(translation)
+            output_lines += format_lines(
+                translation,
+                output_format,
+                lists_hypotheses=lists_hypotheses,
+                details=details,
+                passed_through=records.popleft() if records else None,
+                alignments=_rendered(alignments, alignment_format),
+            )
+        yield output_lines
+
+
+def _with_alignments(
+    buffer: list[Translation], aligner: Aligner | None
+) -> Iterable[tuple[Translation, list[WordAlignment] | None]]:
+    """Pairs translations with an alignment for every hypothesis, if there is an aligner."""
+    if aligner is None:
+        return ((translation, None) for translation in buffer)
+    return zip(buffer, aligner.align_translations(buffer), strict=True)
+
+
+def _rendered(
+    alignments: list[WordAlignment] | None, alignment_format: AlignmentFormat
+) -> list[Any] | None:
+    """Alignments of the hypotheses as links or weights, if there are any."""
+    if alignments is None:
+        return None
+    return [found.pharaoh if alignment_format == "pharaoh" else found.soft for found in alignments]
+
+
+def _sources_of(
+    lines: Iterable[str],
+    waiting: deque[dict[str, Any]],
+    name: str,
+    first_index: int,
+) -> Iterator[tuple[str, Demands]]:
+    """Yields the source texts and keeps the records until their translations are there."""
+    for number, record in enumerate(read_records(lines, name, first_index), first_index + 1):
+        waiting.append(record)
+        yield record["source"], demands_of(record, f"{name}:{number}")
+
+
+def _with_glossary(
+    lines: Iterable[str | tuple[str, Demands]], glossary: Sequence[Term]
+) -> Iterator[tuple[str, Demands]]:
+    for line in lines:
+        text, demands = (line, NO_DEMANDS) if isinstance(line, str) else line
+        yield text, with_terms(demands, text, glossary)

@@ -1,0 +1,253 @@
+"""A report of what is doubtful in corpora, and commands that mend it."""
+
+import shlex
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tformer_cli.quality.checks import (
+    CHECKS,
+    DEFAULT,
+    DROPPING,
+    DUPLICATE,
+    HELD_OUT,
+    NEAR_DUPLICATE,
+    checks_for,
+)
+from tformer_cli.quality.content import written_out
+from tformer_cli.quality.doubts import doubts_about
+from tformer_cli.quality.examine import (
+    Judged,
+    Progress,
+    judge,
+    progress_after,
+    survey,
+)
+from tformer_cli.quality.facts import PAIRS, CorpusFacts, CorpusKind, Limits
+from tformer_cli.quality.given import GivenData, files_of, options_of_fields
+from tformer_cli.show.document import Cell, Document, Note, Section, Sentence, Sentences, Table
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import corpus_name, text_files
+from tformer_cli.wording import count_of
+
+SCHEMA = "tformer.datacheck/1"
+
+
+@dataclass
+class CheckCount:
+    """Examples that a check finds."""
+
+    pairs: int = 0
+    examples: list[Judged] = field(default_factory=list)
+    """The first of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReport:
+    """Findings in corpora."""
+
+    corpora: Sequence[str]
+    """Their names."""
+    facts: CorpusFacts
+    pairs: int
+    """Examples of all corpora."""
+    dropped: int
+    """Examples that `tformer data clean` would drop."""
+    not_utf8: int
+    """Lines with bytes that are not UTF-8."""
+    found: dict[str, CheckCount]
+    """Each check that was made."""
+    doubts: Sequence[str]
+    """About corpora as a whole."""
+    commands: Sequence[str]
+    """Commands that mend them."""
+
+    def summary(self) -> dict[str, Any]:
+        """The report as an object for JSON; formats.md describes its fields."""
+        facts = self.facts
+        return {
+            "schema": SCHEMA,
+            "corpora": list(self.corpora),
+            "kind": self.facts.kind.name,
+            "pairs": self.pairs,
+            "dropped": self.dropped,
+            "not_utf8": self.not_utf8,
+            "languages": list(facts.languages),
+            "scripts": [sorted(side) for side in facts.scripts],
+            "length_ratio": facts.ratio,
+            "checks": [
+                {
+                    "check": name,
+                    "meaning": CHECKS[name].means(facts.kind),
+                    "drops": name in DROPPING,
+                    "pairs": count.pairs,
+                    "examples": [self._example(name, one) for one in count.examples],
+                }
+                for name, count in self.found.items()
+            ],
+            "doubts": list(self.doubts),
+            "commands": list(self.commands),
+        }
+
+    def _example(self, name: str, one: Judged) -> dict[str, Any]:
+        return {
+            "corpus": self.corpora[one.corpus],
+            "line": one.record.number,
+            **self.facts.kind.named(one.record.pair),
+            "why": one.found[name],
+        }
+
+
+def check_data(
+    given: GivenData,
+    *,
+    wanted: frozenset[str] = DEFAULT,
+    limits: Limits | None = None,
+    n_examples: int = 3,
+    options: Sequence[tuple[str, str]] = (),
+    progress: Progress | None = None,
+) -> DataReport:
+    """Reads corpora twice and reports what is doubtful in them."""
+    data = given.data
+    corpora = given.corpora()
+    dropping = DROPPING & wanted
+    found = {name: CheckCount() for name in CHECKS if name in wanted}
+    n_dropped = 0
+    with survey(corpora, wanted, limits or Limits(), progress) as surveyed:
+        second = progress_after(surveyed.n_pairs, progress)
+        for one in judge(corpora, surveyed, wanted, dropping, given.held_out, second):
+            n_dropped += not dropping.isdisjoint(one.found)
+            for name in one.found:
+                found[name].pairs += 1
+                if len(found[name].examples) < n_examples:
+                    found[name].examples.append(one)
+    files = [corpus for corpus in data.train if files_of(corpus, data.directory)]
+    return DataReport(
+        corpora=[corpus_name(corpus) for corpus in data.train],
+        facts=surveyed.facts,
+        pairs=surveyed.n_pairs,
+        dropped=n_dropped,
+        not_utf8=corpora.counts.not_utf8,
+        found=found,
+        doubts=[
+            doubt
+            for corpus in files
+            if given.kind is PAIRS and text_files(corpus)
+            for doubt in doubts_about(corpus, data)
+        ],
+        commands=list(_commands(files, given, found, options)) if n_dropped else [],
+    )
+
+
+def _commands(
+    files: Sequence[CorpusConfig],
+    given: GivenData,
+    found: dict[str, CheckCount],
+    options: Sequence[tuple[str, str]],
+) -> Iterator[str]:
+    """Writes the commands that drop what was found."""
+    dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
+    if given.is_recipe:
+        options = [*options, *_options_of_recipe(given, found)]
+    if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
+        command = "dedupe"
+        options = [one for one in options if one[0] in ("--near", "--held-out")]
+    else:
+        command = "clean"
+        options = [*options, *_checks_of_clean(given.kind, found)]
+    written = [shlex.join(filter(None, one)) for one in options]
+    for number, corpus in enumerate(files, start=1):
+        names = [shlex.quote(given.path_of(one)) for one in files_of(corpus, given.data.directory)]
+        fields = [shlex.join(one) for one in options_of_fields(corpus, given.kind) if one[1]]
+        output = "cleaned" if len(files) == 1 else f"cleaned-{number}"
+        yield " ".join(["tformer data", command, *names, *fields, *written, "-o", output])
+
+
+def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Options for what a recipe names besides its files: validation sentences and languages."""
+    if HELD_OUT in wanted:
+        for corpus in given.data.valid:
+            yield from (
+                ("--held-out", given.path_of(one)) for one in files_of(corpus, given.data.directory)
+            )
+    if given.data.source_language:
+        yield "--source-language", given.data.source_language
+    if given.data.target_language and given.kind is PAIRS:
+        yield "--target-language", given.data.target_language
+
+
+def _checks_of_clean(kind: CorpusKind, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The option that makes `clean` drop for the wanted checks, where they are not its own."""
+    usual = [name for name in CHECKS if name in DEFAULT & DROPPING & checks_for(kind)]
+    chosen = [name for name in usual if name in wanted]
+    others = [name for name in usual if name not in wanted]
+    if len(others) > len(chosen):
+        yield "--only", ",".join(chosen)
+    elif others:
+        yield "--without", ",".join(others)
+
+
+LONGEST = 1000
+"""Characters of a text that are shown."""
+
+
+def report_document(report: DataReport) -> Document:
+    """Counts of each check, doubts, commands, and examples under the name of their check."""
+    lists = [
+        Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
+        Note(title="To mend it", lines=tuple(map(_shown, report.commands)), is_code=True),
+    ]
+    kept = report.pairs - report.dropped
+    checks = Section(
+        title="Checks",
+        tables=(_counts(report),),
+        notes=tuple(one for one in lists if one.lines),
+        sentences=tuple(_examples(report)),
+        legend=f"{count_of(report.pairs, report.facts.kind.noun)}; {kept:,} raise no doubt.",
+    )
+    return Document(title=", ".join(report.corpora), sections=[checks])
+
+
+def _counts(report: DataReport) -> Table:
+    kind = report.facts.kind
+    return Table(
+        title="Found",
+        head=("check", f"{kind.noun}s", "share", "dropped", "meaning"),
+        rows=tuple(
+            (
+                Cell(name, anchor=name if count.examples else ""),
+                Cell(f"{count.pairs:,}"),
+                Cell(f"{count.pairs / max(report.pairs, 1):.2%}"),
+                Cell("yes" if name in DROPPING else "no"),
+                Cell(CHECKS[name].means(kind)),
+            )
+            for name, count in report.found.items()
+        ),
+        texts=(3, 4),
+    )
+
+
+def _examples(report: DataReport) -> Iterator[Sentences]:
+    kind = report.facts.kind
+    for name, count in report.found.items():
+        if not count.examples:
+            continue
+        sentences = []
+        for one in count.examples:
+            where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
+            texts = {**kind.named(one.record.pair), "why": one.found[name]}
+            sentences.append(
+                Sentence(
+                    heading=f"{where}line {one.record.number:,}",
+                    texts=tuple((side, _shown(text)) for side, text in texts.items()),
+                )
+            )
+        yield Sentences(
+            heading=name, text=CHECKS[name].means(kind), anchor=name, sentences=tuple(sentences)
+        )
+
+
+def _shown(text: str) -> str:
+    """A text of bounded length, its invisible characters written out."""
+    kept = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return "\n".join(written_out(line) for line in kept.split("\n"))

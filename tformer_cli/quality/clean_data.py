@@ -1,0 +1,204 @@
+"""A corpus without its doubtful pairs, and a record of each that was dropped."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from tformer_cli.artifacts.resumable import ResumableFiles, resumable_directory
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.quality.checks import CHECKS, DEFAULT, DROPPING
+from tformer_cli.quality.examine import (
+    Earlier,
+    Judged,
+    Progress,
+    judge,
+    progress_after,
+    survey,
+)
+from tformer_cli.quality.facts import Limits
+from tformer_cli.quality.given import GivenData, options_of_fields, plain_name
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import format_of, text_files
+from tformer_cli.version import __version__
+
+SCHEMA = "tformer.dataclean/1"
+REPORT, DROPPED = "report.json", "dropped.jsonl"
+"""Files beside the kept pairs: counts, and a line for each dropped pair."""
+MARK_EVERY = 1 << 16
+"""Pairs after which what is written counts: some seconds of work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanReport:
+    """Counts of kept and dropped pairs."""
+
+    kind: str
+    """Kind of examples: "pairs", "labeled" texts or "texts"."""
+    pairs: int
+    kept: int
+    checks: dict[str, int]
+    """Pairs that each check found; a pair may have several."""
+    files: Sequence[str]
+    """Names of the files with the kept pairs."""
+    not_utf8: int = 0
+    """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
+
+    def summary(self) -> dict[str, Any]:
+        """The report as an object for JSON."""
+        return {"schema": SCHEMA, **vars(self), "dropped": self.pairs - self.kept}
+
+
+def clean_data(
+    given: GivenData,
+    output: Path,
+    *,
+    dropping: frozenset[str] = DEFAULT & DROPPING,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    on_resume: Callable[[int], None] | None = None,
+) -> CleanReport:
+    """Writes the pairs that no check finds doubtful, whole or not at all.
+
+    Lines are kept as they are, all columns and fields included, in their order; rows of Parquet,
+    Arrow and CSV become lines of JSON. The directory
+    also holds `dropped.jsonl`, an object for each dropped pair with its line and the reasons, and
+    `report.json`. Until it is whole it is called `NAME.part`; a killed run resumes there.
+    """
+    corpus = corpus_of_files(given)
+    check_output(output, SCHEMA)
+    names = output_names(corpus)
+    origin = _origin(corpus, given, dropping, limits or Limits())
+    with resumable_directory(output, [*names, DROPPED, REPORT], origin) as files:
+        if files.done and on_resume is not None:
+            on_resume(files.done)
+        found = _clean(given, files, dropping, limits or Limits(), progress)
+        files.streams[-1].write(report_text(found.summary()))
+    return found
+
+
+def _clean(
+    given: GivenData,
+    files: ResumableFiles,
+    dropping: frozenset[str],
+    limits: Limits,
+    progress: Progress | None,
+) -> CleanReport:
+    """Writes what was not yet written of kept pairs and of reasons why others were dropped."""
+    corpora, n_kept = given.corpora(keeps_rows=True), 0
+    counts: Counter[str] = Counter()
+    *kept, dropped, _ = files.streams
+    n_before = files.done
+    with survey(corpora, dropping, limits, progress) as surveyed:
+        second = progress_after(surveyed.n_pairs, progress)
+        earlier = Earlier(n_before, _findings_in(dropped)) if n_before else None
+        judged = judge(corpora, surveyed, dropping, dropping, given.held_out, second, earlier)
+        for number, one in enumerate(judged, start=1):
+            counts.update(one.found.keys())
+            n_kept += not one.found
+            if number <= n_before:
+                continue
+            if one.found:
+                dropped.write(_dropped_line(one, given))
+            else:
+                for stream, line in zip(kept, one.record.lines, strict=True):
+                    stream.write(line.encode() + b"\n")
+            if number % MARK_EVERY == 0:
+                files.mark(number)
+        return CleanReport(
+            kind=given.kind.name,
+            pairs=surveyed.n_pairs,
+            kept=n_kept,
+            checks={name: counts[name] for name in CHECKS if name in dropping},
+            files=output_names(corpora.configs[0]),
+            not_utf8=corpora.counts.not_utf8,
+        )
+
+
+def _origin(
+    corpus: CorpusConfig, given: GivenData, dropping: frozenset[str], limits: Limits
+) -> dict[str, str]:
+    """All that decides what is kept, by name."""
+    held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
+    scores = b"" if given.scores is None else given.scores.values.tobytes()
+    return {
+        "corpus": " ".join(format_of(corpus).content(corpus, given.data.directory)),
+        "fields": str(options_of_fields(corpus, given.kind)),
+        "languages": f"{given.languages} {given.detector is not None}",
+        "held-out": held_out,
+        "scores": hashlib.sha256(scores).hexdigest(),
+        "checks": f"{sorted(dropping)} {limits}",
+        "version": __version__,
+    }
+
+
+def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
+    """Reads what was written of pairs that were dropped: their lines, and why."""
+    with Path(dropped.name).open("rb") as stream:
+        end = dropped.tell()
+        while stream.tell() < end:
+            try:
+                record = json.loads(stream.readline())
+                found = int(record["line"]), dict(record["checks"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                part = Path(dropped.name).parent
+                raise ArtifactError(f"{part}: is damaged; remove it to start over") from None
+            yield found
+
+
+def corpus_of_files(given: GivenData) -> CorpusConfig:
+    if given.is_recipe:
+        raise UsageError("FILE…: is a recipe; name the files of one of its corpora")
+    return given.data.train[0]
+
+
+def output_names(corpus: CorpusConfig) -> list[str]:
+    """Names of the files that the pairs of a corpus are written to: those of its own files."""
+    if corpus.dataset:
+        return [f"{Path(plain_name(corpus.dataset)).stem}.jsonl"]
+    names = [plain_name(file) for file in text_files(corpus)]
+    if len(set(names)) < len(names) or {REPORT, DROPPED} & set(names):
+        return [f"{side}.{name}" for side, name in zip(("source", "target"), names, strict=False)]
+    return names
+
+
+def check_output(output: Path, schema: str) -> None:
+    """Checks that a directory holds nothing that would be lost."""
+    if not output.is_dir() or not any(output.iterdir()):
+        return
+    try:
+        report = json.loads(read_regular(output / REPORT, MIB))
+        is_ours = report["schema"] == schema and {one.name for one in output.iterdir()} <= {
+            *report["files"], REPORT, DROPPED
+        }  # fmt: skip
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        is_ours = False
+    if not is_ours:
+        raise UsageError(f"--output: {output} holds other files; name a new directory")
+
+
+@contextmanager
+def text_outputs(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
+    """Opens files for writing lines."""
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
+        ]
+
+
+def report_text(summary: dict[str, Any]) -> bytes:
+    return json.dumps(summary, ensure_ascii=False, indent=2).encode() + b"\n"
+
+
+def _dropped_line(one: Judged, given: GivenData) -> bytes:
+    pair = given.kind.named(one.record.pair)
+    record = {"line": one.record.number, "checks": one.found, **pair}
+    corpus = given.data.train[0]
+    if not (corpus.source or corpus.text):  # a table may have more than the texts
+        (record["row"],) = one.record.lines
+    return json.dumps(record, ensure_ascii=False).encode() + b"\n"

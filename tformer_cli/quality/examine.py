@@ -1,0 +1,296 @@
+"""Two passes over corpora: one learns what they are like, the other judges each pair.
+
+Memory does not grow with the corpora, apart from sixteen bytes for each pair that has an equal.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+
+from tformer_cli.errors import DataError
+from tformer_cli.quality.checks import (
+    DUPLICATE,
+    EMPTY,
+    HELD_OUT,
+    MALFORMED,
+    NEAR_DUPLICATE,
+    OTHER_LABEL,
+    REPEATED_SOURCE,
+    REPEATED_TARGET,
+    SCORE,
+    checks_for,
+    findings_of,
+)
+from tformer_cli.quality.facts import (
+    LABELED,
+    PAIRS,
+    CorpusFacts,
+    CorpusKind,
+    Detector,
+    Limits,
+    Sample,
+    estimate_facts,
+)
+from tformer_cli.quality.minhash import HeldOut, NearDuplicates, near_duplicates
+from tformer_cli.quality.model_scores import ModelScores
+from tformer_cli.quality.repeats import NEVER, Keys, Repeated, key_files, keys_of_pair
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import CorpusRecord, read_records
+from tformer_cli.text.lines import LineCounts
+
+CHUNK = 4096
+"""Pairs that are read together."""
+REPEATS = (DUPLICATE, REPEATED_SOURCE, REPEATED_TARGET)
+"""Checks of repeats, in the order of the keys of a pair."""
+CORPUS_BITS = 40
+"""Bits of a place that hold the line; those above hold the corpus."""
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpora:
+    """Corpora that are examined together, one after another."""
+
+    configs: Sequence[CorpusConfig]
+    directory: str = ""
+    """Where relative paths start."""
+    languages: tuple[str, str] = ("", "")
+    """Codes of source and target language; empty: unknown."""
+    kind: CorpusKind = PAIRS
+    """Content of the sides of examples."""
+    detector: Detector | None = None
+    """Tells languages; None: scripts and common words do."""
+    scores: ModelScores | None = None
+    """Scores of all pairs by models."""
+    keeps_rows: bool = False
+    """True if the examples of datasets have their rows as lines, as those of text files do."""
+    counts: LineCounts = field(default_factory=LineCounts)
+    """Of the last pass."""
+
+    def chunks(
+        self, progress: Progress | None = None, *, with_faults: bool = False
+    ) -> Iterator[tuple[int, list[CorpusRecord]]]:
+        """Yields examples of all corpora, some thousands together, with the corpus's number."""
+        n_read = 0
+        self.counts.lines = self.counts.not_utf8 = 0
+        for number, config in enumerate(self.configs):
+            records = read_records(
+                config,
+                self.directory,
+                self.counts,
+                whole_rows=self.keeps_rows,
+                with_faults=with_faults,
+            )
+            is_first = True
+            with closing(records):
+                while chunk := list(islice(records, CHUNK)):
+                    if is_first and all(record.fault for record in chunk):
+                        raise DataError(chunk[0].fault)  # the options are wrong, not so many lines
+                    is_first = False
+                    yield number, chunk
+                    n_read += len(chunk)
+                    if progress is not None:
+                        progress(n_read)
+
+
+class Judged(NamedTuple):
+    """An example with what checks found."""
+
+    corpus: int
+    """Number of its corpus, from 0."""
+    record: CorpusRecord
+    found: dict[str, str]
+    """Why each check finds it doubtful."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Result of a first pass."""
+
+    facts: CorpusFacts
+    repeated: Sequence[Repeated]
+    """Keys of pairs, sources and targets that occur more than once."""
+    n_pairs: int
+    near: NearDuplicates | None = None
+    """Pairs that are nearly the same; None: they are not looked for."""
+
+
+class Earlier:
+    """Findings of an earlier run in the first pairs of a corpus."""
+
+    def __init__(self, n_pairs: int, found: Iterator[tuple[int, dict[str, str]]]) -> None:
+        self.n_pairs = n_pairs
+        self._found = found
+        self._next = next(found, None)
+
+    def of(self, line: int) -> dict[str, str]:
+        """Returns what was found in a line; lines are asked for in order."""
+        if self._next is None or self._next[0] != line:
+            return {}
+        found = self._next[1]
+        self._next = next(self._found, None)
+        return found
+
+
+@contextmanager
+def survey(
+    corpora: Corpora,
+    wanted: frozenset[str],
+    limits: Limits,
+    progress: Progress | None = None,
+) -> Iterator[Survey]:
+    """Reads corpora once, and holds what was learned until they have been judged."""
+    sample, n_pairs = Sample(), 0
+    with ExitStack() as stack:
+        files = stack.enter_context(key_files(len(REPEATS)))
+        near = stack.enter_context(near_duplicates()) if NEAR_DUPLICATE in wanted else None
+        for _, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
+            if n_pairs == 0 and corpora.scores is not None:
+                corpora.scores.check_pairs([record.pair for record in chunk])
+            n_pairs += len(chunk)
+            for record in chunk:
+                if not record.fault:
+                    sample.add(record.pair)
+            if not wanted.isdisjoint({*REPEATS, OTHER_LABEL}):
+                files.add(_keys(chunk))
+            if near is not None:
+                near.add([record.pair for record in chunk])
+        repeated = files.repeated()
+        if near is not None:
+            near.finish()
+        if corpora.scores is not None:
+            corpora.scores.check_length(n_pairs)
+        facts = estimate_facts(
+            sample.pairs, corpora.languages, limits, corpora.kind, corpora.detector
+        )
+        yield Survey(facts=facts, repeated=repeated, n_pairs=n_pairs, near=near)
+
+
+def judge(
+    corpora: Corpora,
+    surveyed: Survey,
+    wanted: frozenset[str],
+    dropping: frozenset[str],
+    held_out: HeldOut | None = None,
+    progress: Progress | None = None,
+    earlier: Earlier | None = None,
+) -> Iterator[Judged]:
+    """Yields every example with what checks find.
+
+    Only examples that no other check would drop count as the first of equal ones: so one of them
+    is kept.
+    """
+    held_out = held_out or HeldOut()
+    compared = {*REPEATS, OTHER_LABEL, NEAR_DUPLICATE}
+    needs_keys = bool(held_out.keys) or not wanted.isdisjoint(compared)
+    several = len(corpora.configs) > 1
+    kind = corpora.kind
+    of_texts = [1 + place for place in kind.texts]
+    names = " or the ".join(kind.sides[place] for place in kind.texts)
+    repeats = (DUPLICATE, OTHER_LABEL, "") if kind is LABELED else REPEATS
+    named = wanted.intersection(repeats) & checks_for(kind)
+    n_judged = 0
+    for number, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
+        places = [number << CORPUS_BITS | record.number for record in chunk]
+        if surveyed.near is not None:
+            surveyed.near.look_up(places)
+        keys = _keys(chunk) if needs_keys else None
+        slots = None if keys is None else _slots(surveyed.repeated, keys)
+        texts = ([record.pair[place] for record in chunk] for place in kind.texts)
+        like = [*map(held_out.nearly, texts)] if HELD_OUT in wanted else []
+        for row, record in enumerate(chunk):
+            if earlier is not None and n_judged + row < earlier.n_pairs:
+                found = earlier.of(record.number)
+                if slots is not None and EMPTY not in found and dropping.isdisjoint(found):
+                    _see(surveyed, slots[row], row, places[row])
+                yield Judged(number, record, found)
+                continue
+            if record.fault:
+                why = record.fault.partition(f" {record.number}: ")[2]
+                yield Judged(number, record, {MALFORMED: why or record.fault})
+                continue
+            found = dict(findings_of(record.pair, surveyed.facts, wanted))
+            if SCORE in wanted and EMPTY not in found and corpora.scores is not None:
+                found |= corpora.scores.find(n_judged + row)
+            if keys is not None and slots is not None and EMPTY not in found:
+                if HELD_OUT in wanted:
+                    if not held_out.keys.isdisjoint(keys[of_texts, row].tolist()):
+                        found[HELD_OUT] = f"a held-out file has the {names}"
+                    elif why := _nearly_held_out([one[row] for one in like], kind):
+                        found[HELD_OUT] = why
+                if dropping.isdisjoint(found):
+                    found |= _before(slots[row], surveyed.repeated, repeats, named, several)
+                    if surveyed.near is not None and dropping.isdisjoint(found):
+                        found |= _nearly(surveyed.near, row, several=several)
+                    if dropping.isdisjoint(found):
+                        _see(surveyed, slots[row], row, places[row])
+            yield Judged(number, record, found)
+        n_judged += len(chunk)
+
+
+def progress_after(n_pairs: int, progress: Progress | None) -> Progress | None:
+    """Progress of a pass that follows one over some pairs."""
+    return None if progress is None else lambda n_read: progress(n_pairs + n_read)
+
+
+def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
+    """Keys of pairs, sources and targets: (3, pairs)."""
+    return np.array([keys_of_pair(*record.pair) for record in chunk], dtype=np.uint64).T
+
+
+def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
+    """Finds the keys of each pair among those that occur more than once."""
+    rows = [one.slots(some) for one, some in zip(repeated, keys, strict=True)]
+    found: list[list[int]] = np.stack(rows, axis=1).tolist()
+    return found
+
+
+def _before(
+    slots: Sequence[int],
+    repeated: Sequence[Repeated],
+    names: Sequence[str],
+    wanted: frozenset[str],
+    several: bool,
+) -> dict[str, str]:
+    """Compares an example with those before it; of an equal pair only that is said."""
+    found = {}
+    for name, slot, one in zip(names, slots, repeated, strict=True):
+        first = NEVER if slot < 0 or name not in wanted else one.first(slot)
+        if first != NEVER:
+            found[name] = f"as {_named(first, several=several)}"
+            if name == DUPLICATE:
+                break
+    return found
+
+
+def _nearly(near: NearDuplicates, row: int, *, several: bool) -> dict[str, str]:
+    before = near.before(row)
+    if before is None:
+        return {}
+    place, similarity = before
+    return {NEAR_DUPLICATE: f"{similarity:.0%} like {_named(place, several=several)}"}
+
+
+def _nearly_held_out(similarities: Sequence[float], kind: CorpusKind) -> str:
+    """Names the text of an example that is most like a held-out one, if one is."""
+    place, most = max(zip(kind.texts, similarities, strict=True), key=lambda one: one[1])
+    return f"{kind.sides[place]} is {most:.0%} like a held-out sentence" if most else ""
+
+
+def _see(surveyed: Survey, slots: Sequence[int], row: int, place: int) -> None:
+    """Notes that an example is kept, for those that follow."""
+    for slot, one in zip(slots, surveyed.repeated, strict=True):
+        if slot >= 0:
+            one.see(slot, place)
+    if surveyed.near is not None:
+        surveyed.near.see(row)
+
+
+def _named(place: int, *, several: bool) -> str:
+    of = f" of corpus {(place >> CORPUS_BITS) + 1}" if several else ""
+    return f"line {place & ((1 << CORPUS_BITS) - 1):,}{of}"

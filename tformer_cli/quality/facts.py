@@ -1,0 +1,258 @@
+"""Facts about a corpus as a whole that its pairs are judged by, estimated from a sample.
+
+Languages are those that a user names, or those that the detector py3langid finds, a naive Bayes
+classifier of byte sequences (Lui & Baldwin 2011). It is an extra; without it, checks judge
+languages by scripts and common words.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+
+from tformer_cli.errors import UsageError
+from tformer_cli.text.corpora import SentencePair
+from tformer_cli.text.languages import (
+    FUNCTION_WORDS,
+    main_code,
+    script_of,
+    scripts_of,
+    telling_words,
+    words_of,
+    words_of_another,
+)
+
+SAMPLE_PAIRS = 10_000
+"""Pairs that facts are estimated from."""
+DETECTED = 1000
+"""Of them, those whose language is detected."""
+WORD_SHARE = 0.05
+"""Of a side's lines that a word must be in to be common there."""
+FEWEST_PAIRS = 30
+"""Filled pairs below which nothing is estimated."""
+SCRIPT_SHARE = 0.2
+"""Of a side's letters that a script must have to be expected there."""
+LEAST_SPREAD = 1.0
+"""Variance of a length for each character that is assumed at least: generated text has none."""
+MEDIAN_OF_SQUARE = 0.4549
+"""Median of the square of a normal variable of variance 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusKind:
+    """Content of the two sides of an example."""
+
+    name: str
+    noun: str
+    """One example, in messages."""
+    sides: tuple[str, str]
+    """Name of each side; empty: there is none."""
+    texts: tuple[int, ...]
+    """Places of the sides that are text."""
+    side: str
+    """One of them, in messages."""
+
+    def texts_of(self, pair: SentencePair) -> list[tuple[str, str]]:
+        """The texts of an example, each with what it is called."""
+        return [(self.sides[place], pair[place]) for place in self.texts]
+
+    def named(self, pair: SentencePair) -> dict[str, str]:
+        """All that an example has, by name."""
+        return {name: side for name, side in zip(self.sides, pair, strict=True) if name}
+
+
+PAIRS = CorpusKind(
+    name="pairs", noun="pair", sides=("source", "target"), texts=(0, 1), side="a side"
+)
+
+
+LABELED = CorpusKind(
+    name="labeled", noun="example", sides=("text", "label"), texts=(0,), side="a text or label"
+)
+
+
+TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,), side="a text")
+
+
+CONFIDENCE = 0.7
+"""Probability below which a language is not told: short sentences are those of many languages."""
+
+
+FEWEST_TEXTS, LEAST_SHARE = 5, 0.5
+"""Texts of a side whose language is told, and the share of them that makes it the side's."""
+
+
+class Detector:
+    """Tells the language of texts."""
+
+    def __init__(self) -> None:
+        try:
+            from py3langid.langid import MODEL_FILE, LanguageIdentifier
+        except ImportError:
+            raise UsageError(
+                "--detect-languages: the package is not installed; pip install 'tformer[langid]'"
+            ) from None
+        self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self._known = frozenset(map(main_code, self._identifier.labels))
+        self.language = lru_cache(maxsize=8)(self._language)  # several checks ask for each text
+
+    def check_known(self, language: str) -> None:
+        """Checks that a language is one of those that are told apart."""
+        if main_code(language) not in self._known:
+            raise UsageError(
+                f'--detect-languages: "{language}" is none of the {len(self._known)} languages '
+                "that are told apart; omit the option"
+            )
+
+    def of_most(self, texts: Iterable[str]) -> str:
+        """Returns the language of most texts; empty if there is none, or there are few texts."""
+        found = Counter(filter(None, map(self._language, texts)))
+        code, count = next(iter(found.most_common(1)), ("", 0))
+        return code if count >= max(FEWEST_TEXTS, LEAST_SHARE * found.total()) else ""
+
+    def _language(self, text: str) -> str:
+        """Returns the code of a text's language; empty if that is not sure."""
+        code, probability = self._identifier.classify(text)
+        return main_code(code) if probability >= CONFIDENCE else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits that a user sets."""
+
+    max_characters: int = 1500
+    """Longest side, in characters."""
+    max_deviation: float = 4.0
+    """Largest deviation of the lengths' ratio from the corpus's, in standard deviations."""
+
+    def __post_init__(self) -> None:
+        if self.max_characters < 1:
+            raise ValueError(f"max_characters: must be at least 1, but is {self.max_characters}")
+        if not self.max_deviation > 0:
+            raise ValueError(f"max_deviation: must be above 0, but is {self.max_deviation}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusFacts:
+    """Facts about a corpus that are known before its pairs are judged."""
+
+    languages: tuple[str, str] = ("", "")
+    """Codes of source and target language; empty: unknown."""
+    scripts: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    """Scripts that each side may have; empty: any."""
+    ratio: float = 1.0
+    """Characters of a target for each of its source, the median."""
+    spread: float = 0.0
+    """Variance of a target's length for each character; 0: unknown."""
+    common_words: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    """Words that many lines of each side have, but none of the other language's."""
+    limits: Limits = Limits()
+    kind: CorpusKind = PAIRS
+    detector: Detector | None = None
+    """Tells languages; None: scripts and common words do."""
+
+
+class Sample:
+    """A fixed number of the pairs of a stream, each with the same chance (Vitter 1985, R)."""
+
+    def __init__(self, size: int = SAMPLE_PAIRS) -> None:
+        self.pairs: list[SentencePair] = []
+        self._size, self._n_seen = size, 0
+        self._random = random.Random(1)
+
+    def add(self, pair: SentencePair) -> None:
+        """Takes account of the next pair."""
+        self._n_seen += 1
+        if len(self.pairs) < self._size:
+            self.pairs.append(pair)
+        elif (place := int(self._random.random() * self._n_seen)) < self._size:
+            self.pairs[place] = pair
+
+
+def estimate_facts(
+    pairs: Sequence[SentencePair],
+    languages: tuple[str, str],
+    limits: Limits,
+    kind: CorpusKind = PAIRS,
+    detector: Detector | None = None,
+) -> CorpusFacts:
+    """Estimates the facts of a corpus.
+
+    Scripts are those of the languages if these are known, else those that a side mostly has.
+    """
+    filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
+    if detector is not None:
+        one, other = (
+            language
+            or (
+                detector.of_most(pair[side] for pair in filled[:DETECTED])
+                if side in kind.texts
+                else ""
+            )
+            for side, language in enumerate(languages)
+        )
+        languages = one, other
+    scripts = [
+        scripts_of(language) or _common_scripts(pair[side] for pair in filled)
+        for side, language in enumerate(languages)
+    ]
+    ratio, spread = _lengths(filled) if kind is PAIRS else (1.0, 0.0)
+    codes = main_code(languages[0]), main_code(languages[1])
+    common = [_common_words([pair[side] for pair in filled], codes[side]) for side in (0, 1)]
+    # Where many pairs are swapped or copied, words of one side are common on the other
+    others = [telling_words(codes[1 - side], codes[side]) for side in (0, 1)]
+    return CorpusFacts(
+        languages=codes,
+        scripts=(scripts[0], scripts[1]),
+        ratio=ratio,
+        spread=spread,
+        common_words=(common[0] - others[0], common[1] - others[1]),
+        limits=limits,
+        kind=kind,
+        detector=detector,
+    )
+
+
+def deviation(source: int, target: int, ratio: float, spread: float) -> float:
+    """Standard deviations by which a target's length differs from what its source's lets expect.
+
+    Source: Gale and Church 1993, section 3.2, with the mean of both lengths in the denominator, so
+    that swapping the sides changes the sign only.
+    """
+    expected = ratio * source
+    return float((target - expected) / (spread * (expected + target) / 2) ** 0.5)
+
+
+def _lengths(filled: Sequence[SentencePair]) -> tuple[float, float]:
+    if len(filled) < FEWEST_PAIRS:
+        return 1.0, 0.0
+    lengths = [(len(source), len(target)) for source, target in filled]
+    ratio = median(target / source for source, target in lengths)
+    squares = (deviation(*pair, ratio, 1.0) ** 2 for pair in lengths)
+    return ratio, max(median(squares) / MEDIAN_OF_SQUARE, LEAST_SPREAD)
+
+
+def _common_scripts(lines: Iterable[str]) -> frozenset[str]:
+    """Scripts that have a good share of the letters; none if there are few letters."""
+    counts = Counter(script_of(letter) for line in lines for letter in line if letter.isalpha())
+    if counts.total() < FEWEST_PAIRS:
+        return frozenset()
+    return frozenset(n for n, count in counts.items() if count >= SCRIPT_SHARE * counts.total())
+
+
+def _common_words(lines: Sequence[str], language: str) -> frozenset[str]:
+    """Words of many lines, counted where function words do not tell another language.
+
+    Lines in another language, if there are many, would make its words the corpus's own.
+    """
+    if len(lines) < FEWEST_PAIRS:
+        return frozenset()
+    counts: Counter[str] = Counter()
+    for line in lines:
+        words = words_of(line)
+        _, n_others, n_own = words_of_another(words, language)
+        if n_own > n_others or language not in FUNCTION_WORDS:
+            counts.update(set(words))
+    return frozenset(word for word, n in counts.items() if n >= WORD_SHARE * len(lines))

@@ -1,0 +1,244 @@
+"""Corpora that a user names by their files or by a recipe."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+
+from tformer_cli.errors import UsageError
+from tformer_cli.kinds.classify import with_label_fields
+from tformer_cli.kinds.texts import with_text_field
+from tformer_cli.quality.checks import checks_for
+from tformer_cli.quality.examine import Corpora
+from tformer_cli.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
+from tformer_cli.quality.minhash import HeldOut
+from tformer_cli.quality.model_scores import ModelScores
+from tformer_cli.quality.settings import CheckSettings, Fields
+from tformer_cli.recipe import Recipe, load_recipe, recipe_names
+from tformer_cli.text.config import CorpusConfig, DataConfig
+from tformer_cli.text.corpora import SentencePair, read_corpus, text_files
+from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, main_code
+from tformer_cli.text.lines import OPENERS, read_lines
+
+TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
+DATASET_ENDINGS = (".csv", ".parquet", ".arrow")
+"""Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL."""
+TABLES = (*TSV, *JSONL, *DATASET_ENDINGS)
+WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
+KINDS: Mapping[str, CorpusKind] = MappingProxyType(
+    {"translate": PAIRS, "classify": LABELED, "language-model": TEXTS, "masked": TEXTS}
+)
+"""Kinds of corpora by the task of a recipe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenData:
+    """Corpora to examine, and sentences that they must not have."""
+
+    data: DataConfig
+    kind: CorpusKind = PAIRS
+    """Content of the sides of examples."""
+    held_out: HeldOut = field(default_factory=HeldOut)
+    is_recipe: bool = False
+    """True if a recipe names them."""
+    detector: Detector | None = None
+    """Tells languages; None: scripts and common words do."""
+    scores: ModelScores | None = None
+    """Scores of all pairs by models."""
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of the languages of both sides; empty: unknown."""
+        if self.kind is PAIRS:
+            return self.data.source_language, self.data.target_language
+        of_text = self.data.source_language
+        return ("", of_text) if self.kind is TEXTS else (of_text, "")
+
+    def path_of(self, file: str) -> str:
+        """A file of a corpus as it is reached from here."""
+        return f"{self.data.directory}/{file}" if self.data.directory else file
+
+    def unjudged(self) -> dict[str, str]:
+        """The sides whose language no common words tell, each with its code, if it is known."""
+        languages, sides = self.languages, self.kind.sides
+        if self.detector is not None:
+            return {}
+        return {
+            sides[place]: languages[place]
+            for place in self.kind.texts
+            if main_code(languages[place]) not in FUNCTION_WORDS
+        }
+
+    def corpora(self, *, keeps_rows: bool = False) -> Corpora:
+        """The corpora as they are read; of datasets with whole rows, if they are to be written."""
+        return Corpora(
+            configs=self.data.train,
+            directory=self.data.directory,
+            languages=self.languages,
+            kind=self.kind,
+            detector=self.detector,
+            scores=self.scores,
+            keeps_rows=keeps_rows,
+        )
+
+    def judged_by(self, checks: CheckSettings) -> "GivenData":
+        """Adds what judges examples besides the rules."""
+        if not 0.0 < checks.worst_share < 1.0:
+            raise UsageError(
+                f"--worst-share: must be above 0 and below 1, but is {checks.worst_share:g}"
+            )
+        detector = Detector() if checks.detect_languages else None
+        if detector is not None:
+            for language in filter(None, self.languages):
+                detector.check_known(language)
+        if checks.scores and (self.kind is not PAIRS or self.is_recipe):
+            raise UsageError("--scores: needs the files of one parallel corpus, not a recipe")
+        scores = ModelScores(checks.scores, checks.worst_share) if checks.scores else None
+        return replace(self, detector=detector, scores=scores)
+
+    def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
+        """Returns the checks of those wanted that can be made of this kind."""
+        known = checks_for(self.kind)
+        if other := sorted(asked - known):
+            raise UsageError(
+                f"--only: {other[0]} is not a check of {self.kind.noun}s; checks of them are "
+                + ", ".join(sorted(known))
+            )
+        return wanted & known
+
+
+def given_data(
+    files: Sequence[str],
+    fields: Fields | None = None,
+    held_out: Sequence[str] = (),
+    *,
+    near: bool = False,
+) -> GivenData:
+    """Returns the corpora that are named."""
+    fields = fields or Fields()
+    texts = chain.from_iterable(_texts_of_file(file, fields) for file in held_out)
+    if not _is_recipe(files):
+        corpus, kind = corpus_of(files, fields)
+        source, target = languages_of(corpus, fields)
+        data = DataConfig(train=(corpus,), source_language=source, target_language=target)
+        return GivenData(data=data, kind=kind, held_out=HeldOut(texts, near=near))
+    if fields.names_fields:
+        raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
+    kind, data = _data_of(load_recipe(files[0]), files[0])
+    of_valid = (_texts(read_corpus(corpus, data.directory), kind) for corpus in data.valid)
+    texts = chain(texts, chain.from_iterable(of_valid))
+    return GivenData(data=data, kind=kind, held_out=HeldOut(texts, near=near), is_recipe=True)
+
+
+def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
+    """The data of a recipe, each corpus with its fields, and what they hold."""
+    kind, data = KINDS.get(recipe.task.kind), recipe.data
+    if kind is None:
+        raise UsageError(
+            f'{name}: task.kind is "{recipe.task.kind}", whose data are not checked; checks are of '
+            + ", ".join(KINDS)
+        )
+    if kind is TEXTS and data.text == "stream":
+        raise UsageError(
+            f'{name}: data.text is "stream", a text whose lines are no examples; name a file, '
+            "whose lines are then checked"
+        )
+    if kind is PAIRS:
+        return kind, data
+    complete = with_label_fields if kind is LABELED else with_text_field
+    train, valid = (tuple(map(complete, corpora)) for corpora in (data.train, data.valid))
+    return kind, replace(data, train=train, valid=valid)
+
+
+def _texts(pairs: Iterable[SentencePair], kind: CorpusKind) -> Iterator[str]:
+    return (text for pair in pairs for _, text in kind.texts_of(pair))
+
+
+def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, CorpusKind]:
+    """Returns the corpus in two aligned files, one table or one file of texts, and its kind."""
+    ending = ending_of(files[0]) if len(files) == 1 else ""
+    is_dataset = ending in DATASET_ENDINGS or (len(files) == 1 and Path(files[0]).is_dir())
+    if ending == ".xlsx":
+        raise UsageError(f"{files[0]}: is a spreadsheet; save it as .csv")
+    if ending not in TABLES and not is_dataset:
+        if len(files) > 2:
+            raise UsageError(f"FILE…: found {len(files)} files; {WHAT_TO_GIVE}")
+        if fields.names_fields:
+            raise UsageError(f"{fields.names_fields}: files of text have no fields")
+        if len(files) == 1:
+            return CorpusConfig(text=files[0]), TEXTS
+        return CorpusConfig(source=files[0], target=files[1]), PAIRS
+    if (fields.text_field or fields.label_field) and (fields.source_field or fields.target_field):
+        raise UsageError(
+            "--text-field, --label-field: only for texts without a source; omit --source-field and "
+            "--target-field"
+        )
+    if is_dataset:
+        table = CorpusConfig(dataset=files[0])
+    else:
+        table = CorpusConfig(tsv=files[0]) if ending in TSV else CorpusConfig(jsonl=files[0])
+    if fields.label_field:
+        text = fields.text_field or ("" if ending in TSV else "text")
+        return replace(table, source_field=text, target_field=fields.label_field), LABELED
+    if fields.text_field:
+        return replace(table, text_field=fields.text_field), TEXTS
+    source, target = fields.source_field, fields.target_field
+    return replace(table, source_field=source, target_field=target), PAIRS
+
+
+def files_of(corpus: CorpusConfig, directory: str = "") -> list[str]:
+    """Names of the files that a corpus can be named by; none of datasets on the hub and the like.
+
+    The splits of a dataset have no name of their own, apart from the first, "train".
+    """
+    is_whole = corpus.split == "train" and not corpus.dataset_config
+    if corpus.dataset and is_whole and Path(directory, corpus.dataset).exists():
+        return [corpus.dataset]
+    return text_files(corpus)
+
+
+def options_of_fields(corpus: CorpusConfig, kind: CorpusKind) -> list[tuple[str, str]]:
+    """The options that give the fields of a table, each with its value; empty: not needed."""
+    if corpus.text or corpus.source:
+        return []
+    if kind is TEXTS:
+        return [("--text-field", corpus.text_field)]
+    if kind is PAIRS:
+        return [("--source-field", corpus.source_field), ("--target-field", corpus.target_field)]
+    return [("--text-field", corpus.source_field), ("--label-field", corpus.target_field or "2")]
+
+
+def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
+    """The codes of the languages: those given, else the endings of aligned files."""
+    found = []
+    for given, file in (
+        (fields.source_language, corpus.source or corpus.text),
+        (fields.target_language, corpus.target),
+    ):
+        ending = ending_of(file).removeprefix(".") if file else ""
+        is_code = main_code(ending) in FUNCTION_WORDS.keys() | SCRIPTS.keys()
+        found.append(given or (ending if is_code else ""))
+    return found[0], found[1]
+
+
+def ending_of(file: str) -> str:
+    """The ending of a file's name, without that of a compressed one."""
+    return Path(plain_name(file)).suffix.lower()
+
+
+def plain_name(file: str) -> str:
+    """The name of a file without its directory and the ending of a compressed one."""
+    path = Path(file)
+    return path.stem if path.suffix in OPENERS else path.name
+
+
+def _is_recipe(files: Sequence[str]) -> bool:
+    return len(files) == 1 and (ending_of(files[0]) == ".toml" or files[0] in recipe_names())
+
+
+def _texts_of_file(file: str, fields: Fields) -> Iterator[str]:
+    if ending_of(file) in TABLES:
+        corpus, kind = corpus_of([file], fields)
+        return _texts(read_corpus(corpus), kind)
+    return read_lines(file)

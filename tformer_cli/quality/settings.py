@@ -1,0 +1,148 @@
+"""Settings of the commands that check, clean, split and deduplicate corpora.
+
+The command line reads this module at every start: checks are imported where they are used.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tformer_cli.errors import UsageError
+from tformer_cli.settings import setting
+
+if TYPE_CHECKING:
+    from tformer_cli.quality.facts import Limits
+
+NEAR = (
+    "Also find what is nearly the same as an earlier pair or text, or as a held-out sentence, by "
+    "MinHash; takes longer, and 0.4 KB of the disk for each."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """Where the sentences of a table are, and in which languages they are."""
+
+    source_field: str = setting(
+        "",
+        "Column (from 1) or JSON field of the source.",
+        metavar="COLUMN",
+        shown_default="1, or source",
+    )
+    target_field: str = setting(
+        "", "Column or JSON field of the target.", metavar="COLUMN", shown_default="2, or target"
+    )
+    text_field: str = setting(
+        "",
+        "Column or JSON field of texts that have no source; their other checks are not made.",
+        metavar="COLUMN",
+        shown_default="none; 1 or text with --label-field",
+    )
+    label_field: str = setting(
+        "", "Column or JSON field of the texts' labels.", metavar="COLUMN", shown_default="none"
+    )
+    source_language: str = setting(
+        "",
+        "Language of the source, or of texts, such as en.",
+        metavar="CODE",
+        shown_default="the file's ending",
+    )
+    target_language: str = setting(
+        "", "Target language.", metavar="CODE", shown_default="the file's ending"
+    )
+
+    @property
+    def names_fields(self) -> str:
+        """The options of fields that are given; empty: none."""
+        names = ("source_field", "target_field", "text_field", "label_field")
+        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
+        return ", ".join(given)
+
+    def languages(self) -> list[tuple[str, str]]:
+        """The options of languages that are given, each with its value."""
+        names = ("source_language", "target_language")
+        given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in names]
+        return [one for one in given if one[1]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings:
+    """Which checks are made, and how strict they are."""
+
+    only: tuple[str, ...] = setting(
+        (),
+        "Make only these checks; repeatable, or separated by commas.",
+        metavar="CHECK",
+        shown_default="all",
+    )
+    without: tuple[str, ...] = setting(
+        (), "Do not make these checks.", metavar="CHECK", shown_default="none"
+    )
+    held_out: tuple[str, ...] = setting(
+        (),
+        "File of test or validation sentences that must not be in it: text or a table; repeatable.",
+        metavar="FILE",
+        shown_default="none",
+        role="reads_file",
+    )
+    near: bool = setting(False, NEAR)
+    detect_languages: bool = setting(
+        False,
+        "Judge languages by a detector of 139 languages, which also finds those of the corpus, "
+        "not by scripts and common words; needs the extra langid.",
+    )
+    scores: tuple[str, ...] = setting(
+        (),
+        "File with a translation model's scores of all pairs, as `tformer score --format jsonl` "
+        "writes; of two, one for each direction, the dual conditional cross-entropy counts "
+        "(Junczys-Dowmunt 2018).",
+        metavar="FILE",
+        shown_default="none",
+        role="reads_file",
+    )
+    worst_share: float = setting(
+        0.1, "Share of the pairs, with the lowest scores, that are doubtful."
+    )
+    max_characters: int = setting(1500, "Most characters of a side.", min=1)
+    max_deviation: float = setting(
+        4.0,
+        "Most standard deviations by which the ratio of a pair's lengths may differ from the "
+        "corpus's.",
+    )
+
+    def chosen(self, default: frozenset[str]) -> frozenset[str]:
+        from tformer_cli.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
+
+        chosen = self.asked() if self.only else default
+        chosen -= known_checks(self.without, "--without")
+        chosen |= {HELD_OUT} if self.held_out else set()
+        chosen |= {NEAR_DUPLICATE} if self.near else set()
+        chosen |= {SCORE} if self.scores else set()
+        if SCORE in chosen and not self.scores:
+            raise UsageError("--only: score needs the scores of a model; add --scores FILE")
+        if not chosen:
+            raise UsageError("--without: leaves no check; name fewer")
+        return chosen
+
+    def asked(self) -> frozenset[str]:
+        """The checks that are named to be made."""
+        from tformer_cli.quality.checks import known_checks
+
+        return known_checks(self.only, "--only")
+
+    def written(self) -> list[tuple[str, str]]:
+        """The options that are given, apart from the names of checks, each with its value."""
+        found, usual = [], CheckSettings()
+        for name, value in vars(self).items():
+            if name not in ("only", "without") and value != getattr(usual, name):
+                values = value if isinstance(value, tuple) else [value]
+                option = f"--{name.replace('_', '-')}"
+                found += [(option, "" if one is True else str(one)) for one in values]
+        return found
+
+    def limits(self) -> "Limits":
+        from tformer_cli.quality.facts import Limits
+
+        try:
+            return Limits(max_characters=self.max_characters, max_deviation=self.max_deviation)
+        except ValueError as error:
+            raise UsageError(f"--{str(error).replace('_', '-', 1)}; change it") from None

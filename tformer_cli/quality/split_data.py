@@ -1,0 +1,235 @@
+"""A corpus split into files for training, validation and testing that share no sentence.
+
+Pairs with the same source or the same target, apart from case, punctuation and spaces, belong
+together, and so do those that are linked through others; if asked for, those that are nearly the
+same on one side, too. All pairs that belong together go to one set. Which set it is follows from
+the text and the seed: a larger corpus keeps most of its parts.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tformer_cli.errors import DataError
+from tformer_cli.files.atomic import directory_aside
+from tformer_cli.quality.clean_data import (
+    REPORT,
+    check_output,
+    corpus_of_files,
+    report_text,
+    text_outputs,
+)
+from tformer_cli.quality.examine import Progress, progress_after
+from tformer_cli.quality.given import GivenData, ending_of
+from tformer_cli.quality.minhash import (
+    PAIRS_AT_ONCE,
+    NearDuplicates,
+    near_duplicates,
+    signatures_of_texts,
+)
+from tformer_cli.quality.repeats import Keys, keys_of_pair
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import text_files
+from tformer_cli.wording import count_of
+
+SCHEMA = "tformer.datasplit/1"
+TRAIN, VALID, TEST = 0, 1, 2
+
+
+SETS = {TRAIN: "train", VALID: "valid", TEST: "test"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitReport:
+    """Counts of each set."""
+
+    pairs: dict[str, int]
+    """Pairs of each set."""
+    seed: int
+    files: list[str]
+    not_utf8: int = 0
+    """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
+
+    def summary(self) -> dict[str, Any]:
+        """The report as an object for JSON."""
+        return {"schema": SCHEMA, **vars(self)}
+
+
+def split_data(
+    given: GivenData,
+    output: Path,
+    *,
+    n_valid: int,
+    n_test: int,
+    near: bool = False,
+    seed: int = 1,
+    progress: Progress | None = None,
+) -> SplitReport:
+    """Writes a corpus as three, whole or not at all; lines are kept as by `clean_data`.
+
+    No two sets have the same source or the same target, apart from case, punctuation and spaces;
+    with `near`, nor nearly the same one.
+    """
+    corpus = corpus_of_files(given)
+    check_output(output, SCHEMA)
+    corpora = given.corpora(keeps_rows=True)
+    keys = array("Q")
+    texts = given.kind.texts
+    both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
+    with ExitStack() as stack:
+        similar = [stack.enter_context(near_duplicates()) for _ in texts if near]
+        for _, chunk in corpora.chunks(progress):
+            for record in chunk:
+                of_sides = keys_of_pair(*record.pair)[1:]
+                keys.extend(of_sides[place] for place in both)
+            for place, one in zip(texts, similar, strict=False):
+                one.add_signatures(signatures_of_texts([record.pair[place] for record in chunk]))
+        of_pairs = np.frombuffer(keys, dtype=np.uint64).reshape(-1, 2).T
+        if near:
+            labels = labels_of_similar(similar, len(of_pairs[0]))
+            of_pairs = np.concatenate([of_pairs, labels[np.newaxis].astype(np.uint64)])
+        sets = assign(of_pairs, n_valid, n_test, seed)
+    names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
+    files = [name for some in names.values() for name in some]
+    with directory_aside(output) as aside:
+        with text_outputs([aside / name for name in files]) as streams:
+            n_sides, place = len(names[TRAIN]), 0
+            for _, chunk in corpora.chunks(progress_after(len(sets), progress)):
+                for record in chunk:
+                    first = int(sets[place]) * n_sides
+                    for number, line in enumerate(record.lines):
+                        streams[first + number].write(line + "\n")
+                    place += 1
+        counts = Counter(sets.tolist())
+        found = SplitReport(
+            pairs={name: counts[number] for number, name in SETS.items()},
+            seed=seed,
+            files=files,
+            not_utf8=corpora.counts.not_utf8,
+        )
+        (aside / REPORT).write_bytes(report_text(found.summary()))
+    return found
+
+
+def _endings(corpus: CorpusConfig) -> list[str]:
+    """Endings of the files: those of the corpus's, else its sides."""
+    if corpus.dataset:
+        return [".jsonl"]
+    endings = [ending_of(file) for file in text_files(corpus)]
+    if len(endings) == 1:
+        return [endings[0] or ".txt"]
+    if len(set(endings)) < len(endings) or not all(endings):
+        return [".source", ".target"]
+    return endings
+
+
+LARGEST_SHARE = 0.01
+"""Of a set, pairs that may belong together in it; one pair may always."""
+Labels = npt.NDArray[np.int64]
+
+
+def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.uint8]:
+    """Decides the set of each pair."""
+    sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
+    labels = components(keys)
+    _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    order = np.argsort(_mixed(keys[0][first] ^ _mixed(keys[1][first]), seed), kind="stable")
+    chosen = {TEST: n_test, VALID: n_valid}
+    of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
+    place = 0
+    for name, wanted in chosen.items():
+        most = max(1, int(LARGEST_SHARE * wanted))
+        n_taken = 0
+        while n_taken < wanted:
+            if place == len(order):
+                asked = f"{count_of(n_test, 'pair')} and {count_of(n_valid, 'pair')}"
+                raise DataError(
+                    "--valid, --test: there are too few pairs whose sentences are in no other pair "
+                    f"to hold out {asked}; hold out fewer{', or omit --near' * (len(keys) > 2)}"
+                )
+            group = order[place]
+            place += 1
+            if sizes[group] <= min(most, wanted - n_taken):
+                of_label[first[group]] = name
+                n_taken += int(sizes[group])
+    sets[:] = of_label[labels]
+    return sets
+
+
+def components(keys: Keys) -> Labels:
+    """Labels pairs that belong together by the first of them."""
+    labels = np.arange(keys.shape[1], dtype=np.int64)
+    linked = np.zeros(keys.shape[1], dtype=bool)
+    for side in keys:
+        linked |= _is_repeated(side)
+    places = np.flatnonzero(linked)
+    if not len(places):
+        return labels
+    groups = [_groups(side[places]) for side in keys]
+    found = np.arange(len(places), dtype=np.int64)
+    while True:
+        before = found.copy()
+        for order, starts, sizes in groups:
+            # the least label of each group goes to all of it
+            found[order] = np.repeat(np.minimum.reduceat(found[order], starts), sizes)
+        found = found[found]  # a label is a place: its own label is as low or lower
+        if np.array_equal(found, before):
+            break
+    labels[places] = places[found]
+    return labels
+
+
+def labels_of_similar(sides: Sequence[NearDuplicates], n_pairs: int) -> Labels:
+    """Labels pairs that are nearly the same on one side, directly or through others."""
+    parents = np.arange(n_pairs, dtype=np.int64)
+
+    def first_of(place: int) -> int:
+        while parents[place] != place:
+            parents[place] = place = parents[parents[place]]
+        return place
+
+    for side in sides:
+        side.finish()
+        for start in range(0, n_pairs, PAIRS_AT_ONCE):
+            places = range(start, min(start + PAIRS_AT_ONCE, n_pairs))
+            side.look_up(places)
+            for row, place in enumerate(places):
+                for other in side.like(row):
+                    parents[first_of(place)] = first_of(other)
+                side.see(row)
+    return np.array([first_of(place) for place in range(n_pairs)], dtype=np.int64)
+
+
+def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
+    in_order = np.sort(keys)
+    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
+    if not len(repeated):
+        return np.zeros(len(keys), dtype=bool)
+    found = np.searchsorted(repeated, keys)
+    found[found == len(repeated)] = 0
+    same: npt.NDArray[np.bool_] = repeated[found] == keys
+    return same
+
+
+def _groups(keys: Keys) -> Sequence[Labels]:
+    """Places in the order of their keys, where each key begins there, and how often it is."""
+    order = np.argsort(keys, kind="stable")
+    in_order = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], in_order[1:] != in_order[:-1]]))
+    return order, starts, np.diff(np.append(starts, len(keys)))
+
+
+def _mixed(keys: Keys, seed: int = 0) -> Keys:
+    """Mixes numbers of 64 bits (the finalizer of SplitMix64, Steele et al. 2014)."""
+    mixed = keys + np.uint64((seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    found: Keys = mixed ^ (mixed >> np.uint64(31))
+    return found

@@ -1,0 +1,164 @@
+"""The quickstarts: a built-in corpus, a small model, its scores and its heads, start to end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tformer_cli.artifacts.config_file import TOKENIZER
+from tformer_cli.artifacts.token_frequencies import FREQUENCIES
+from tformer_cli.errors import ArtifactError
+from tformer_cli.evaluate.evaluate import Evaluation, evaluate_model
+from tformer_cli.files.atomic import write_text
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.score_alignment import store_measured_heads
+from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.page.heads_data import render_html
+from tformer_cli.inspect.views import all_views
+from tformer_cli.kinds.lines.classify import LabelEvaluation, evaluate_classifier, open_classifier
+from tformer_cli.kinds.lines.evaluate_texts import TextEvaluation, evaluate_texts
+from tformer_cli.kinds.lines.generate import generate_texts
+from tformer_cli.kinds.opening.generator import open_generator
+from tformer_cli.kinds.training import Progress
+from tformer_cli.recipe import Recipe
+from tformer_cli.text.corpora import SentencePair, read_corpus
+from tformer_cli.train.train import TrainingResult, check_recipe, has_run, train
+from tformer_cli.trainer.events import TrainingObserver
+
+# The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on.
+FAMOUS = (
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
+# Beginnings of texts that are continued; of an empty one the whole text is the model's.
+PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
+# Examples of the test that are shown.
+N_TRANSLATIONS, N_LABELED = 5, 6
+PAGE = "heads.html"
+# Files that training writes before its recipe: a run that ended there is begun again.
+BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
+_SEED = 1
+AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation)
+
+
+class Tested(NamedTuple, Generic[AnyEvaluation]):
+    """A trained model on what training never shows."""
+
+    evaluation: AnyEvaluation
+    samples: tuple[tuple[str, ...], ...]
+    """Some examples: what was given, what the model made of it, and the right answer if one is."""
+    page: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartResult(Generic[AnyEvaluation]):
+    """Result of a quickstart."""
+
+    training: TrainingResult
+    n_test: int
+    evaluation: AnyEvaluation
+    samples: tuple[tuple[str, ...], ...]
+    page: Path
+
+
+def quickstart(
+    run: Path,
+    *,
+    recipe: Recipe,
+    device: str = "auto",
+    observers: Sequence[TrainingObserver] = (),
+    progress: Progress | None = None,
+) -> QuickstartResult[Any]:
+    """Trains on a built-in corpus, tests on its test set, scores and writes the heads page."""
+    _check_place(recipe, run)
+    training = train(recipe, run, device=device, observers=observers, progress=progress)
+    if training.was_finished:  # perhaps before heads were measured
+        training = replace(training, aligned=store_measured_heads(recipe, run))
+    pairs = held_out_pairs(recipe)
+    tested = TESTS[recipe.task.kind](run, pairs, device)
+    page = run / PAGE
+    write_text(page, tested.page)
+    return QuickstartResult(
+        training=training,
+        n_test=len(pairs),
+        evaluation=tested.evaluation,
+        samples=tested.samples,
+        page=page,
+    )
+
+
+def _check_place(recipe: Recipe, run: Path) -> None:
+    """Makes sure that a newcomer's files are not mixed with those of a run."""
+    check_recipe(recipe, run, more="")
+    if has_run(run) or not run.is_dir():
+        return
+    names = sorted(path.name for path in run.iterdir() if not path.name.startswith("."))
+    others = [name for name in names if name not in BEFORE_A_RUN]
+    if others:
+        shown = ", ".join(others[:3]) + (" and others" if len(others) > 3 else "")
+        raise ArtifactError(f"{run}: holds other files ({shown}); name a new directory")
+
+
+def held_out_pairs(recipe: Recipe) -> list[SentencePair]:
+    trained = recipe.data.train[0]
+    test: dict[str, Any] = {trained.format: "test"}  # its name is that of the split's field
+    return list(read_corpus(replace(trained, **test), ""))
+
+
+def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[Evaluation]:
+    """Shows the two famous sentences first, then some from all over the test set."""
+    sources = [pair.source for pair in pairs]
+    evaluation = evaluate_model(run, sources, [[pair.target for pair in pairs]], device=device)
+    chosen = [sources.index(text) for text in FAMOUS if text in sources]
+    spread = [i * len(pairs) // 10 for i in range(10)]
+    chosen += [i for i in spread if i not in chosen][: N_TRANSLATIONS - len(chosen)]
+    # Live: the page then shows the search that found the translation, beam by beam
+    shown = inspect_heads(run, FAMOUS, device=device, mode="live", for_page=True)
+    samples = tuple((sources[i], evaluation.hypotheses[i], pairs[i].target) for i in chosen)
+    return Tested(evaluation, samples, render_html(list(shown)))
+
+
+def _test_texts(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[TextEvaluation]:
+    """Shows what the model writes; the page is of the two sentences that translation shows."""
+    texts = [pair.target for pair in pairs]
+    evaluation = evaluate_texts(open_generator(run, device=device), texts)
+    written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
+    page = render_html(list(inspect_heads(run, FAMOUS, device=device, for_page=True)))
+    return Tested(evaluation, tuple((one.prompt, one.texts[0].text) for one in written), page)
+
+
+def _test_ratings(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
+    """Shows sentences from all over the test, `ratings.FAMOUS` first; the page is of two."""
+    evaluation, rows = _labeled(run, pairs, device)
+    samples = rows[:: max(1, len(rows) // N_LABELED)][:N_LABELED]
+    shown = inspect_heads(run, [text for text, *_ in samples[:2]], device=device, for_page=True)
+    return Tested(evaluation, samples, render_html(list(shown)))
+
+
+def _test_shapes(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[LabelEvaluation]:
+    """Shows the first pictures, and on the page where each head looks in them."""
+    evaluation, rows = _labeled(run, pairs, device)
+    samples = rows[:N_LABELED]
+    view = all_views()["image"]
+    records = inspect_view("image", run, [name for name, *_ in samples], device=device)
+    return Tested(evaluation, samples, view.page(records, view.Options()))
+
+
+def _labeled(
+    run: Path, pairs: Sequence[SentencePair], device: str
+) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
+    """The evaluation of a classifier, and of each example its text, its label and the right one."""
+    given, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    evaluation = evaluate_classifier(open_classifier(run, device=device), given, right)
+    return evaluation, tuple(zip(given, evaluation.predicted, right, strict=True))
+
+
+TESTS: Mapping[str, Callable[[Path, Sequence[SentencePair], str], Tested[Any]]] = MappingProxyType(
+    {
+        "translate": _test_translations,
+        "language-model": _test_texts,
+        "classify": _test_ratings,
+        "image": _test_shapes,
+    }
+)

@@ -1,0 +1,384 @@
+"""Beam search over a batch of sentences, on the decoder's cache.
+
+Every sentence starts with W slots. At each step the best continuations of its live hypotheses by
+one token are kept, as many as it has slots; those that end the sentence are finished and take
+their slot with them, the others live on. All live hypotheses of a sentence have the same length,
+so the length penalty does not matter for this choice, only for the ranking of finished ones. With
+one slot this is greedy search; with as many slots as there are sequences it is exhaustive search.
+
+A hypothesis as long as the limit allows is ended there: its end of sentence is scored like any
+other token. So the search looks for the best among all token sequences up to the limit, and every
+score can be reproduced by feeding the hypothesis through the decoder.
+
+A sentence is done when it has no slots left, or as soon as no live hypothesis can come among its
+first `n_searched` any more (`hypothesis.is_certain`, which changes no result).
+
+Padding, unknown token and beginning of sentence are never generated. A sentence that is done
+leaves the batch. The number of slots computed stays W for all, finished or not, because kernels
+may sum in another order for another number of queries, and a translation must not depend, even in
+its last bit, on when its neighbors finish.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.model.cache import filled_from_the_end
+from tformer_cli.search.hypothesis import (
+    Hypothesis,
+    is_certain,
+    length_divisor,
+    worst_wanted,
+)
+from tformer_cli.search.processors import ScoreProcessor, StepRows, process
+from tformer_cli.search.source_batches import longest_translations
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.engine import DecodingCache, DecodingModel
+
+IMPOSSIBLE = float("-inf")
+BLOCK = 64
+"""Tokens of a block; a block whose best is not among the k best holds none of the k best tokens."""
+LEAST_TOKENS = 2048
+"""From this many tokens on two stages are faster than torch's own `topk`."""
+
+
+@dataclass
+class BeamSentence:
+    """Hypotheses that a sentence has found so far."""
+
+    limit: int
+    """Most tokens of a translation, the end of sentence not counted."""
+    largest_divisor: float
+    """Length penalty of the longest translation possible; no score is divided by more."""
+    n_slots: int
+    found: list[Hypothesis] = field(default_factory=list)
+    worst_wanted: float = IMPOSSIBLE
+    """Score of the last of the first `n_searched` found; -inf while there are fewer."""
+
+
+@dataclass
+class Continuations:
+    """The best continuations of each sentence, best first; (B, C) each, C at most W."""
+
+    total: Tensor
+    """Rank value of the hypothesis with its new token; -inf where there is none."""
+    token_log_probability: Tensor
+    """Of the new token, by the model."""
+    token: Tensor
+    """The new token."""
+    slot: Tensor
+    """The slot of the hypothesis that it continues."""
+
+
+@dataclass
+class Candidates:
+    """The best next tokens of each row; (B·W, C) each, best first."""
+
+    gain: Tensor
+    """Gain of the token for its hypothesis's rank value."""
+    log_probability: Tensor
+    """Of the token, by the model."""
+    token: Tensor
+    own_ends: Tensor | None
+    """(B·W) where rows are as long as they may be: whether the model ends there by itself."""
+
+
+@torch.inference_mode()
+def beam_search(
+    model: DecodingModel,
+    source: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+    *,
+    processors: Sequence[ScoreProcessor] = (),
+    stops_early: bool = True,
+) -> list[list[Hypothesis]]:
+    """Translates a batch.
+
+    Args:
+        source: (B, S) source token ids, each sentence ended by its end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+    """
+    search = BeamSearch(model, config, processors, stops_early=stops_early)
+    search.start(source, source_mask)
+    while search.is_running:
+        search.step()
+    return search.finish()
+
+
+class BeamSearch:
+    """The search's state: `start` once, `step` while `is_running`, then `finish`."""
+
+    def __init__(
+        self,
+        model: DecodingModel,
+        config: DecodingConfig,
+        processors: Sequence[ScoreProcessor] = (),
+        *,
+        stops_early: bool = True,
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._processors = processors
+        self._stops_early = stops_early
+        # Enough continuations of each row to fill every slot from a single hypothesis
+        self._n_candidates = min(config.beam_size, model.vocab_size - EOS_ID)
+
+    def start(self, source: Tensor, source_mask: Tensor) -> None:
+        """Encodes the sources and puts the empty hypothesis in the first slot of each sentence.
+
+        Args:
+            source: (B, S) source token ids.
+            source_mask: (B, S) boolean, True at tokens.
+        """
+        max_positions = self._model.max_positions
+        self._sentences = [
+            self._new_sentence(limit)
+            for limit in longest_translations(source, source_mask, self._config, max_positions)
+        ]
+        self._active = list(range(len(self._sentences)))
+        self._length = 0
+        self._first_limit = min((s.limit for s in self._sentences), default=0)
+        longest = max((s.limit for s in self._sentences), default=0)
+        n = len(self._active)
+        memory = self._model.encode(source, source_mask)
+        # One row a sentence for the first step: all hypotheses still are the empty one
+        self._cache: DecodingCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
+        device = source.device
+        self._last = torch.full((n,), BOS_ID, dtype=torch.int64, device=device)
+        self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)
+        self._slots_left = torch.full((n,), self._config.beam_size, device=device)
+        # (B, W, T) tokens of the live hypotheses and their log-probabilities by the model
+        self._tokens = torch.empty(n, 1, 0, dtype=torch.int64, device=device)
+        self._steps = torch.empty(n, 1, 0, dtype=torch.float32, device=device)
+
+    @property
+    def is_running(self) -> bool:
+        """True if any sentence still has live hypotheses that matter."""
+        return bool(self._active)
+
+    def step(self) -> None:
+        """Lets every live hypothesis of every sentence grow by one token."""
+        logits = self._model.decode_step(self._last, self._cache)
+        best, own_ends = self._choose(logits.float())
+        is_kept = self._is_kept(best)
+        is_end = is_kept & (best.token == EOS_ID)
+        if bool(is_end.any()):
+            self._record(best, is_end, own_ends)
+            self._slots_left = self._slots_left - is_end.sum(dim=1)
+            is_kept &= ~is_end
+        self._advance(best, is_kept)
+
+    def finish(self) -> list[list[Hypothesis]]:
+        """Returns each sentence's hypotheses, best first, equal scores in the order found."""
+        return [
+            sorted(sentence.found, key=_by_score)[: self._config.n_searched]
+            for sentence in self._sentences
+        ]
+
+    def _new_sentence(self, limit: int) -> BeamSentence:
+        divisor = length_divisor(limit + 1, self._config)
+        return BeamSentence(limit, divisor, self._config.beam_size)
+
+    def _choose(self, logits: Tensor) -> tuple[Continuations, Tensor | None]:
+        """Finds the best continuations of each sentence; see `_best_continuations`."""
+        return self._best_continuations(self._row_candidates(logits))
+
+    def _is_kept(self, best: Continuations) -> Tensor:
+        """(B, C) which continuations have a slot."""
+        ranks = torch.arange(best.token.shape[1], device=best.token.device)
+        return (ranks < self._slots_left.unsqueeze(1)) & best.total.isfinite()
+
+    def _row_candidates(self, logits: Tensor) -> Candidates:
+        """Finds the best next tokens of each row.
+
+        Normalized over the whole vocabulary, so that a log-probability is the model's own; the
+        first three ids (padding, unknown, beginning) are skipped.
+
+        Args:
+            logits: (B·W, V) float32; changed in place.
+        """
+        normalizer = logits.logsumexp(dim=-1, keepdim=True)
+        if self._processors:
+            # Rounding may put the certain event a hair above 0
+            own = (logits - normalizer).clamp_(max=0.0)
+            scores = process(self._processors, StepRows(self._history(), self._row_names(), own))
+            gains, tokens = top_tokens(scores, self._n_candidates)
+            values = own.gather(1, tokens)
+        else:
+            logits[:, :EOS_ID] = IMPOSSIBLE
+            values, tokens = top_tokens(logits, self._n_candidates)
+            values = gains = (values - normalizer).clamp_(max=0.0)
+        if self._length < self._first_limit:
+            return Candidates(gains, values, tokens, None)
+        # Of hypotheses as long as they may be only the end of sentence remains, whatever its rank
+        at_limit = torch.tensor(
+            [self._sentences[sentence].limit == self._length for sentence in self._active],
+            device=logits.device,
+        ).repeat_interleave(self._cache.beam_size)
+        own_ends = (tokens[:, 0] == EOS_ID) | ~at_limit
+        ends = (logits[:, EOS_ID] - normalizer[:, 0]).clamp_(max=0.0)
+        gains[at_limit] = IMPOSSIBLE
+        for column in (gains, values):
+            column[at_limit, 0] = ends[at_limit]
+        tokens[at_limit, 0] = EOS_ID
+        return Candidates(gains, values, tokens, own_ends)
+
+    def _history(self) -> Tensor:
+        """(B·W, T) tokens of the live hypotheses."""
+        return self._tokens.flatten(0, 1)
+
+    def _row_names(self) -> Tensor:
+        """(B·W) which sentence of the batch each row belongs to."""
+        names = torch.tensor(self._active, device=self._tokens.device)
+        return names.repeat_interleave(self._tokens.shape[1])
+
+    def _best_continuations(self, candidates: Candidates) -> tuple[Continuations, Tensor | None]:
+        """Merges the candidates of each sentence's slots, best first.
+
+        Returns:
+            The continuations; and where some hypotheses are as long as they may be, so that only
+            their end of sentence remains, a (B, W) boolean that says where the model would have
+            ended by itself.
+        """
+        shape = (len(self._active), -1, self._n_candidates)
+        totals = self._totals.unsqueeze(-1) + candidates.gain.view(shape)
+        # (B, W, C) -> (B, W·C); stable, so that equal ones keep the order of slots
+        totals, order = totals.flatten(1).sort(dim=1, descending=True, stable=True)
+        totals, order = (part[:, : self._config.beam_size] for part in (totals, order))
+        best = Continuations(
+            totals,
+            candidates.log_probability.view(shape).flatten(1).gather(1, order),
+            candidates.token.view(shape).flatten(1).gather(1, order),
+            order // self._n_candidates,
+        )
+        own_ends = candidates.own_ends
+        return best, None if own_ends is None else own_ends.view(len(self._active), -1)
+
+    def _record(self, best: Continuations, is_end: Tensor, own_ends: Tensor | None) -> None:
+        """Takes finished hypotheses off the beam and keeps them with their scores."""
+        # (N) sentence and rank of each continuation that ends, in that order
+        where, ranks = is_end.nonzero(as_tuple=True)
+        slots = best.slot[where, ranks]
+        # one transfer from the device for each column, not one for each hypothesis
+        rows = zip(
+            where.tolist(),
+            self._tokens[where, slots].tolist(),
+            self._steps[where, slots].tolist(),
+            best.token_log_probability[where, ranks].tolist(),
+            best.total[where, ranks].tolist(),
+            [True] * len(slots) if own_ends is None else own_ends[where, slots].tolist(),
+            strict=True,
+        )
+        # all have one length: `_length` tokens and the end of sentence
+        divisor = length_divisor(self._length + 1, self._config)
+        for row, tokens, steps, last_step, total, is_finished in rows:
+            sentence = self._sentences[self._active[row]]
+            sentence.n_slots -= 1
+            steps.append(last_step)
+            # rules change what hypotheses are ranked by; what is reported stays the model's own
+            log_probability = math.fsum(steps) if self._processors else total
+            sentence.found.append(
+                Hypothesis(
+                    tuple(tokens), log_probability, total / divisor, tuple(steps), is_finished
+                )
+            )
+            scores = (found.score for found in sentence.found)
+            sentence.worst_wanted = worst_wanted(scores, self._config.n_searched)
+
+    def _advance(self, best: Continuations, is_live: Tensor) -> None:
+        """Makes the kept continuations the new live hypotheses and drops sentences that are done.
+
+        Args:
+            best: (B, C) continuations.
+            is_live: (B, C) which of them live on.
+        """
+        # Live ones first, in their order, then empty slots, which repeat whatever is there
+        order = (~is_live).to(torch.int8).sort(dim=1, stable=True).indices
+        totals = best.total.masked_fill(~is_live, IMPOSSIBLE).gather(1, order)
+        kept = self._continuing_sentences(totals[:, 0].tolist())
+        if len(kept) < len(self._active):
+            kept = filled_from_the_end(kept)
+            self._active = [self._active[row] for row in kept]
+            limits = [self._sentences[sentence].limit for sentence in self._active]
+            self._first_limit = min(limits, default=0)
+        if not kept:
+            return
+        sentences = torch.tensor(kept, dtype=torch.int64, device=order.device)
+        order = order[sentences]
+        slots = best.slot[sentences].gather(1, order)
+        tokens = best.token[sentences].gather(1, order)
+        steps = best.token_log_probability[sentences].gather(1, order)
+        # A sentence's rows follow each other: old row = old sentence · old W + slot
+        rows = (sentences.unsqueeze(1) * self._cache.beam_size + slots).flatten()
+        self._cache.reorder(rows, sentences)
+        self._totals = totals[sentences]
+        self._slots_left = self._slots_left[sentences]
+        self._tokens = self._grown(self._tokens, rows, tokens)
+        self._steps = self._grown(self._steps, rows, steps)
+        self._last = tokens.flatten()
+        self._length += 1
+
+    def _continuing_sentences(self, best_live: list[float]) -> list[int]:
+        """Describes which rows of sentences continue, given each one's best live total."""
+        kept = []
+        for row, total in enumerate(best_live):
+            sentence = self._sentences[self._active[row]]
+            if total == IMPOSSIBLE or sentence.n_slots < 1:
+                continue
+            if self._stops_early and is_certain(
+                sentence.worst_wanted, total, sentence.largest_divisor
+            ):
+                continue
+            kept.append(row)
+        return kept
+
+    @staticmethod
+    def _grown(grid: Tensor, rows: Tensor, column: Tensor) -> Tensor:
+        """Reorders a history (B, W, T) by rows and adds a column, giving (B', W', T + 1)."""
+        history = grid.flatten(0, 1)[rows].view(*column.shape, -1)
+        return torch.cat((history, column.unsqueeze(-1)), dim=-1)
+
+
+def _by_score(hypothesis: Hypothesis) -> float:
+    """Sorts best first."""
+    return -hypothesis.score
+
+
+def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Finds the k largest scores of each row, as `torch.topk` does.
+
+    The largest of each block comes first; then only the k best blocks are looked into.
+
+    Args:
+        scores: (R, V).
+
+    Returns:
+        Values and token ids, (R, k) each, largest first.
+    """
+    n_blocks = scores.shape[1] // BLOCK
+    if scores.shape[1] < LEAST_TOKENS or n_blocks < k:
+        return scores.topk(k, dim=1)
+    n_whole = n_blocks * BLOCK
+    # (R, V) -> (R, V / 64, 64), the rest is searched whole
+    blocks = scores[:, :n_whole].view(-1, n_blocks, BLOCK)
+    chosen = blocks.amax(dim=2).topk(k, dim=1).indices
+    inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
+    values, places = torch.cat((inside, scores[:, n_whole:]), dim=1).topk(k, dim=1)
+    n_inside = k * BLOCK
+    block = chosen.gather(1, (places // BLOCK).clamp_(max=k - 1))
+    tokens = torch.where(
+        places < n_inside, block * BLOCK + places % BLOCK, places - n_inside + n_whole
+    )
+    return values, tokens

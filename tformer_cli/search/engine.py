@@ -1,0 +1,334 @@
+"""Search engines: what each offers, and the choice among those that are given. Free of torch.
+
+A translator is given engines in the order of preference. For every call an engine is asked whether
+it supports settings and model (`supports`), which sentences it takes (`takes`), is prepared once
+for a model (`prepare`), and searches (`search`). One that refuses gives its reason in a line; one
+that turns out to be unavailable (no compiler, too little memory) is left aside from then on.
+
+A model is whatever has the methods of `DecodingModel`: a Transformer, an ensemble, a model whose
+attention is recorded, a table of probabilities in a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from tformer_cli.errors import UsageError
+from tformer_cli.search.config import DecodingConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.search.demands import Constraints
+    from tformer_cli.search.hypothesis import Hypothesis
+
+
+class SearchedModel(Protocol):
+    """A model as far as lines are prepared for it: its sizes."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V, tokens of the vocabulary."""
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sentence in tokens, specials included, that it reads or writes."""
+
+    @property
+    def source_eos(self) -> bool:
+        """True if its source sentences end with `</s>`; see `ModelConfig.source_eos`."""
+
+
+class DecodingCache(Protocol):
+    """State of a model between two steps of B sentences with W hypotheses each."""
+
+    @property
+    def beam_size(self) -> int:
+        """W, rows for each sentence."""
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Keeps and rearranges rows; see `model.cache.DecoderCache.reorder`."""
+
+
+@runtime_checkable
+class DecodingModel(SearchedModel, Protocol):
+    """A model that a search can run on, step by step."""
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes the memory (B, S, …) of (B, S) token ids; the mask is True at tokens."""
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> DecodingCache:
+        """Prepares the decoding of at most `max_length` positions, `beam_size` rows a sentence."""
+
+    def decode_step(self, tokens: Tensor, cache: Any) -> Tensor:  # noqa: ANN401 - its own cache
+        """Reads one more token of each row, (B·W); returns logits (B·W, V) of the next."""
+
+
+@runtime_checkable
+class StoredModel(SearchedModel, Protocol):
+    """A model whose weights are arrays, and which torch knows only once an engine asks for that."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its settings."""
+
+    @property
+    def in_integers(self) -> bool:
+        """True if its matrices are int8, or are to be."""
+
+    def arrays(self) -> AbstractContextManager[Mapping[str, NDArray[Any]]]:
+        """Opens its weights by their names in a model directory; int8 ones with their scales."""
+
+    def release(self, array: NDArray[Any]) -> None:
+        """Gives back the memory of one of those arrays until it is read again."""
+
+    def made(self) -> DecodingModel | None:
+        """The same model in torch, if it has been made: it may then have been changed, too."""
+
+    def make(self) -> DecodingModel:
+        """Makes the same model in torch, once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentence:
+    """A sentence to translate, and what is asked of its translation."""
+
+    tokens: tuple[int, ...]
+    """The source in token ids, without special tokens."""
+    key: int = 0
+    """Decides what is sampled."""
+    prefix: tuple[int, ...] = ()
+    """Tokens the translation begins with."""
+    constraints: Constraints | None = None
+    """Phrases it holds or does not hold; then it must be searched by itself."""
+    candidates: tuple[int, ...] = ()
+    """Tokens that it may consist of, ascending, 0 to the end of sentence among them; empty: all."""
+
+
+class EngineUnavailableError(Exception):
+    """An engine cannot search after all; the message is the reason."""
+
+
+class PreparedSearch(Protocol):
+    """An engine that is ready to search with one model."""
+
+    def search(
+        self,
+        sentences: Sequence[Sentence],
+        config: DecodingConfig,
+        before_batch: Callable[[], None],
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of sentences that the model can take whole.
+
+        Args:
+            sentences: those that the engine takes.
+            config: settings that the engine supports.
+            before_batch: called before each batch, and between where batches take long; what it
+                raises ends the search.
+
+        Returns:
+            For every sentence at most `config.n_searched` hypotheses, best first; samples in the
+            order drawn.
+
+        Raises:
+            EngineUnavailableError: if it cannot; another engine may.
+        """
+
+
+@runtime_checkable
+class PreparedScoring(Protocol):
+    """A prepared search that also scores translations that are given."""
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """Scores N translations of N sources, in token ids without special tokens.
+
+        Raises:
+            EngineUnavailableError: if it cannot; another engine may.
+        """
+
+
+class SearchEngine(Protocol):
+    """A way to search for translations."""
+
+    @property
+    def name(self) -> str:
+        """Name of the engine, a value of `--engine`."""
+
+    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
+        """Gives the reason why it cannot search so with a model; None if it can.
+
+        Settings and values are compared with those that it knows. Nothing is computed or compiled;
+        it is asked for every search, since a model may be changed in between.
+        """
+
+    def takes(self, sentence: Sentence) -> str | None:
+        """Gives the reason why it cannot translate a sentence as demanded; None if it can."""
+
+    def prepare(self, model: SearchedModel) -> PreparedSearch:
+        """Gets ready to search with a model that it supports; this may take long.
+
+        Raises:
+            EngineUnavailableError: if it cannot.
+        """
+
+
+class Choice(NamedTuple):
+    """The engine that searches, and why others do not."""
+
+    name: str
+    reasons: dict[str, str]
+    """By the names of the engines that are preferred to it."""
+
+
+class Searcher:
+    """Searches with the first engine that can, sentence by sentence."""
+
+    def __init__(
+        self,
+        model: SearchedModel,
+        engines: Sequence[SearchEngine],
+        before_batch: Callable[[], None] | None = None,
+        scorers: Sequence[SearchEngine] = (),
+    ) -> None:
+        """Takes engines, the preferred ones first, and more that only score; see `search`."""
+        self._model = model
+        self._engines = list(engines)
+        self._scorers = list(scorers)
+        self._before_batch = before_batch or _go_on
+        self._prepared: dict[str, PreparedSearch] = {}
+        self._unavailable: dict[str, str] = {}
+
+    def choice(self, config: DecodingConfig, sentence: Sentence) -> Choice:
+        """Chooses the engine of a sentence, and prepares it.
+
+        Raises:
+            UsageError: if no engine can search so.
+        """
+        reasons: dict[str, str] = {}
+        for engine in self._engines:
+            reason = engine.takes(sentence) or self._refusal(engine, config)
+            if reason is None:
+                return Choice(engine.name, reasons)
+            reasons[engine.name] = reason
+        raise self._none_left(reasons)
+
+    def check(self, config: DecodingConfig, sentence: Sentence) -> None:
+        """Makes sure that an engine supports settings and sentence; prepares none.
+
+        Raises:
+            UsageError: with the reason why none does.
+        """
+        reasons: dict[str, str] = {}
+        for engine in self._engines:
+            reason = engine.takes(sentence) or engine.supports(config, self._model)
+            if reason is None:
+                return
+            reasons[engine.name] = reason
+        raise self._none_left(reasons)
+
+    def search(
+        self, sentences: Sequence[Sentence], config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of each sentence; see `PreparedSearch.search`.
+
+        Raises:
+            UsageError: if no engine can.
+        """
+        found: dict[int, list[Hypothesis]] = {}
+        reasons: dict[str, str] = {}
+        for engine in self._engines:
+            # What an engine does not take is left to the next ones, the others need not wait for it
+            taken = []
+            for index in (index for index in range(len(sentences)) if index not in found):
+                reason = engine.takes(sentences[index])
+                if reason is None:
+                    taken.append(index)
+                else:
+                    reasons[engine.name] = reason
+            if not taken:
+                continue
+            reason = self._refusal(engine, config)
+            if reason is None:
+                try:
+                    results = self._prepared[engine.name].search(
+                        [sentences[index] for index in taken], config, self._before_batch
+                    )
+                except EngineUnavailableError as error:
+                    reason = self._leave_aside(engine, error)
+                else:
+                    found.update(zip(taken, results, strict=True))
+            if reason is not None:
+                reasons[engine.name] = reason
+        if len(found) < len(sentences):
+            raise self._none_left(reasons)
+        return [found[index] for index in range(len(sentences))]
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """Scores translations that are given; see `PreparedScoring`.
+
+        Of the settings only the penalties count.
+
+        Raises:
+            UsageError: if no engine can.
+        """
+        settings = DecodingConfig(
+            length_penalty=config.length_penalty,
+            length_normalization=config.length_normalization,
+            coverage_penalty=config.coverage_penalty,
+            batch_tokens=config.batch_tokens,
+        )
+        reasons: dict[str, str] = {}
+        for engine in (*self._engines, *self._scorers):
+            reason = self._refusal(engine, settings)
+            prepared = self._prepared.get(engine.name)
+            if reason is None and isinstance(prepared, PreparedScoring):
+                try:
+                    return prepared.score(sources, targets, settings)
+                except EngineUnavailableError as error:
+                    reason = self._leave_aside(engine, error)
+            reasons[engine.name] = reason or "it scores nothing that is given"
+        raise self._none_left(reasons)
+
+    def _refusal(self, engine: SearchEngine, config: DecodingConfig) -> str | None:
+        """Prepares an engine; gives the reason why it cannot search."""
+        if engine.name in self._unavailable:
+            return self._unavailable[engine.name]
+        reason = engine.supports(config, self._model)
+        if reason is None and engine.name not in self._prepared:
+            try:
+                self._prepared[engine.name] = engine.prepare(self._model)
+            except EngineUnavailableError as error:
+                return self._leave_aside(engine, error)
+        return reason
+
+    def _leave_aside(self, engine: SearchEngine, error: EngineUnavailableError) -> str:
+        self._prepared.pop(engine.name, None)
+        self._unavailable[engine.name] = str(error)
+        return str(error)
+
+    def _none_left(self, reasons: Mapping[str, str | None]) -> UsageError:
+        """Says why the last engine, which knows most, cannot search."""
+        name = self._engines[-1].name
+        return UsageError(f"--engine: {name} cannot search here: {reasons[name]}; omit it")
+
+
+def _go_on() -> None:
+    """Ends nothing."""

@@ -1,0 +1,288 @@
+"""Prompts in, texts out: what a language model writes after each prompt, in order.
+
+The searches are those of translations; see `search.prompted_model`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tformer_cli.errors import UsageError
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.engine import Searcher, Sentence
+from tformer_cli.search.hypothesis import Hypothesis
+from tformer_cli.search.prompted_model import PromptedModel
+from tformer_cli.search.translator import line_key
+from tformer_cli.text.lines import given_lines
+from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.tokenizer import BOS_ID, UNK_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tformer_cli.search.engine import SearchedModel, SearchEngine
+    from tformer_cli.search.text_windows import TextScorer
+    from tformer_cli.text.tokenizer import Tokenizer
+
+DEFAULT_LENGTH = 200
+"""Tokens that follow a prompt at most, where nothing else is set."""
+ANY_RATIO = 1e9
+"""`max_length_ratio` by which a prompt's length does not limit what follows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedText:
+    """One continuation of a prompt."""
+
+    text: str
+    """What follows the prompt."""
+    token_ids: tuple[int, ...]
+    """Its tokens."""
+    log_probability: float
+    """Σ log p of its tokens and, if it is finished, of the end of the text."""
+    score: float
+    """What texts of a prompt are ranked by in beam search; see `Hypothesis`."""
+    is_finished: bool
+    """False where the length limit ended it, or a text that stops it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A prompt with its continuations."""
+
+    index: int
+    """Number of the prompt, from 0."""
+    prompt: str
+    """The prompt."""
+    texts: tuple[GeneratedText, ...]
+    """Its continuations, best first; samples in the order drawn."""
+    is_truncated: bool = False
+    """True if its beginning was left out because it was too long."""
+    n_unknown: int = 0
+    """Tokens of the prompt that the model does not know; it reads `<unk>` in their place."""
+
+
+class StoppedError(Exception):
+    """Ends a search whose text has come to where it stops."""
+
+
+_BLANK = GeneratedText("", (), 0.0, 0.0, is_finished=True)
+
+
+class Generator:
+    """Continues prompts with one language model, in float32 each as if it were alone."""
+
+    def __init__(
+        self,
+        model: SearchedModel,
+        tokenizer: Tokenizer,
+        config: DecodingConfig,
+        *,
+        engines: Sequence[SearchEngine],
+        target_bos: bool = True,
+        target_eos: bool = True,
+        seed: int = 1,
+        stops: Sequence[str] = (),
+        before_batch: Callable[[], None] | None = None,
+    ) -> None:
+        """Connects a language model with its tokenizer.
+
+        Args:
+            model: in evaluation mode.
+            tokenizer: the one the model was trained with.
+            config: how to search; `max_length` counts the tokens after a prompt (0: 200).
+            engines: what searches; they know where the model is.
+            target_bos: `ModelConfig.target_bos`; without it an empty prompt is the end of the text
+                before.
+            target_eos: `ModelConfig.target_eos`; without both every text needs a prompt.
+            seed: of what is sampled.
+            stops: a text ends before the first of these that occurs in it.
+            before_batch: called before each batch; what it raises ends the work.
+
+        Raises:
+            UsageError: if no engine can search so, or a text to stop at is empty.
+        """
+        self._prompted = PromptedModel(model)
+        self._searcher = Searcher(self._prompted, engines, before_batch)
+        self._side = tokenizer.target
+        self._begin = (BOS_ID,) if target_bos else ()
+        self._has_beginning = target_bos or target_eos
+        self._seed = seed
+        self._choose(config, stops)
+
+    def _choose(self, config: DecodingConfig, stops: Sequence[str]) -> None:
+        if not all(stops):
+            raise UsageError("--stop: is empty; name the text that ends what is written")
+        self.config = replace(
+            config,
+            max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
+            max_length_ratio=ANY_RATIO,
+        )
+        self._stops = tuple(stops)
+        self._searcher.check(self.config, Sentence(tokens=()))
+
+    def with_config(self, config: DecodingConfig, stops: Sequence[str]) -> Generator:
+        """Makes a generator that searches and stops otherwise, with the same engines.
+
+        Raises:
+            UsageError: if no engine can search so, or a text to stop at is empty.
+        """
+        other = copy(self)
+        other._choose(config, stops)
+        return other
+
+    def generate(
+        self,
+        prompts: Sequence[str],
+        numbers: Sequence[int] | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> list[Generation]:
+        """Continues prompts; an empty one is the beginning of a text.
+
+        Args:
+            prompts: the prompts.
+            numbers: of each, which with the seed decides what is drawn; None: 0, 1, …
+            on_text: called with each new piece of the text, of a single prompt that is sampled
+                once or searched greedily.
+
+        Raises:
+            UsageError: if a prompt is empty that must not be.
+        """
+        prompts = list(given_lines(prompts))
+        numbers = range(len(prompts)) if numbers is None else numbers
+        encoded = self._side.encode_phrases(prompts)
+        if not self._has_beginning and not all(encoded):
+            raise UsageError(
+                "PROMPT: is empty, but the texts of this model have no beginning; give a prompt"
+            )
+        longest = self._longest_prompt() - len(self._begin)
+        kept = [ids[max(0, len(ids) - longest) :] for ids in encoded]
+        sentences = [
+            Sentence(tokens=self._read(ids), key=line_key(self._seed, number, 0))
+            for number, ids in zip(numbers, kept, strict=True)
+        ]
+        told = None if on_text is None else _Told(self, kept[0], on_text)
+        found = [
+            tuple(self._text(ids, one) for one in hypotheses)
+            for ids, hypotheses in zip(kept, self._searched(sentences, told), strict=True)
+        ]
+        if told is not None:
+            told.finish(found[0][0].text)
+        return [
+            Generation(number, prompt, texts, len(ids) > longest, ids.count(UNK_ID))
+            for number, prompt, texts, ids in zip(numbers, prompts, found, encoded, strict=True)
+        ]
+
+    def stream(self, prompts: Iterable[str], buffer_lines: int) -> Iterator[list[Generation]]:
+        """Continues prompts as they come, a buffer at a time; blank ones stay blank."""
+        first = 0
+        for buffer in buffers(prompts, buffer_lines):
+            given = [number for number, prompt in enumerate(buffer, first) if prompt.strip()]
+            found = iter(self.generate([buffer[number - first] for number in given], given))
+            yield [
+                next(found) if prompt.strip() else Generation(number, prompt, (_BLANK,))
+                for number, prompt in enumerate(buffer, first)
+            ]
+            first += len(buffer)
+
+    def compiled_scorer(self) -> TextScorer | None:
+        """Returns what scores texts in place of torch; None: nothing does."""
+        settings = DecodingConfig(batch_tokens=self.config.batch_tokens)
+        if self._searcher.choice(settings, Sentence(tokens=())).name != "compiled":
+            return None
+
+        def score(
+            contexts: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+        ) -> list[list[float]]:
+            found = self._searcher.score(contexts, targets, settings)
+            return [list(one.token_log_probabilities) for one in found]
+
+        return score
+
+    def _longest_prompt(self) -> int:
+        """Tokens of a prompt that leaves room for the text, or for half of what the model takes."""
+        most = self._prompted.max_positions
+        return most - min(self.config.max_length, most // 2)
+
+    def _read(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """What the model reads before the first token; a text has to begin with something."""
+        return (*self._begin, *ids) or (BOS_ID,)
+
+    def _searched(
+        self, sentences: Sequence[Sentence], told: _Told | None
+    ) -> list[list[Hypothesis]]:
+        self._prompted.on_token = told
+        try:
+            return self._searcher.search(sentences, self.config)
+        except StoppedError:
+            ids = () if told is None else tuple(told.ids)
+            return [[Hypothesis(ids, math.nan, math.nan, (), is_finished=False)]]
+        finally:
+            self._prompted.on_token = None
+
+    def _text(self, prompt: Sequence[int], found: Hypothesis) -> GeneratedText:
+        """Turns a hypothesis into a text, cut off where it stops."""
+        ids = found.token_ids
+        is_finished = found.is_finished
+        text = self.after(prompt, ids)
+        end = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
+        if end is not None:
+            n_tokens = bisect_left(
+                range(len(ids)), True, key=lambda n: self.stops_in(self.after(prompt, ids[:n]))
+            )
+            ids, text, is_finished = ids[:n_tokens], text[:end], False
+        steps = found.token_log_probabilities[: len(ids) + is_finished]
+        return GeneratedText(text, ids, math.fsum(steps), found.score, is_finished)
+
+    @property
+    def longest_stop(self) -> int:
+        """Characters of the longest text that stops one; 1 if there is none."""
+        return max(map(len, self._stops), default=1)
+
+    def stops_in(self, text: str) -> bool:
+        """Returns whether a text holds one of those that stop it."""
+        return any(stop in text for stop in self._stops)
+
+    def after(self, prompt: Sequence[int], ids: Sequence[int]) -> str:
+        """The text of tokens behind a prompt; how it begins may depend on what is before it."""
+        before, whole = self._side.decode_batch([prompt, [*prompt, *ids]])
+        if prompt and not before:  # unknown words, which have no text: the space behind them counts
+            before, whole = self._side.decode_batch([ids, [*ids, *ids]])
+        return whole[len(before) :] if whole.startswith(before) else self._side.decode(ids)
+
+
+class _Told:
+    """Tells of a text while it is written; a piece that may still change is kept back."""
+
+    def __init__(
+        self, generator: Generator, prompt: Sequence[int], on_text: Callable[[str], None]
+    ) -> None:
+        self.ids: list[int] = []
+        self._generator, self._prompt, self._on_text = generator, prompt, on_text
+        self._n_told = 0
+
+    def __call__(self, tokens: Sequence[int]) -> None:
+        """Takes the token that was chosen.
+
+        Raises:
+            StoppedError: if the text has come to where it stops.
+        """
+        self.ids += tokens
+        text = self._generator.after(self._prompt, self.ids)
+        if self._generator.stops_in(text):
+            raise StoppedError
+        # a character whose last bytes are to come is U+FFFD until then
+        self._tell(text[: len(text) - self._generator.longest_stop + 1].rstrip("\ufffd"))
+
+    def finish(self, text: str) -> None:
+        """Tells the rest of the text."""
+        self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        if len(text) > self._n_told:
+            self._on_text(text[self._n_told :])
+            self._n_told = len(text)

@@ -1,0 +1,110 @@
+"""Hypotheses that a search returns, the penalty that makes them comparable, and their lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tformer_cli.search.config import DecodingConfig
+
+PENALTY_OFFSET = 5.0
+"""The 5 of ((5 + T)/6)^α; T = 1 gives 1."""
+EXTRA_TOKENS = 20
+"""Added to `max_length_ratio` times the source's tokens, so that short sources have room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One candidate translation in token ids, ended by the end of sentence."""
+
+    token_ids: tuple[int, ...]
+    """The target tokens without beginning and end of sentence."""
+    log_probability: float
+    """Σ log p of the tokens and of the end of sentence, natural logarithm."""
+    score: float
+    """`log_probability` after the length penalty; hypotheses are ranked by it."""
+    token_log_probabilities: tuple[float, ...]
+    """log p of every token in turn; the last is that of the end of sentence. Empty where the engine
+    does not give them."""
+    is_finished: bool
+    """False where the length limit ended it although the model preferred to continue."""
+
+    @property
+    def n_tokens(self) -> int:
+        """T of the length penalty: the tokens and the end of sentence."""
+        return len(self.token_ids) + 1
+
+
+def length_penalty(n_tokens: int, exponent: float) -> float:
+    """Returns ((5 + T)/6)^α, by which a log-probability is divided.
+
+    Source: Wu et al. 2016, "Google's Neural Machine Translation System", section 7, equation 14.
+    """
+    return float(((PENALTY_OFFSET + n_tokens) / (PENALTY_OFFSET + 1.0)) ** exponent)
+
+
+def length_divisor(n_tokens: int, config: DecodingConfig) -> float:
+    """Returns what a log-probability is divided by to give its score; it never falls with T."""
+    if config.length_normalization == "average":
+        return float(n_tokens)
+    return length_penalty(n_tokens, config.length_penalty)
+
+
+def worst_wanted(scores: Iterable[float], n_searched: int) -> float:
+    """Returns the score of the last hypothesis that is wanted; -inf while fewer are found."""
+    best = sorted(scores, reverse=True)
+    return best[n_searched - 1] if len(best) >= n_searched else float("-inf")
+
+
+def is_certain(worst: float, best_live: float, largest_divisor: float) -> bool:
+    """Returns whether no live hypothesis can come among those that are wanted.
+
+    The stop rule of every search. It changes no result: a log-probability only falls, so
+    a live hypothesis can at best keep its own and be divided by the penalty of the longest
+    translation.
+    """
+    return worst >= best_live / largest_divisor
+
+
+def longest_source(max_positions: int) -> int:
+    """Returns the source tokens a model can take: all positions but that of the end of sentence."""
+    return max_positions - 1
+
+
+def longest_translation(n_source_tokens: int, config: DecodingConfig, max_positions: int) -> int:
+    """Returns the most tokens a translation may have, its end of sentence not counted.
+
+    It is the smallest of: the positions of the model less one (the decoder also reads the
+    beginning of sentence), `max_length` where it is set, and `max_length_ratio` times the source
+    tokens (end of sentence not counted) plus 20.
+    """
+    by_ratio = int(config.max_length_ratio * n_source_tokens) + EXTRA_TOKENS
+    limit = min(max_positions - 1, by_ratio)
+    return min(limit, config.max_length) if config.max_length else limit
+
+
+def shortest_translation(n_source_tokens: int, config: DecodingConfig) -> int:
+    """Returns the fewest tokens a translation may have, its end of sentence not counted.
+
+    It is the larger of `min_length` and `min_length_ratio` times the source tokens; the limit of
+    `longest_translation` comes before it.
+    """
+    return max(config.min_length, int(config.min_length_ratio * n_source_tokens))
+
+
+def scored_hypothesis(
+    target: Sequence[int],
+    steps: Sequence[float],
+    config: DecodingConfig,
+    bonus: float = 0.0,
+    *,
+    is_finished: bool = True,
+) -> Hypothesis:
+    """Makes the hypothesis of a translation that is complete."""
+    log_probability = math.fsum(steps)
+    score = log_probability / length_divisor(len(steps), config) + bonus
+    return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished)

@@ -1,0 +1,164 @@
+"""Settings of opening a model for translation: device, precision, engine. Free of torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from tformer_cli.errors import UsageError
+from tformer_cli.search.config import Engine, PrecisionChoice
+from tformer_cli.search.sentences import SentenceRule
+from tformer_cli.settings import (
+    Limits,
+    at_least,
+    check_limits,
+    literal_values,
+    setting,
+    type_problem,
+    types_of,
+)
+
+TooLong = Literal["split", "truncate", "error"]
+EnsembleSpace = Literal["probability", "log"]
+SEEDS = 2**63
+"""Number of seeds there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpeningSettings:
+    """How a model is opened, besides its settings for the search.
+
+    Raises:
+        UsageError: if a value is impossible, or two exclude each other.
+    """
+
+    device: str = setting(
+        "auto",
+        "auto, cpu, cuda or cuda:N. auto takes a GPU if one is usable.",
+        "Machine",
+        metavar="DEVICE",
+    )
+    """A `ModelDirectory` stays where it is."""
+    precision: PrecisionChoice = setting(
+        "auto", "Precision to compute in. auto takes that of the model's weights.", "Machine"
+    )
+    """In float32 and int8 on a CPU a translation does not depend on what is translated beside it;
+    of a GPU see `Translator`."""
+    engine: Engine = setting(
+        "tformer",
+        "Decoding engine. tformer: compiled kernels where they support the options, else torch.",
+        "Machine",
+    )
+    """The only one that may search, or "tformer": the fastest that supports the settings; see
+    `engines.search_engines`."""
+    threads: Annotated[int, at_least(0)] = setting(
+        0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
+    )
+    """Only of engines other than torch, whose threads are the whole process's:
+    `torch.set_num_threads`."""
+    seed: Annotated[int, Limits(f"from 0 to {SEEDS - 1}", lambda value: 0 <= value < SEEDS)] = (
+        setting(1, "Random seed for sampling.", "Machine", min=0)
+    )
+    too_long: TooLong = setting(
+        "split",
+        "A line longer than the model can take: translate it in parts (split), cut it off "
+        "(truncate), or stop (error).",
+        "Large jobs",
+    )
+    adapter: Path | None = setting(
+        None,
+        "Low-rank adapter of MODEL, such as RUN/adapter, or one of peft; it is added to the "
+        "weights.",
+        shown_default="none",
+        metavar="DIR",
+        role="reads_adapter",
+    )
+    """With a `ModelDirectory` in place of its path the files are read again. `read_adapter` says
+    whether an adapter knows the weights that it was trained for: those of peft do not."""
+    source_language: str | None = setting(
+        None,
+        "Language of the source, for multilingual imported models.",
+        "Common",
+        shown_default="the model's",
+        metavar="CODE",
+    )
+    target_language: str | None = setting(
+        None,
+        "Language to translate into, for multilingual imported models.",
+        "Common",
+        shown_default="the model's",
+        metavar="CODE",
+    )
+    split_sentences: SentenceRule | None = setting(
+        None,
+        "Split lines into sentences and translate them one by one: models trained on "
+        "sentences lose text of paragraphs. rule: at . ! ? before a capital, but not after "
+        "abbreviations; sentencex: by that library, with the abbreviations of the model's "
+        "source language; none: translate lines whole.",
+        "Large jobs",
+        shown_default="rule for a model trained on sentences, else none",
+    )
+    heads: Sequence[str] = setting(
+        (),
+        "Use these attention heads and switch all others off. '!cross.5.3' switches off "
+        "that one. Repeatable.",
+        "Search",
+        shown_default="all heads",
+        metavar="HEADS",
+    )
+    shortlist: str | None = setting(
+        None,
+        "Lexical shortlist: choose target tokens only among those that it lists for the "
+        "source's, which is faster; scores are relative to these tokens. none: choose among "
+        "all.",
+        "Search",
+        shown_default="MODEL's, if it has one",
+        metavar="FILE|none",
+        role="reads_file",
+    )
+    banned: Sequence[str] = ()
+    """Texts whose tokens no translation may hold in a row."""
+    ensemble: Sequence[Path] = ()
+    """Model directories of the same vocabulary that translate with it."""
+    ensemble_weights: Sequence[float] | None = None
+    """Weights of the models, the first one's first; None: equal ones."""
+    ensemble_space: EnsembleSpace = "probability"
+    """Space to average in: probabilities, or their logarithms."""
+    tell: Callable[[str], None] | None = None
+    """Called with a line about what takes long before the first translation, and with a beam that
+    was raised."""
+    before_torch: Callable[[], None] | None = None
+    """Called before torch computes: where a program sets torch's threads. Opening sets nothing
+    that holds for the whole process, and imports torch only for an engine that needs it."""
+
+    def __post_init__(self) -> None:
+        for name, kind in _CHECKED.items():
+            if problem := type_problem(getattr(self, name), kind):
+                raise UsageError(f"--{name.replace('_', '-')}: {problem}")
+        try:
+            check_limits(self)
+        except ValueError as error:
+            raise UsageError(f"--{error}") from None
+        if self.heads and self.ensemble:
+            raise UsageError("--heads: selects heads of one model; omit it or --ensemble")
+
+    def prepare_torch(self) -> None:
+        """Calls `before_torch`."""
+        if self.before_torch is not None:
+            self.before_torch()
+
+
+_CHECKED: Mapping[str, Any] = {
+    name: kind
+    for name, kind in types_of(OpeningSettings).items()
+    if kind is int or literal_values(kind)
+}
+"""Numbers and words: a Python program may give anything, whatever the types say."""
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[OpeningSettings, dict[str, Any]]:
+    """Separates keyword arguments of `open_translator` into those of opening and of the search."""
+    names = {field.name for field in fields(OpeningSettings)}
+    opening = {name: value for name, value in options.items() if name in names}
+    search = {name: value for name, value in options.items() if name not in names}
+    return OpeningSettings(**opening), search

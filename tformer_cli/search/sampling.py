@@ -1,0 +1,174 @@
+"""Drawing translations at random: temperature, top-k and nucleus sampling.
+
+Every hypothesis has its own stream of numbers, made from the seed, its line and its place
+among the line's candidates, and it is computed as a separate sentence. So what is drawn for a
+line does not depend on the other lines, nor the first candidate on how many follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.search.hypothesis import Hypothesis, scored_hypothesis
+from tformer_cli.search.processors import ScoreProcessor, StepRows, process
+from tformer_cli.search.source_batches import longest_translations
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.engine import DecodingModel
+
+# Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators": splitmix64's
+# constants, as signed 64-bit numbers, because torch's products wrap around in those
+INCREMENT = 0x9E3779B97F4A7C15 - 2**64
+FACTORS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+
+
+@torch.inference_mode()
+def sample(
+    model: DecodingModel,
+    source: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+    keys: Sequence[int],
+    processors: Sequence[ScoreProcessor] = (),
+) -> list[list[Hypothesis]]:
+    """Draws `config.n_candidates` translations of each sentence.
+
+    Args:
+        source: (B, S) source token ids, each sentence ended by its end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+    """
+    n_drawn = config.n_candidates
+    limits = longest_translations(source, source_mask, config, model.max_positions)
+    # (B, …) -> (B·N, …): a candidate is a separate sentence
+    memory = model.encode(source, source_mask).repeat_interleave(n_drawn, dim=0)
+    mask = source_mask.repeat_interleave(n_drawn, dim=0)
+    cache = model.start_cache(memory, mask, 1, max(limits) + 1)
+    device = source.device
+    names = torch.arange(len(limits), device=device).repeat_interleave(n_drawn)
+    state = _Drawn.empty(len(names), device)
+    limit_of = torch.tensor(limits, device=device)
+    streams = _streams(keys, n_drawn, device)
+    found: dict[int, Hypothesis] = {}
+    last = torch.full((len(memory),), BOS_ID, device=device)
+    while len(state.numbers):
+        logits = model.decode_step(last, cache).float()
+        # (R, V) of the R candidates that have not ended; rules change what is drawn, not these
+        own = logits.log_softmax(dim=-1)
+        rows = StepRows(state.tokens, names[state.numbers], own)
+        length = state.tokens.shape[1]
+        drawn = draw(process(processors, rows), config, uniforms(streams[state.numbers], length))
+        # At its limit a candidate ends, whatever was drawn
+        is_end = drawn == EOS_ID
+        ends = is_end | (limit_of[rows.sentences] <= length)
+        state = state.grown(drawn.masked_fill(ends, EOS_ID), own)
+        for row in ends.nonzero().flatten().tolist():
+            found[int(state.numbers[row])] = state.hypothesis(row, bool(is_end[row]), config)
+        continuing = (~ends).nonzero().flatten()
+        if len(continuing) == 0:
+            break
+        if len(continuing) < len(ends):
+            state = state.kept(continuing)
+            cache.reorder(continuing, continuing)
+        last = state.tokens[:, -1]
+    hypotheses = [found[number] for number in range(len(names))]
+    return [hypotheses[i : i + n_drawn] for i in range(0, len(hypotheses), n_drawn)]
+
+
+def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
+    """Draws a token a row by the inverse of the distribution function.
+
+    Args:
+        scores: (R, V) log-probabilities, -inf where nothing may be drawn.
+        uniform: (R) numbers from 0 to below 1.
+
+    Returns:
+        (R) token ids.
+    """
+    tokens = None
+    if config.top_k:
+        scores, tokens = scores.topk(min(config.top_k, scores.shape[1]), dim=1)
+    elif config.top_p < 1.0:
+        scores, tokens = scores.sort(dim=1, descending=True, stable=True)
+    probabilities = (scores.double() / config.temperature).softmax(dim=1)
+    if config.top_p < 1.0:
+        before = probabilities.cumsum(dim=1) - probabilities
+        probabilities = probabilities.masked_fill(before >= config.top_p, 0.0)
+    reached = probabilities.cumsum(dim=1)
+    total = reached[:, -1]
+    # Below the total, so that what is found has a probability above 0
+    wanted = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    places = torch.searchsorted(reached, wanted.unsqueeze(1), right=True)
+    return (places if tokens is None else tokens.gather(1, places)).squeeze(1)
+
+
+def uniforms(streams: Tensor, step: int) -> Tensor:
+    """Returns the number of this step of each stream, (R) from 0 to below 1, in float64."""
+    mixed = _mixed(streams + _wrapped((step + 1) * INCREMENT))
+    return _shifted(mixed, 11).double() * 2.0**-53
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """The R hypotheses that are still drawn."""
+
+    numbers: Tensor
+    """(R) sentence · N + candidate."""
+    tokens: Tensor
+    """(R, T) what was drawn."""
+    steps: Tensor
+    """(R, T) log-probabilities by the model."""
+
+    @classmethod
+    def empty(cls, n: int, device: torch.device) -> _Drawn:
+        """Begins n hypotheses."""
+        return cls(
+            numbers=torch.arange(n, device=device),
+            tokens=torch.empty(n, 0, dtype=torch.int64, device=device),
+            steps=torch.empty(n, 0, dtype=torch.float64, device=device),
+        )
+
+    def grown(self, tokens: Tensor, own: Tensor) -> _Drawn:
+        """Adds a token (R) to each, given its log-probabilities (R, V)."""
+        column = tokens.unsqueeze(1)
+        steps = torch.cat((self.steps, own.gather(1, column).double()), dim=1)
+        return _Drawn(self.numbers, torch.cat((self.tokens, column), dim=1), steps)
+
+    def kept(self, rows: Tensor) -> _Drawn:
+        """Keeps some."""
+        return _Drawn(self.numbers[rows], self.tokens[rows], self.steps[rows])
+
+    def hypothesis(self, row: int, is_finished: bool, config: DecodingConfig) -> Hypothesis:
+        """Returns one that has ended."""
+        tokens, steps = self.tokens[row, :-1].tolist(), self.steps[row].tolist()
+        return scored_hypothesis(tokens, steps, config, is_finished=is_finished)
+
+
+def _streams(keys: Sequence[int], n_drawn: int, device: torch.device) -> Tensor:
+    """(B·N) a number for each candidate of each sentence."""
+    candidates = torch.arange(n_drawn, device=device) * INCREMENT
+    return _mixed((torch.tensor(keys, device=device).unsqueeze(1) ^ candidates).flatten())
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    for shift, factor in FACTORS:
+        numbers = (numbers ^ _shifted(numbers, shift)) * factor
+    return numbers ^ _shifted(numbers, 31)
+
+
+def _shifted(numbers: Tensor, shift: int) -> Tensor:
+    """Shifts to the right, zeros from the left."""
+    return (numbers >> shift) & ((1 << (64 - shift)) - 1)
+
+
+def _wrapped(number: int) -> int:
+    """Wraps a number around into 64 bits with a sign."""
+    return (number + 2**63) % 2**64 - 2**63

@@ -1,0 +1,116 @@
+"""Source sentences as padded batches of one shape, by a budget of tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tformer_cli.search.hypothesis import longest_translation
+from tformer_cli.text.tokenizer import EOS_ID, PAD_ID, ended_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+    from torch import Tensor
+
+    from tformer_cli.search.config import DecodingConfig
+
+LENGTH_STEP = 16
+"""Sources are padded to a multiple of this."""
+LARGEST_LOGITS = 1 << 26
+"""Most logits computed in one step, so that wide beams and large vocabularies fit in memory."""
+
+
+def padded_length(n_tokens: int) -> int:
+    """Returns the length a source of this many tokens, end of sentence counted, is padded to."""
+    return -(-n_tokens // LENGTH_STEP) * LENGTH_STEP
+
+
+def plan_source_batches(
+    lengths: Sequence[int], batch_tokens: int, most_sentences: int
+) -> list[list[int]]:
+    """Groups sentences of one padded length, within the budget, shortest first.
+
+    A batch holds one padded length only. So the shapes a sentence is computed in follow from its
+    own length and not from its neighbors, which keeps its result the same to the last bit.
+
+    Args:
+        lengths: tokens of each source, end of sentence counted.
+        batch_tokens: padded source tokens of a batch; one sentence alone may have more.
+        most_sentences: sentences of a batch.
+
+    Returns:
+        Indices into `lengths`; each appears once.
+    """
+    by_length: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        by_length.setdefault(padded_length(length), []).append(index)
+    batches = []
+    for length, indices in sorted(by_length.items()):
+        size = max(1, min(batch_tokens // length, most_sentences))
+        batches += [indices[start : start + size] for start in range(0, len(indices), size)]
+    return batches
+
+
+def source_batch(
+    sentences: Sequence[Sequence[int]],
+    max_positions: int,
+    device: torch.device | str,
+    *,
+    eos: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """Pads sentences, each ended by its end of sentence.
+
+    Args:
+        sentences: B lists of token ids, without special tokens.
+        max_positions: longest the model takes, which padding does not exceed.
+        device: where the tensors go.
+        eos: `ModelConfig.source_eos`.
+
+    Returns:
+        (B, S) token ids and the boolean (B, S) source mask.
+    """
+    import torch
+
+    # padded by the length that `plan_source_batches` is given, whatever ends a sentence
+    longest = min(padded_length(max(map(len, sentences)) + 1), max_positions)
+    ended = [ended_source(sentence, eos=eos) for sentence in sentences]
+    rows = [[*ids, *[PAD_ID] * (longest - len(ids))] for ids in ended]
+    lengths = torch.tensor(list(map(len, ended)))
+    mask = torch.arange(longest) < lengths.unsqueeze(1)
+    return torch.tensor(rows, dtype=torch.int64).to(device), mask.to(device)
+
+
+def image_batch(
+    images: Sequence[Sequence[int]], ids_per_token: int, device: torch.device | str
+) -> tuple[Tensor, Tensor]:
+    """Puts images together, which all have one size.
+
+    Args:
+        images: B lists of the ids of their pixels.
+        ids_per_token: `ModelConfig.ids_per_token`.
+        device: where the tensors go.
+
+    Returns:
+        (B, H·W·C) ids and the boolean (B, N) mask of N patches, all True.
+    """
+    import torch
+
+    ids = torch.tensor(images, dtype=torch.int64)
+    mask = torch.ones(len(ids), ids.shape[1] // ids_per_token, dtype=torch.bool)
+    return ids.to(device), mask.to(device)
+
+
+def longest_translations(
+    source: Tensor, source_mask: Tensor, config: DecodingConfig, max_positions: int
+) -> list[int]:
+    """Returns the most tokens that the translation of each source may have.
+
+    Args:
+        source: (B, S) token ids, with or without an end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+        config: see `hypothesis.longest_translation`.
+        max_positions: of the model.
+    """
+    n_tokens = (source_mask & (source != EOS_ID)).sum(dim=1).tolist()
+    return [longest_translation(n, config, max_positions) for n in n_tokens]

@@ -1,0 +1,270 @@
+"""Search in torch: padded batches, and the choice of the search by their settings."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from tformer_cli.allow_list import unknown_setting
+from tformer_cli.model.operations import OneDnnProducts, StandardProducts
+from tformer_cli.runtime import autocast, check_threads
+from tformer_cli.search.beam_search import beam_search
+from tformer_cli.search.config import ANY_SEARCH, PLAIN_SEARCH
+from tformer_cli.search.constraints import satisfying_search
+from tformer_cli.search.diverse import diverse_beam_search
+from tformer_cli.search.engine import EngineUnavailableError
+from tformer_cli.search.greedy import greedy_search
+from tformer_cli.search.hypothesis import length_divisor, longest_translation
+from tformer_cli.search.models import ShortlistedModel
+from tformer_cli.search.processors import StepRows, make_processors, process
+from tformer_cli.search.prompted_model import PromptedModel
+from tformer_cli.search.sampling import sample
+from tformer_cli.search.scoring import score_pairs, takes_targets
+from tformer_cli.search.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
+from tformer_cli.text.tokenizer import BOS_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tformer_cli.model.config import Precision
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.engine import DecodingModel, Sentence
+    from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.processors import ScoreProcessor
+
+
+class TorchSearch:
+    """Searches sentences with one model, those with constraints each by itself."""
+
+    def __init__(
+        self, model: DecodingModel, device: torch.device | str, precision: Precision = "float32"
+    ) -> None:
+        """Takes a model in evaluation mode; see `TorchEngine`."""
+        self._model = model
+        self._device = torch.device(device)
+        self._precision = precision
+
+    def search(
+        self,
+        sentences: Sequence[Sentence],
+        config: DecodingConfig,
+        before_batch: Callable[[], None],
+    ) -> list[list[Hypothesis]]:
+        """See `PreparedSearch`."""
+        check_threads()
+        found: dict[int, list[Hypothesis]] = {}
+        by_length: dict[int, list[int]] = {}
+        prompted = self._model if isinstance(self._model, PromptedModel) else None
+        for index, sentence in enumerate(sentences):
+            if sentence.constraints is not None:
+                before_batch()
+                found[index] = self._constrained(sentence, config)
+            else:
+                length = 0 if prompted is None else len(sentence.tokens)
+                by_length.setdefault(length, []).append(index)
+        n_rows = config.n_candidates if config.sampling else config.beam_size
+        most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
+        for length, alike in sorted(by_length.items()):
+            own = config if prompted is None else prompted.within(config, length)
+            lengths = [len(sentences[index].tokens) + 1 for index in alike]
+            for batch in plan_source_batches(lengths, config.torch_batch_tokens, most_sentences):
+                indices = [alike[place] for place in batch]
+                before_batch()
+                results = self._searched([sentences[index] for index in indices], own)
+                found.update(zip(indices, results, strict=True))
+        return [found[index] for index in range(len(sentences))]
+
+    def score(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        config: DecodingConfig,
+    ) -> list[Hypothesis]:
+        """See `PreparedScoring`."""
+        if not takes_targets(self._model):
+            raise EngineUnavailableError("it scores with a single model")
+        with self._computing():
+            return score_pairs(self._model, sources, targets, config, device=self._device)
+
+    def _searched(
+        self, sentences: Sequence[Sentence], config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        """Finds the hypotheses of sentences that make a batch."""
+        with self._computing():
+            return search(self._model, sentences, *self._batch(sentences), config)
+
+    def _constrained(self, sentence: Sentence, config: DecodingConfig) -> list[Hypothesis]:
+        """Finds hypotheses under a sentence's constraints, or without, if there is no way."""
+        if sentence.constraints is None:
+            return []
+        processors = make_processors(
+            config,
+            [len(sentence.tokens)],
+            self._model.max_positions,
+            self._device,
+            prefixes=[sentence.prefix],
+        )
+        batch = self._batch([sentence])
+        listed = _with_candidates(self._model, [sentence])
+        limit = longest_translation(len(sentence.tokens), config, self._model.max_positions)
+
+        def start(most_rows: int, most_steps: int) -> TorchSteps:  # noqa: ARG001
+            return TorchSteps(listed, *batch, most_steps, processors)
+
+        with self._computing():
+            n_forced = len(sentence.prefix)
+            found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
+        return found or self._searched([sentence], config)[0]
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Computes in the precision, and every row of a float32 product by itself.
+
+        A model with its own products leaves torch's to attention: the small ones need the
+        standard setting, and changing it takes longer than one of them.
+        """
+        has_products = getattr(self._model, "output_product", None) is not None
+        products = StandardProducts if has_products else OneDnnProducts
+        is_on_cpu = self._device.type == "cpu"
+        with (
+            autocast(self._device, self._precision),
+            products() if has_products or is_on_cpu else nullcontext(),
+        ):
+            yield
+
+    def _batch(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
+        sources = [sentence.tokens for sentence in sentences]
+        eos = self._model.source_eos
+        return source_batch(sources, self._model.max_positions, self._device, eos=eos)
+
+
+class TorchSteps:
+    """The `constraints.Steps` of a model of torch's."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        model: DecodingModel,
+        source: Tensor,
+        source_mask: Tensor,
+        most_steps: int,
+        processors: Sequence[ScoreProcessor] = (),
+    ) -> None:
+        """Encodes a sentence.
+
+        Args:
+            source: (1, S) source token ids, ended by the end of sentence.
+            source_mask: (1, S) boolean, True at tokens.
+        """
+        self._model = model
+        self._processors = processors
+        self._device = source.device
+        memory = model.encode(source, source_mask)
+        self._cache = model.start_cache(memory, source_mask, 1, most_steps)
+
+    @torch.inference_mode()
+    def step(
+        self, parents: Sequence[int], histories: Sequence[tuple[int, ...]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """See `Steps`."""
+        if histories[0]:  # the first step has nothing before it
+            rows = torch.tensor(parents, device=self._device)
+            self._cache.reorder(rows, torch.zeros(1, dtype=torch.int64, device=self._device))
+        last = torch.tensor([history[-1] if history else BOS_ID for history in histories])
+        logits = self._model.decode_step(last.to(self._device), self._cache)
+        own = logits.float().log_softmax(dim=-1)
+        tokens = torch.tensor(histories, dtype=torch.int64, device=self._device)
+        names = torch.zeros(len(histories), dtype=torch.int64, device=self._device)
+        rows_so_far = StepRows(tokens.view(len(histories), -1), names, own)
+        scores = process(self._processors, rows_so_far)
+        return scores.cpu().numpy(), own.cpu().numpy()
+
+
+def search(
+    model: DecodingModel,
+    sentences: Sequence[Sentence],
+    source: Tensor,
+    source_mask: Tensor,
+    config: DecodingConfig,
+) -> list[list[Hypothesis]]:
+    """Translates a batch as its settings say.
+
+    Args:
+        source: (B, S) source token ids, each sentence ended by its end of sentence.
+        source_mask: (B, S) boolean, True at tokens.
+    """
+    unknown = unknown_setting(config, ANY_SEARCH)
+    if unknown is not None:
+        raise ValueError(f"the search does not know the setting {unknown}")
+    whole_model, model = model, _with_candidates(model, sentences)
+    prefixes = [sentence.prefix for sentence in sentences]
+    is_plain = unknown_setting(config, PLAIN_SEARCH) is None
+    if is_plain and config.beam_size == 1 and not any(prefixes):
+        return greedy_search(model, source, source_mask, config)
+    n_groups = 1 if config.sampling else config.diversity_groups
+    processors = make_processors(
+        config,
+        [len(sentence.tokens) for sentence in sentences for _ in range(n_groups)],
+        model.max_positions,
+        source.device,
+        prefixes=[prefix for prefix in prefixes for _ in range(n_groups)],
+    )
+    if config.sampling:
+        keys = [sentence.key for sentence in sentences]
+        return sample(model, source, source_mask, config, keys, processors)
+    if n_groups > 1:
+        return diverse_beam_search(model, source, source_mask, config, processors)
+    if config.coverage_penalty == 0.0:
+        return beam_search(model, source, source_mask, config, processors=processors)
+    whole = replace(config, n_best=config.beam_size)
+    found = beam_search(model, source, source_mask, whole, processors=processors, stops_early=False)
+    return [
+        _covered(whole_model, source.device, sentence, hypotheses, config)
+        for sentence, hypotheses in zip(sentences, found, strict=True)
+    ]
+
+
+def _with_candidates(model: DecodingModel, sentences: Sequence[Sentence]) -> DecodingModel:
+    if not any(sentence.candidates for sentence in sentences):
+        return model
+    return ShortlistedModel(model, [sentence.candidates for sentence in sentences])
+
+
+def _covered(
+    model: DecodingModel,
+    device: torch.device,
+    sentence: Sentence,
+    hypotheses: Sequence[Hypothesis],
+    config: DecodingConfig,
+) -> list[Hypothesis]:
+    """Adds the coverage penalty to the scores of a sentence's hypotheses and ranks them again.
+
+    The attention comes from a forced pass over the finished hypotheses; until then the search goes
+    on, because the penalty may put any of them first.
+    """
+    if not takes_targets(model):
+        raise TypeError("the coverage penalty needs a single model")
+    forced = score_pairs(
+        model,
+        [sentence.tokens] * len(hypotheses),
+        [hypothesis.token_ids for hypothesis in hypotheses],
+        config,
+        device=device,
+    )
+    scored = [
+        replace(
+            found,
+            score=found.score
+            + given.score
+            - given.log_probability / length_divisor(given.n_tokens, config),
+        )
+        for found, given in zip(hypotheses, forced, strict=True)
+    ]
+    return sorted(scored, key=lambda found: -found.score)[: config.n_searched]

@@ -1,0 +1,654 @@
+"""Lines in, translations out: tokenizing, batching, search, and back to text in order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from copy import copy
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import chain, islice, repeat, zip_longest
+from typing import TYPE_CHECKING, Literal
+
+from tformer_cli.errors import DataError
+from tformer_cli.search.demands import (
+    NO_DEMANDS,
+    Constraints,
+    Demands,
+    holds,
+    required_of_parts,
+    unsatisfied,
+)
+from tformer_cli.search.engine import Choice, Searcher, Sentence
+from tformer_cli.search.hypothesis import length_divisor, longest_source
+from tformer_cli.search.splitting import split_line
+from tformer_cli.text.languages import mostly_unseen
+from tformer_cli.text.lines import check_lines, checked_line, given_lines
+from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.tokenizer import EOS_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+
+    from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.search.engine import SearchedModel, SearchEngine
+    from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.opening import TooLong
+    from tformer_cli.search.shortlist import Shortlist
+    from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
+
+BUFFER_LINES = 1024
+"""Lines that are sorted by length and translated together."""
+LONGEST_PART = 128
+"""Most tokens of a part of a line that has to be split, or half of what the model takes, whichever
+is less: a translation needs room to be longer than its source."""
+MOST_DRAWS = 20
+"""Times that a sample is drawn again because it holds something banned."""
+LINE_ENDS = str.maketrans("\n\r", "  ")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedText:
+    """One hypothesis as text."""
+
+    text: str
+    """The translation; it holds no line end."""
+    log_probability: float
+    """Σ log p of its tokens and ends of sentence (summed over the parts of a split line)."""
+    score: float
+    """`log_probability` after the length penalty. Of a split line: the sum of the parts' scores,
+    each times the share that it has in the score of the best."""
+    token_ids: tuple[int, ...]
+    """Its tokens without special tokens."""
+    is_finished: bool
+    """False where the length limit ended it."""
+    part_lengths: tuple[int, ...] = ()
+    """Number of tokens of each part of a split line; one number for a whole line."""
+    token_log_probabilities: tuple[float, ...] = ()
+    """log p of every token in turn, each part's end of sentence included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A line with its translations."""
+
+    index: int
+    """Number of the line, from 0."""
+    source: str
+    """The line."""
+    hypotheses: tuple[TranslatedText, ...]
+    """The translations, best first; at least one."""
+    source_ids: tuple[int, ...]
+    """Tokens of the line as the model read them, without special tokens."""
+    n_parts: int
+    """Parts it was translated in: 0 for a blank line, over 1 where it was split."""
+    is_truncated: bool
+    """True if its end was cut off because it was too long."""
+    is_too_long: bool = False
+    """True if it, or a sentence of it, was translated in parts because it was too long."""
+    parts: tuple[str, ...] = ()
+    """Text of the parts it was translated in; empty where it is whole."""
+    unsatisfied: tuple[str, ...] = ()
+    """Required phrases that the best translation lacks, and banned ones that it holds."""
+    n_sentences: int = 1
+    """Sentences that were translated one by one; 1 where the line was not split into sentences."""
+    unseen: tuple[str, ...] = ()
+    """Words of the line that training never saw, if they are most of its words."""
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A line in tokens, in as many parts as it is translated in."""
+
+    parts: tuple[tuple[int, ...], ...]
+    is_truncated: bool = False
+    texts: tuple[str, ...] = ()
+    blanks: tuple[str, ...] = ()
+    """White space behind each part but the last."""
+    is_too_long: bool = False
+    """True if a part is one because the model could not take more at once."""
+    n_sentences: int = 1
+
+
+_Spelled = tuple["Hypothesis", str]
+"""A hypothesis and its text."""
+_BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
+
+
+class Translator:
+    """Translates lines with one model.
+
+    In float32 on a CPU each line by itself, whatever is beside it. So on a GPU in plain greedy and
+    beam search, as far as its library of products treats all rows of a matrix alike.
+    """
+
+    def __init__(
+        self,
+        model: SearchedModel,
+        tokenizer: Tokenizer,
+        config: DecodingConfig,
+        *,
+        engines: Sequence[SearchEngine],
+        too_long: TooLong = "split",
+        split_sentences: Callable[[str], list[str]] | None = None,
+        seed: int = 1,
+        banned: Sequence[str] = (),
+        before_batch: Callable[[], None] | None = None,
+        scorers: Sequence[SearchEngine] = (),
+        shortlist: Shortlist | None = None,
+        seen_words: Container[str] | None = None,
+    ) -> None:
+        """Connects a model with its tokenizer.
+
+        Args:
+            model: in evaluation mode.
+            tokenizer: the one the model was trained with.
+            config: how to search.
+            engines: what searches, the preferred ones first; they know where the model is.
+            too_long: what to do with a line the model cannot take whole: translate it in parts,
+                omit its end, or raise.
+            split_sentences: splits a line into sentences, each with the white space behind it,
+                which are then translated one by one; None: the line is translated as it is.
+            seed: of what is sampled.
+            banned: phrases that no translation may hold as whole words.
+            before_batch: called before each batch; what it raises ends the translation.
+            scorers: engines for `score` where none of the others can.
+            shortlist: what translations may consist of, whatever else is asked of them; their
+                probabilities are then those among these tokens. None: all tokens.
+            seen_words: the words of the source text in training; None: they are not known.
+        """
+        self._seen_words = seen_words
+        self._shortlist = shortlist
+        self.config = config
+        self._model = model
+        self._tokenizer = tokenizer
+        self._engines = engines
+        self._too_long = too_long
+        self._split_sentences = split_sentences
+        self._seed = seed
+        self._banned = tuple(phrase.strip() for phrase in banned)
+        self._undemanding = Sentence(
+            tokens=(), constraints=self._constraints(self._with_bans(NO_DEMANDS), ())
+        )
+        self._before_batch = before_batch
+        self._scorers = scorers
+        self._searcher = Searcher(model, engines, before_batch, scorers)
+
+    def engine(self) -> Choice:
+        """Chooses the engine of lines without demands, and prepares it.
+
+        Raises:
+            UsageError: if no engine can search with the settings.
+        """
+        return self._searcher.choice(self.config, self._undemanding)
+
+    def check(self) -> None:
+        """Makes sure that an engine supports the settings; prepares none.
+
+        Raises:
+            UsageError: with the reason why none does.
+        """
+        self._searcher.check(self.config, self._undemanding)
+
+    def sentences(self, line: str) -> list[str]:
+        """Returns the sentences that a line is translated in; a blank line itself."""
+        return [text for text, _ in self._sentences(line)] or [line]
+
+    def of_sentences(self) -> Translator:
+        """Makes the same translator for lines that `sentences` has split."""
+        other = copy(self)
+        other._split_sentences = None
+        return other
+
+    def with_model(self, model: SearchedModel) -> Translator:
+        """Makes the same translator for another model of the same vocabulary."""
+        other = copy(self)
+        other._model = model
+        other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
+        return other
+
+    def with_config(self, config: DecodingConfig) -> Translator:
+        """Makes a translator that searches otherwise, with the same engines.
+
+        Raises:
+            UsageError: if no engine supports the settings.
+        """
+        other = copy(self)
+        other.config = config
+        other.check()
+        return other
+
+    def translate(
+        self,
+        lines: Sequence[str],
+        first_index: int = 0,
+        demands: Sequence[Demands] | None = None,
+    ) -> list[Translation]:
+        """Translates lines.
+
+        Args:
+            lines: the lines; blank ones have blank translations.
+            first_index: number of the first line.
+            demands: for each line what its translation must be like.
+
+        Returns:
+            One translation a line, in order.
+
+        Raises:
+            DataError: if a line is too long and `too_long` is "error".
+        """
+        lines = list(given_lines(lines))
+        demands = [self._with_bans(one) for one in demands or [NO_DEMANDS] * len(lines)]
+        prepared = self._prepare(lines, first_index, [one.target_prefix for one in demands])
+        required = [
+            required_of_parts(one, line.texts) for one, line in zip(demands, prepared, strict=True)
+        ]
+        start = self._tokenizer.target.start
+        prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
+        parts = [
+            self._listed(
+                Sentence(
+                    tokens=part,
+                    key=line_key(self._seed, first_index + i, number),
+                    prefix=start if number else (*start, *prefixes[i]),
+                    constraints=self._constraints(demands[i], required[i][number]),
+                )
+            )
+            for i, line in enumerate(prepared)
+            for number, part in enumerate(line.parts)
+        ]
+        found = iter(self._satisfying(parts))
+        return [
+            self._translation(
+                first_index + i, lines[i], line, list(islice(found, len(line.parts))), demands[i]
+            )
+            for i, line in enumerate(prepared)
+        ]
+
+    def _with_bans(self, demands: Demands) -> Demands:
+        """Adds the phrases that no translation may hold."""
+        if not self._banned:
+            return demands
+        return replace(demands, banned=tuple(dict.fromkeys((*demands.banned, *self._banned))))
+
+    def _satisfying(self, sentences: Sequence[Sentence]) -> list[list[_Spelled]]:
+        """Searches, under bans only where the free search wrote something banned.
+
+        So a ban costs little, and holds for the text, however that is cut into tokens. A best
+        hypothesis without it stays the best, whatever `n_best` others are asked for.
+        """
+        free = [_without_bans(sentence) for sentence in sentences]
+        found = self._spelled(self._searcher.search(free, self.config))
+        broken = [
+            index
+            for index, sentence in enumerate(sentences)
+            if free[index] is not sentence and any(_breaks(sentence, one) for one in found[index])
+        ]
+        if self.config.sampling:
+            broken = self._draw_again(sentences, found, broken)
+        if broken:
+            again = self._searcher.search([sentences[index] for index in broken], self.config)
+            for index, others in zip(broken, self._spelled(again), strict=True):
+                found[index] = _kept(sentences[index], found[index], others, self.config)
+        return self._chosen(found)
+
+    def _draw_again(
+        self, sentences: Sequence[Sentence], found: list[list[_Spelled]], broken: list[int]
+    ) -> list[int]:
+        """Replaces samples with something banned by others, which are drawn until they have none.
+
+        So they are samples of the model's distribution without the banned translations.
+
+        Returns:
+            Which of the broken ones still are, after so many draws.
+        """
+        for attempt in range(1, MOST_DRAWS + 1):
+            if not broken:
+                break
+            drawn = [
+                replace(
+                    _without_bans(sentences[index]), key=line_key(sentences[index].key, attempt, 0)
+                )
+                for index in broken
+            ]
+            others = self._spelled(self._searcher.search(drawn, self.config))
+            for index, new in zip(broken, others, strict=True):
+                pairs = zip(found[index], new, strict=True)
+                found[index] = [n if _breaks(sentences[index], old) else old for old, n in pairs]
+            broken = [i for i in broken if any(_breaks(sentences[i], one) for one in found[i])]
+        return broken
+
+    def _listed(self, sentence: Sentence) -> Sentence:
+        """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
+        if self._shortlist is None:
+            return sentence
+        required = () if sentence.constraints is None else sentence.constraints.required
+        said = (*sentence.prefix, *chain.from_iterable(required))
+        return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, said))
+
+    def score(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> list[Hypothesis]:
+        """Scores translations that are given, in token ids, as the search scores its own.
+
+        Args:
+            sources: N sentences without special tokens, which the model can take whole.
+            targets: a translation of each.
+
+        Raises:
+            UsageError: if no engine can with these penalties.
+        """
+        return self._searcher.score(sources, targets, self.config)
+
+    def stream(
+        self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
+    ) -> Iterator[Translation]:
+        """Translates lines as they come, yielding a buffer's as soon as it is done.
+
+        Args:
+            lines: the lines, with or without what their translations must be like;
+                `buffer_lines` of them are held at a time.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+        """
+        check_lines(lines)
+        return chain.from_iterable(self.buffers(lines, buffer_lines))
+
+    def buffers(
+        self,
+        lines: Iterable[str | tuple[str, Demands]],
+        buffer_lines: int = BUFFER_LINES,
+        *,
+        first_index: int = 0,
+        max_wait: float | None = None,
+    ) -> Iterator[list[Translation]]:
+        """Translates lines as they come, a buffer at a time; see `stream`.
+
+        Args:
+            lines: the lines.
+            buffer_lines: lines of a buffer.
+            first_index: number of the first line.
+            max_wait: seconds after its first line at which a buffer is translated although it is
+                not full; None: however long it takes.
+        """
+        for buffer in buffers(lines, buffer_lines, max_wait):
+            pairs = [
+                line if isinstance(line, tuple) else (checked_line(line, number), NO_DEMANDS)
+                for number, line in enumerate(buffer, first_index)
+            ]
+            texts, demands = zip(*pairs, strict=True)
+            yield self.translate(texts, first_index, demands)
+            first_index += len(buffer)
+
+    def _prepare(
+        self, lines: Sequence[str], first_index: int, prefixes: Sequence[str]
+    ) -> list[_Prepared]:
+        """Tokenizes lines, sentence by sentence if asked to, and cuts what is too long."""
+        longest = longest_source(self._model.max_positions)
+        sentences = list(map(self._sentences, lines, prefixes))
+        source = self._tokenizer.source
+        sides = [source.for_parts_of(line) for line in lines]
+        texts = [[text for text, _ in line] for line in sentences]
+        if all(side is source for side in sides):  # all at once is faster
+            encoded = iter(source.encode_batch(list(chain.from_iterable(texts))))
+        else:
+            by_line = (side.encode_batch(line) for side, line in zip(sides, texts, strict=True))
+            encoded = chain.from_iterable(by_line)
+        prepared = []
+        for index, (side, line) in enumerate(zip(sides, sentences, strict=True), first_index):
+            fitted = [
+                (self._fitted(text, next(encoded), longest, index, side), blank)
+                for text, blank in line
+            ]
+            prepared.append(fitted[0][0] if len(fitted) == 1 else _together(fitted))
+        return prepared
+
+    def _sentences(self, line: str, prefix: str = "") -> list[tuple[str, str]]:
+        """The sentences of a line, each with the white space behind it; none of a blank line.
+
+        A line stays whole if the prefix of its translation has several sentences: nothing says
+        which of the line's they translate.
+        """
+        if not line.strip():
+            return []
+        split = [] if self._split_sentences is None else self._split_sentences(line)
+        found = [(text, one[len(text) :]) for one in split if (text := one.rstrip())]
+        is_whole = len(found) < 2 or (
+            prefix and self._split_sentences and len(self._split_sentences(prefix)) > 1
+        )
+        return [(line, "")] if is_whole else found
+
+    def _fitted(
+        self, line: str, ids: Sequence[int], longest: int, index: int, side: TokenizerSide
+    ) -> _Prepared:
+        """Cuts a line, or a sentence of it, if it has more than `longest` tokens."""
+        if len(ids) <= longest:
+            return _Prepared((tuple(ids),) if ids else (), texts=(line,) if ids else ())
+        if self._too_long == "error":
+            raise DataError(
+                f"line {index + 1}: has {len(ids)} tokens, but the model takes {longest}; "
+                "shorten it, or choose --too-long split or truncate"
+            )
+        if self._too_long == "truncate":
+            cut = (*ids[: longest - len(side.end)], *side.end)
+            return _Prepared((cut,), is_truncated=True, texts=(line,))
+        texts = split_line(
+            line,
+            min(-(-longest // 2), LONGEST_PART),
+            lambda parts: [len(ids) for ids in side.encode_batch(parts)],
+        )
+        encoded = zip(texts, side.encode_batch(texts), strict=True)
+        kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
+        return _Prepared(
+            tuple(ids for _, ids in kept),
+            texts=tuple(text for text, _ in kept),
+            blanks=(" ",) * (len(kept) - 1),
+            is_too_long=True,
+        )
+
+    def _constraints(self, demands: Demands, required: tuple[str, ...]) -> Constraints | None:
+        """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""
+        if not (required or demands.banned):
+            return None
+        encoded = self._tokenizer.target.encode_phrases(list(required))
+        return Constraints(
+            # what has no tokens of its own cannot be searched for
+            required=tuple(tuple(ids) for ids in encoded if ids and min(ids) > EOS_ID),
+            banned=tuple(
+                phrase
+                for phrase in demands.banned
+                if not any(holds(other, phrase) for other in demands.required)
+            ),
+            token_bytes=self._tokenizer.target.piece_bytes,
+        )
+
+    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
+        """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
+        texts = iter(
+            self._tokenizer.target.decode_batch(
+                [hypothesis.token_ids for part in found for hypothesis in part]
+            )
+        )
+        return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
+
+    def _chosen(self, spelled: list[list[_Spelled]]) -> list[list[_Spelled]]:
+        """Chooses, where that is set, which hypotheses are returned by their texts."""
+        if self.config.risk == "none" and not self.config.distinct_texts:
+            return spelled
+        return [self._wanted(part) for part in spelled]
+
+    def _wanted(self, spelled: list[_Spelled]) -> list[_Spelled]:
+        """Chooses `n_best` of a part's hypotheses by their texts."""
+        texts = [text for _, text in spelled]
+        order = list(range(len(texts)))
+        if self.config.risk != "none":
+            order = by_expected_utility(texts, self.config.risk)
+        if self.config.distinct_texts:
+            # the first of each text: later entries overwrite, so the best ones come last
+            order = list({texts[index]: index for index in reversed(order)}.values())[::-1]
+        return [spelled[index] for index in order[: self.config.n_best]]
+
+    def _translation(
+        self,
+        index: int,
+        line: str,
+        prepared: _Prepared,
+        parts: list[list[_Spelled]],
+        demands: Demands,
+    ) -> Translation:
+        """Turns the hypotheses of a line's parts into its translations."""
+        n_best = min(map(len, parts), default=0)
+        several = n_best and len(parts) > 1
+        shares = self._shares([part[0][0].n_tokens for part in parts]) if several else []
+        texts = tuple(
+            self._joined([part[rank] for part in parts], shares, prepared.blanks)
+            for rank in range(n_best)
+        )
+        source_ids = tuple(chain.from_iterable(prepared.parts))
+        texts = texts or (_BLANK,)
+        return Translation(
+            index,
+            line,
+            texts,
+            source_ids,
+            len(parts),
+            prepared.is_truncated,
+            prepared.is_too_long,
+            prepared.texts if len(parts) > 1 else (),
+            tuple(unsatisfied(texts[0].text, demands.required, demands.banned)),
+            prepared.n_sentences,
+            () if self._seen_words is None else mostly_unseen(line, self._seen_words),
+        )
+
+    def _shares(self, lengths: Sequence[int]) -> list[float]:
+        """The factors of the parts' scores in the score of their line.
+
+        They follow from the best hypothesis of each part, whose tokens `lengths` counts: its line
+        has the score log p / lp(T) of all its tokens. With the same factors for the others a line's
+        hypotheses are in the order of its parts', and the best is the same for every n-best.
+        """
+        whole = length_divisor(sum(lengths), self.config)
+        return [length_divisor(length, self.config) / whole for length in lengths]
+
+    def _joined(
+        self, spelled: Sequence[_Spelled], shares: Sequence[float], blanks: Sequence[str]
+    ) -> TranslatedText:
+        """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
+
+        Where the source has none between sentences, as in Chinese, the translation has a space.
+        """
+        if len(spelled) == 1:  # nearly always, and nothing needs to be joined
+            ((part, text),) = spelled
+            return TranslatedText(
+                text.translate(LINE_ENDS),
+                part.log_probability,
+                part.score,
+                part.token_ids,
+                part.is_finished,
+                (len(part.token_ids),),
+                part.token_log_probabilities,
+            )
+        parts, texts = zip(*spelled, strict=True)
+        pairs = zip_longest(texts, (blank or " " for blank in blanks), fillvalue="")
+        return TranslatedText(
+            "".join(chain.from_iterable(pairs)).translate(LINE_ENDS),
+            sum(part.log_probability for part in parts),
+            sum(share * part.score for share, part in zip(shares, parts, strict=True)),
+            tuple(chain.from_iterable(part.token_ids for part in parts)),
+            all(part.is_finished for part in parts),
+            tuple(len(part.token_ids) for part in parts),
+            tuple(chain.from_iterable(part.token_log_probabilities for part in parts)),
+        )
+
+
+def _without_bans(sentence: Sentence) -> Sentence:
+    """The sentence without constraints, if those are only bans; else itself."""
+    if sentence.constraints is None or sentence.constraints.required:
+        return sentence
+    return replace(sentence, constraints=None)
+
+
+def _breaks(sentence: Sentence, spelled: _Spelled) -> bool:
+    """Returns whether a text holds what is banned in the translation of a sentence."""
+    pattern = None if sentence.constraints is None else sentence.constraints.ban
+    return pattern is not None and pattern.search(spelled[1]) is not None
+
+
+def _kept(
+    sentence: Sentence,
+    free: Sequence[_Spelled],
+    others: list[_Spelled],
+    config: DecodingConfig,
+) -> list[_Spelled]:
+    """Replaces what breaks bans by the hypotheses of a search under them.
+
+    Of samples it replaces those; else it keeps only the best, and puts the others behind it.
+    """
+    if config.sampling:
+        spare = chain(others, repeat(others[-1]))
+        return [next(spare) if _breaks(sentence, one) else one for one in free]
+    best, text = free[0]
+    if _breaks(sentence, free[0]):
+        return others
+    behind = [
+        one for one in others if one[0].score <= best.score and one[0].token_ids != best.token_ids
+    ]
+    return [(best, text), *behind][: config.n_searched]
+
+
+def _together(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
+    """Makes one line of its sentences and the white space behind each."""
+    of_tokens = [(one, blank) for one, blank in prepared if one.parts]
+    blanks = chain.from_iterable((*one.blanks, blank) for one, blank in of_tokens)
+    return _Prepared(
+        tuple(chain.from_iterable(one.parts for one, _ in of_tokens)),
+        is_truncated=any(one.is_truncated for one, _ in of_tokens),
+        texts=tuple(chain.from_iterable(one.texts for one, _ in of_tokens)),
+        blanks=tuple(blanks)[:-1],
+        is_too_long=any(one.is_too_long for one, _ in of_tokens),
+        n_sentences=max(1, len(of_tokens)),
+    )
+
+
+def line_key(seed: int, line: int, part: int) -> int:
+    """Returns the number that decides what is drawn for a part of a line."""
+    digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def by_expected_utility(texts: Sequence[str], utility: Literal["chrf", "bleu"]) -> list[int]:
+    """Ranks candidates by how much all others agree with them: minimum-Bayes-risk decoding.
+
+    Each is compared with every other as if that were the reference; the one with the highest mean
+    score is first (Kumar & Byrne 2004; with samples, Eikema & Aziz 2020). Scores are sacreBLEU's
+    for sentences.
+
+    Args:
+        texts: the candidates; equal ones, as samples may be, count as often as they occur.
+        utility: "chrf" (chrF2) or "bleu" (smoothed, with effective order).
+
+    Returns:
+        Indices of all candidates, best first; of equal worth the earlier first.
+    """
+    score = _sentence_score(utility)
+    counts = Counter(texts)
+    worth = {
+        text: sum(score(text, other) * n for other, n in counts.items() if other != text)
+        + 100.0 * (counts[text] - 1)
+        for text in counts
+    }
+    return sorted(range(len(texts)), key=lambda index: -worth[texts[index]])
+
+
+def _sentence_score(utility: Literal["chrf", "bleu"]) -> Callable[[str, str], float]:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
+    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)

@@ -1,0 +1,281 @@
+"""Tokenizers of foreign language models and encoders that the library `tokenizers` cuts.
+
+They have one vocabulary for both sides, with the pieces as their files name them. "bytes" is
+GPT-2's and RoBERTa's (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
+section 2.2): BPE on bytes, without a space before a text, in contrast to tformer's own "bpe"; those
+of encoders (Liu et al. 2019, RoBERTa) begin texts with `<s>`. "wordpiece" is BERT's: the longest
+pieces first.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from itertools import chain
+from typing import Any, ClassVar, Self
+
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from tformer_cli.errors import DataError
+from tformer_cli.text.config import MOST_PIECES
+from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE
+from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.tokenizer import (
+    BOS_ID,
+    FILE_NAME,
+    SPECIAL_PIECES,
+    VERSION,
+    OneSidedTokenizer,
+    Span,
+    Tokenizer,
+)
+from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, label_of
+
+N_SPECIAL = len(SPECIAL_PIECES)
+
+
+class ForeignPieceTokenizer(OneSidedTokenizer):
+    """A tokenizer of pieces, each kind with rules of its own."""
+
+    model_kind: ClassVar[str]
+    """The models that have it, in messages."""
+    all_pieces: tuple[str, ...]
+    """Pieces by their ids."""
+    _tokenizer: HuggingFaceTokenizer
+
+    @classmethod
+    def parse(cls, text: str, where: str = FILE_NAME) -> Self:
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
+        try:
+            data = json.loads(text)
+            is_sound = data["tformer_tokenizer"] == VERSION
+            is_sound = is_sound and all(type(piece) is str for piece in data["pieces"])
+            made = cls._parsed(data, where) if is_sound else None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            made = None
+        if made is None:
+            raise DataError(f"{where}: is damaged; restore the file")
+        return made
+
+    @classmethod
+    @abstractmethod
+    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+        """Makes a tokenizer of what a file holds; None: it is damaged."""
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`; its beginning says what it is."""
+        data = {"tformer_tokenizer": VERSION, "kind": self.kind, **self._stored()}
+        return json.dumps(data, ensure_ascii=False) + "\n"
+
+    @abstractmethod
+    def _stored(self) -> dict[str, Any]:
+        """Returns the entries of the file besides its version and kind."""
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.all_pieces)
+
+    def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
+        raise DataError(
+            f"the vocabulary of an imported {self.model_kind} takes no new tokens such as "
+            f"{words[0]}; omit them"
+        )
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        clean = [without_surrogates(text) for text in texts]
+        found = self._tokenizer.encode_batch_fast(clean, add_special_tokens=False)
+        return [one.ids for one in found]
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        clean = [without_surrogates(text) for text in texts]
+        found = self._tokenizer.encode_batch(clean, add_special_tokens=False)
+        return [
+            ([*self.start, *one.ids], [*[(0, 0)] * len(self.start), *one.offsets])
+            if one.ids
+            else ([], [])
+            for one in found
+        ]
+
+
+def is_vocabulary(pieces: Sequence[str], mask: str, needed: Collection[str] = ()) -> bool:
+    """Returns whether pieces are different, with the special ones first and all others needed."""
+    known = set(pieces)
+    return (
+        len(known) == len(pieces) <= MOST_PIECES
+        and tuple(pieces[:N_SPECIAL]) == SPECIAL_PIECES
+        and (not mask or mask in known)
+        and known.issuperset(needed)
+    )
+
+
+QWEN2_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+"""Qwen2's pattern of words, of text in Unicode's form NFC."""
+
+
+class BytePieceTokenizer(ForeignPieceTokenizer):
+    """The tokenizer of a foreign language model or encoder."""
+
+    kind: ClassVar[str] = "bytes"
+    model_kind: ClassVar[str] = "language model"
+    merges: tuple[tuple[str, str], ...]
+    """Pairs of pieces that are merged, the earlier the better."""
+    words: str
+    """Whose pattern cuts texts into words: "gpt2" or "qwen2"."""
+
+    def __init__(
+        self,
+        pieces: Sequence[str],
+        merges: Sequence[tuple[str, str]],
+        where: str = FILE_NAME,
+        mask: str = "",
+        words: str = "gpt2",
+    ) -> None:
+        merged = chain.from_iterable((*pair, "".join(pair)) for pair in merges)
+        is_sound = is_vocabulary(pieces, mask, {*BYTE_CHARACTERS, *merged})
+        if not is_sound or words not in ("gpt2", "qwen2"):
+            raise DataError(
+                f"{where}: its vocabulary is damaged or lacks bytes or merged pieces; use this "
+                "model's own files"
+            )
+        self.all_pieces, self.merges = tuple(pieces), tuple(merges)
+        places = {piece: place for place, piece in enumerate(pieces)}
+        tokenizer = HuggingFaceTokenizer(models.BPE(vocab=places, merges=list(merges)))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        if words == "qwen2":
+            split = pre_tokenizers.Split(Regex(QWEN2_WORDS), "isolated")
+            in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+            tokenizer.normalizer = normalizers.NFC()
+            tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, in_bytes])
+        tokenizer.decoder = decoders.ByteLevel()
+        self._tokenizer, self.words = tokenizer, words
+        if mask:
+            self.mask, self.start = mask, (BOS_ID,)
+
+    @classmethod
+    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+        pairs = [(left, right) for left, right in data["merges"]]
+        mask, words = data.get("mask", ""), data.get("words", "gpt2")
+        if not all(type(part) is str for part in (mask, *chain.from_iterable(pairs))):
+            return None
+        return cls(data["pieces"], pairs, where, mask, words)
+
+    def _stored(self) -> dict[str, Any]:
+        own = {"mask": self.mask} if self.mask else {}
+        own |= {"words": self.words} if self.words != "gpt2" else {}
+        return {**own, "pieces": self.all_pieces, "merges": self.merges}
+
+    def encode_gaps(self, parts: Sequence[str]) -> list[int]:
+        """See `TokenizerSide`; a gap takes the spaces before it, as `<mask>` of RoBERTa does."""
+        return super().encode_gaps([*(part.rstrip() for part in parts[:-1]), parts[-1]])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        texts = self.piece_bytes
+        return b"".join([texts[number] for number in ids]).decode(errors="replace")
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        """See `TokenizerSide`; a name that is not of bytes has no text."""
+        alphabet = set(BYTE_CHARACTERS)
+        found = [b""] * N_SPECIAL
+        for piece in self.all_pieces[N_SPECIAL:]:
+            found.append(bytes_of(piece) if alphabet.issuperset(piece) else b"")
+        return found
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        rest = zip(self.all_pieces[N_SPECIAL:], self.piece_bytes[N_SPECIAL:], strict=True)
+        return [*SPECIAL_PIECES, *(label_of(text) if text else piece for piece, text in rest)]
+
+
+NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+"""BERT's names of padding, the unknown word, and of what stands before and behind a text."""
+PREFIX = "##"
+_LONGEST_WORD = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordRules:
+    """How text becomes words."""
+
+    lowercase: bool = True
+    """Letters are made small."""
+    strip_accents: bool = True
+    """Accents are removed."""
+    chinese: bool = True
+    """Chinese characters are words of their own."""
+    clean: bool = True
+    """Control characters are removed, all white space is a space."""
+    between_spaces: bool = False
+    """Words are what stands between spaces, as it is; the other rules are not applied."""
+    longest_word: int = 100
+    """Characters of the longest word that is cut; others are unknown."""
+
+
+class WordPieceTokenizer(ForeignPieceTokenizer):
+    """The tokenizer of a foreign encoder."""
+
+    kind: ClassVar[str] = "wordpiece"
+    model_kind: ClassVar[str] = "encoder"
+    start = (BOS_ID,)
+    rules: WordRules
+    """How text becomes words."""
+
+    def __init__(
+        self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME
+    ) -> None:
+        if not (is_vocabulary(pieces, mask) and 0 < rules.longest_word <= _LONGEST_WORD):
+            raise DataError(f"{where}: its vocabulary is damaged; use this model's own files")
+        self.all_pieces, self.rules, self.mask = tuple(pieces), rules, mask
+        places = {piece: place for place, piece in enumerate(pieces)}
+        tokenizer = HuggingFaceTokenizer(
+            models.WordPiece(
+                vocab=places,
+                unk_token=UNKNOWN_PIECE,
+                max_input_chars_per_word=rules.longest_word,
+                continuing_subword_prefix=PREFIX,
+            )
+        )
+        if rules.between_spaces:
+            tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        else:
+            tokenizer.normalizer = normalizers.BertNormalizer(
+                clean_text=rules.clean,
+                handle_chinese_chars=rules.chinese,
+                strip_accents=rules.strip_accents,
+                lowercase=rules.lowercase,
+            )
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece(prefix=PREFIX, cleanup=not rules.between_spaces)
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
+        kinds = {field.name: type(field.default) for field in fields(WordRules)}
+        mask, rules = data["mask"], data["rules"]
+        is_sound = {name: type(value) for name, value in rules.items()} == kinds
+        if not (is_sound and type(mask) is str):
+            return None
+        return cls(data["pieces"], WordRules(**rules), mask, where)
+
+    def _stored(self) -> dict[str, Any]:
+        return {"mask": self.mask, "rules": asdict(self.rules), "pieces": self.all_pieces}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode([one for one in ids if one >= N_SPECIAL])
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        texts = (
+            piece.removeprefix(PREFIX) if piece.startswith(PREFIX) else f" {piece}"
+            for piece in self.all_pieces[N_SPECIAL:]
+        )
+        return [*[b""] * N_SPECIAL, *(text.encode() for text in texts)]
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        return [*NAMES, *self.all_pieces[N_SPECIAL:]]

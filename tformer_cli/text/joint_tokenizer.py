@@ -1,0 +1,385 @@
+"""Tokenizers that tformer trains: one vocabulary for both languages, by one of five pipelines.
+
+All pipelines but "char" work on bytes, so that no text is outside their alphabet. The splitting
+ones put a space before the text and take exactly one away when decoding: a word is then the same
+piece at the start of a line and inside it, and every space survives. Their pre-tokenizer follows
+GPT-2's (Radford et al. 2019, section 2.2) with combining marks kept with their letters and the
+typographic apostrophe read as one. It separates ``<`` from letters, so text such as ``</s>`` can
+never become a special token.
+
+`JointTokenizer` refuses a foreign `tokenizer.json`, so that these promises hold for every instance,
+and a file cannot bring its own patterns.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+
+from tformer_cli.errors import DataError
+from tformer_cli.text.config import MOST_PIECES, Algorithm
+from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.segmentation import BpeDropout, WordCache, words_of
+from tformer_cli.text.tokenizer import FILE_NAME, SPECIAL_PIECES, Span, Tokenizer, TokenizerSide
+from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
+
+FEW = 8
+"""Texts that are encoded one by one faster than the library's threads for batches start."""
+MASK = "[MASK]"
+"""Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
+as a word has."""
+_LARGE = re.compile(r"\d{7}")
+"""Digits of an id that may be too large."""
+_STAND_INS = range(0xA4D0, 0xA4F8)
+"""Letters of the Lisu script."""
+LEARNED = ("vocab", "merges", "unk_id")
+"""Keys of the model section of a `tokenizer.json` that come from training."""
+
+
+class JointTokenizer(Tokenizer, TokenizerSide):
+    """A joint vocabulary of both languages: `<pad> <unk> <s> </s>` are ids 0 to 3."""
+
+    def __init__(
+        self,
+        tokenizer: HuggingFaceTokenizer,
+        algorithm: Algorithm,
+        new_tokens: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Wraps a tokenizer made by one of the pipelines; use `parse`.
+
+        New tokens are ids of words that were added: a word between single spaces has its own piece.
+        """
+        self._new_tokens = new_tokens
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self._algorithm: Algorithm = algorithm
+        self._dropouts: dict[tuple[float, int], BpeDropout] = {}
+        encode = self._encode_whole
+        self.mask = MASK if tokenizer.token_to_id(MASK) is not None else ""
+        self._words = WordCache(encode, new_tokens) if algorithm in BY_WORDS else None
+
+    @classmethod
+    def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
+        tokenizer = _parse(text, where)
+        algorithm = _algorithm_of(tokenizer, where)
+        _check_vocabulary(tokenizer, algorithm, where)
+        return cls(tokenizer, algorithm, _new_tokens(tokenizer) if algorithm == "bpe" else {})
+
+    def with_mask(self) -> "JointTokenizer":
+        """The tokenizer with a last piece for gaps, which no text becomes."""
+        if self.mask:
+            return self
+        data = json.loads(self.to_json())
+        vocabulary = data["model"]["vocab"]
+        if isinstance(vocabulary, list):  # of "unigram", with log-probabilities
+            vocabulary.append([MASK, min(score for _, score in vocabulary)])
+        else:
+            vocabulary[MASK] = len(vocabulary)
+        return self.parse(json.dumps(data))
+
+    def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
+        """See `Tokenizer`. No merge makes the new pieces, so all other text is cut as before."""
+        if self._algorithm != "bpe":
+            raise DataError(
+                f'a tokenizer of the kind "{self.algorithm}" takes no new tokens, "bpe" and those '
+                "of imported models do; omit them"
+            )
+        data = json.loads(self.to_json())
+        vocabulary = data["model"]["vocab"]
+        for word in words:
+            piece = _piece_of(word)
+            check_new_token(word, is_there=piece in vocabulary)
+            vocabulary[piece] = len(vocabulary)
+        return self.parse(json.dumps(data))
+
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        return tuple(self._new_tokens)
+
+    def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
+        """Splits a text at its new tokens: where each part begins, the part, and its id."""
+        words = words_of(text) if self._new_tokens else [text]
+        if self._new_tokens.keys().isdisjoint(words):
+            return [(0, text, None)]
+        parts: list[tuple[int, str, int | None]] = []
+        start = 0
+        for word in words:
+            number = self._new_tokens.get(word)
+            if number is None and parts and parts[-1][2] is None:
+                parts[-1] = parts[-1][0], f"{parts[-1][1]} {word}", None
+            else:
+                parts.append((start, word, number))
+            start += len(word) + 1
+        return parts
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`, readable by Hugging Face `tokenizers`."""
+        return self._tokenizer.to_str(pretty=True) + "\n"
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary, the special tokens included."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """How text is cut."""
+        return self._algorithm
+
+    @property
+    def source(self) -> "JointTokenizer":
+        """Itself: both sides are alike."""
+        return self
+
+    target = source
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
+
+    def _encode_whole(self, texts: Sequence[str]) -> list[list[int]]:
+        try:
+            return self._encode_valid(texts)
+        except (TypeError, UnicodeEncodeError):
+            return self._encode_valid([without_surrogates(text) for text in texts])
+
+    def _encode_valid(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) <= FEW:
+            encode = self._tokenizer.encode
+            return [encode(text, add_special_tokens=False).ids for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        repaired = [without_surrogates(text) for text in texts]
+        if self._new_tokens:
+            return [self._with_spans(text) for text in repaired]
+        encodings = self._tokenizer.encode_batch(repaired, add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
+        """The ids and spans of a text that may have new tokens."""
+        ids: list[int] = []
+        spans: list[Span] = []
+        for start, part, number in self._around_new_tokens(text):
+            if number is not None:
+                ids.append(number)
+                spans.append((start, start + len(part)))
+                continue
+            encoding = self._tokenizer.encode(part, add_special_tokens=False)
+            ids += encoding.ids
+            spans += [(first + start, last + start) for first, last in encoding.offsets]
+        return ids, spans
+
+    def encode_gaps(self, parts: Sequence[str]) -> list[int]:
+        """See `TokenizerSide`. A gap is a word, or the rest of one, with the space before it.
+
+        A letter that the text does not have stands in for gaps while it is cut.
+        """
+        mask = self.mask_id
+        if mask is None or len(parts) == 1:
+            return super().encode_gaps(parts)
+        clean = [without_surrogates(part) for part in parts]
+        known = set("".join(clean))
+        letter = next(one for one in map(chr, _STAND_INS) if one not in known)
+        text = letter.join(clean)
+        ids, spans = self.encode_with_spans([text])[0]
+        found: list[int] = []
+        seen = 0  # gaps before the piece
+        for number, (first, last) in zip(ids, spans, strict=True):
+            end = text.count(letter, 0, last)
+            if end > seen:
+                if self._algorithm in BY_WORDS and found[-1:] == [self._space]:
+                    found.pop()
+                found += [mask] * (end - seen)
+                seen = end
+            elif letter not in text[first:last]:  # no further byte of the letter
+                found.append(number)
+        return found
+
+    @cached_property
+    def _space(self) -> int | None:
+        """Id of the piece that is a space alone."""
+        return next((n for n, piece in enumerate(self.piece_bytes) if piece == b" "), None)
+
+    def with_dropout(
+        self, texts: Sequence[str], keys: Sequence[int], dropout: float, seed: int
+    ) -> list[list[int]]:
+        if dropout == 0.0:
+            return self.encode_batch(texts)
+        if self._algorithm != "bpe":
+            raise DataError(
+                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self._algorithm}"; '
+                "set it to 0 or train a bpe tokenizer"
+            )
+        sampler = self._dropouts.get((dropout, seed))
+        if sampler is None:
+            sampler = BpeDropout(self._tokenizer, dropout, seed)
+            self._dropouts[dropout, seed] = sampler
+        return [
+            [
+                one
+                for _, part, number in self._around_new_tokens(without_surrogates(text))
+                for one in (sampler.encode(part, key) if number is None else [number])
+            ]
+            for text, key in zip(texts, keys, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=True)
+
+    def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        if len(ids) <= FEW:
+            return [self.decode(one) for one in ids]
+        return self._tokenizer.decode_batch(ids, skip_special_tokens=True)
+
+    @cached_property
+    def piece_bytes(self) -> list[bytes]:
+        stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
+        is_bytes = self._algorithm != "char"
+        texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
+        return [b""] * len(SPECIAL_PIECES) + texts
+
+    @cached_property
+    def _labels(self) -> list[str]:
+        return [*SPECIAL_PIECES, *map(label_of, self.piece_bytes[len(SPECIAL_PIECES) :])]
+
+
+def _parse(text: str, where: str) -> HuggingFaceTokenizer:
+    _check_ids(text, where)
+    try:
+        return HuggingFaceTokenizer.from_str(text)
+    except Exception as error:  # noqa: BLE001 - the library raises nothing more special
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{where}: is damaged or not a tokenizer ({reason}); name a tokenizer.json"
+        ) from None
+
+
+def _check_ids(text: str, where: str) -> None:
+    """Refuses ids of more pieces than a vocabulary has: the library makes room for all below."""
+    if not _LARGE.search(text):  # most files need not be read twice
+        return
+    try:
+        data = json.loads(text)
+        vocabulary = data["model"]["vocab"]
+        ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
+        ids += [token["id"] for token in data.get("added_tokens") or ()]
+        largest = max((one for one in ids if isinstance(one, int)), default=0)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return  # the library says what is wrong
+    if largest >= MOST_PIECES:
+        raise DataError(
+            f"{where}: has the id {largest:,}, but a vocabulary has at most {MOST_PIECES:,} "
+            "entries; restore the file"
+        )
+
+
+def _piece_of(word: str) -> str:
+    """The piece of a word behind a space, written in byte characters."""
+    return "".join(BYTE_CHARACTERS[byte] for byte in f" {without_surrogates(word)}".encode())
+
+
+def _new_tokens(tokenizer: HuggingFaceTokenizer) -> dict[str, int]:
+    """Finds the words that were added to a "bpe" tokenizer: pieces that no merge makes."""
+    vocabulary = tokenizer.get_vocab()
+    model = json.loads(tokenizer.to_str())["model"]
+    merged = {"".join(pair) for pair in model["merges"]}
+    others = vocabulary.keys() - merged - {*BYTE_CHARACTERS, *SPECIAL_PIECES}
+    words = ((bytes_of(piece).decode(errors="replace"), vocabulary[piece]) for piece in others)
+    found = {text[1:]: number for text, number in words if text[:1] == " "}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
+    """The parts of a tokenizer that training does not change, and whether it has merges."""
+    data = json.loads(tokenizer.to_str())
+    has_merges = bool(data["model"].get("merges"))
+    data["model"] = {k: v for k, v in data["model"].items() if k not in LEARNED}
+    del data["version"], data["added_tokens"]
+    return data, has_merges
+
+
+def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
+    sections, has_merges = _sections(tokenizer)
+    for algorithm in ALGORITHMS:
+        if sections == _sections(blank_tokenizer(algorithm))[0]:
+            if algorithm == "byte" and has_merges:
+                break
+            return algorithm
+    raise DataError(
+        f"{where}: is not a tokenizer of tformer; train one with `tformer tokenize train`"
+    )
+
+
+def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, where: str) -> None:
+    """Checks the special tokens, that ids are 0, 1, 2, …, and the alphabet."""
+    special = {place: AddedToken(p, special=True) for place, p in enumerate(SPECIAL_PIECES)}
+    if tokenizer.get_added_tokens_decoder() != special:
+        raise DataError(
+            f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
+        )
+    vocabulary = tokenizer.get_vocab()
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise DataError(
+            f"{where}: vocabulary is damaged, its ids are not 0, 1, 2, …; restore the file"
+        )
+    if algorithm == "char":
+        return
+    alphabet = set(BYTE_CHARACTERS)
+    pieces = vocabulary.keys() - set(SPECIAL_PIECES)
+    if not alphabet.issuperset("".join(pieces)):
+        raise DataError(
+            f"{where}: vocabulary is damaged, a piece is not made of bytes; restore the file"
+        )
+    if algorithm != "word" and not alphabet <= pieces:
+        raise DataError(
+            f"{where}: vocabulary is damaged, some of the 256 bytes are missing; restore the file"
+        )
+
+
+ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "unigram", "word", "char", "byte")
+BY_WORDS: tuple[Algorithm, ...] = ("bpe", "unigram", "word")
+"""Those that split text before it becomes pieces, at every space that is followed by a word."""
+UNKNOWN_PIECE = "<unk>"
+
+WORDS = (
+    r"['’](?:[sdmt]|ll|ve|re)(?![\p{L}\p{M}])"  # English clitics
+    r"| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+"  # words, numbers, punctuation
+    r"|\s+(?!\S)|\s+"  # white space, its last space left to the word that follows
+)
+CHARACTERS = r"[\s\S]"
+
+
+def blank_tokenizer(algorithm: Algorithm) -> HuggingFaceTokenizer:
+    """A tokenizer of the kind named, complete but for its vocabulary."""
+    tokenizer = HuggingFaceTokenizer(_blank_model(algorithm))
+    if algorithm == "char":
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(CHARACTERS), "isolated")
+        tokenizer.decoder = decoders.Fuse()
+    elif algorithm == "byte":
+        tokenizer.pre_tokenizer = _bytes_of_text()
+        tokenizer.decoder = decoders.ByteLevel()
+    else:
+        tokenizer.normalizer = normalizers.Prepend(" ")
+        split = pre_tokenizers.Split(Regex(WORDS), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, _bytes_of_text()])
+        tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    return tokenizer
+
+
+def _bytes_of_text() -> pre_tokenizers.ByteLevel:
+    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+
+
+def _blank_model(algorithm: Algorithm) -> models.Model:
+    if algorithm in ("bpe", "byte"):
+        return models.BPE()
+    if algorithm == "unigram":
+        return models.Unigram()
+    return models.WordLevel(unk_token=UNKNOWN_PIECE)

@@ -1,0 +1,107 @@
+"""Labels as the target side of a tokenizer: a label is one token.
+
+So a text and its label are a pair of token sequences like any other, and the cache of tokenized
+corpora, the loader and the loss serve. The tokenizer of texts is what a model directory holds; its
+labels are in `config.json`.
+"""
+
+import json
+from collections.abc import Sequence
+
+from tformer_cli.errors import DataError
+from tformer_cli.text.tokenizer import EOS_ID, Span, Tokenizer, TokenizerSide
+from tformer_cli.text.vocabulary import label_of
+
+FIRST_LABEL = EOS_ID + 1
+"""Id of the first label, behind the special tokens."""
+
+
+class LabelSide(TokenizerSide):
+    """Labels to ids and back; white space around a label does not count."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self.names = tuple(labels)
+        self._numbers = {label: FIRST_LABEL + i for i, label in enumerate(self.names)}
+
+    @property
+    def vocab_size(self) -> int:
+        """Special tokens and labels."""
+        return FIRST_LABEL + len(self.names)
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        """The id of each label; a blank has none."""
+        return [[self._number(text)] if text.strip() else [] for text in texts]
+
+    def _number(self, text: str) -> int:
+        number = self._numbers.get(text.strip())
+        if number is None:
+            known = ", ".join(json.dumps(label, ensure_ascii=False) for label in self.names[:10])
+            more = f" and {len(self.names) - 10} more" if len(self.names) > 10 else ""
+            raise DataError(
+                f"data: {json.dumps(text.strip(), ensure_ascii=False)} is none of the labels "
+                f"{known}{more}, which the training data or task.labels have; correct the data"
+            )
+        return number
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        return [
+            (ids, [(0, len(text))] * len(ids))
+            for text, ids in zip(texts, self.encode_phrases(texts), strict=True)
+        ]
+
+    def with_dropout(
+        self,
+        texts: Sequence[str],
+        keys: Sequence[int],  # noqa: ARG002 - a label is one piece
+        dropout: float,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> list[list[int]]:
+        """See `TokenizerSide`: a label is never cut."""
+        return self.encode_phrases(texts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The labels of ids, without special tokens."""
+        return " ".join(self.names[one - FIRST_LABEL] for one in ids if one >= FIRST_LABEL)
+
+    @property
+    def piece_bytes(self) -> list[bytes]:
+        """The bytes of each label; none for special tokens."""
+        return [b""] * FIRST_LABEL + [label.encode() for label in self.names]
+
+    @property
+    def _labels(self) -> list[str]:
+        return ["<pad>", "<unk>", "<s>", "</s>", *(label_of(n.encode()) for n in self.names)]
+
+
+class LabelTokenizer(Tokenizer):
+    """The tokenizer of texts on the source side, labels on the target side."""
+
+    def __init__(self, texts: Tokenizer, labels: Sequence[str]) -> None:
+        self._texts = texts
+        self._side = LabelSide(labels)
+
+    def to_json(self) -> str:
+        """A text that names both sides; it differs whenever their ids do."""
+        return json.dumps({"labels": self._side.names, "texts": self._texts.to_json()})
+
+    @property
+    def algorithm(self) -> str:
+        """How texts are cut."""
+        return self._texts.algorithm
+
+    @property
+    def source(self) -> TokenizerSide:
+        return self._texts.source
+
+    @property
+    def target(self) -> LabelSide:
+        return self._side
+
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        """Those of texts."""
+        return self._texts.new_tokens
+
+    def with_new_tokens(self, words: Sequence[str]) -> "LabelTokenizer":
+        """See `Tokenizer`: texts get them."""
+        return LabelTokenizer(self._texts.with_new_tokens(words), self._side.names)

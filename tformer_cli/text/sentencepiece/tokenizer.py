@@ -1,0 +1,337 @@
+"""Tokenizers of foreign models: SentencePiece cuts the text, a list of pieces numbers it.
+
+Source and target may have a SentencePiece model and a vocabulary each. A piece's id is its place in
+the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
+"""
+
+import base64
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from tformer_cli.errors import DataError
+from tformer_cli.structure import structure
+from tformer_cli.text.sentencepiece.languages import NO_LANGUAGES, Languages
+from tformer_cli.text.sentencepiece.spm_file import SPACE, SpmFile
+from tformer_cli.text.tokenizer import (
+    FILE_NAME,
+    UNK_ID,
+    VERSION,
+    VERSION_WITH_NEW_TOKENS,
+    Span,
+    Tokenizer,
+    TokenizerSide,
+    stored_new_tokens,
+)
+from tformer_cli.text.vocabulary import NewTokens, Vocabulary
+
+
+class SentencePieceSide(TokenizerSide):
+    """The tokenizer of a foreign model's source or target."""
+
+    def __init__(
+        self,
+        file: SpmFile,
+        vocabulary: Vocabulary,
+        start: tuple[int, ...] = (),
+        end: tuple[int, ...] = (),
+        *,
+        takes_tags: bool = False,
+        prompts: Collection[str] = (),
+    ) -> None:
+        self.file = file
+        self.vocabulary = vocabulary
+        self.start, self.end = start, end
+        self._takes_tags = takes_tags
+        self._prompts = tuple(sorted(prompts, key=len, reverse=True))
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocabulary.pieces)
+
+    @cached_property
+    def _id_of_number(self) -> list[int]:
+        """The id of each piece of the SentencePiece model."""
+        find = self.vocabulary.ids_in_text.get
+        ids = [find(piece, UNK_ID) for piece in self.file.model.pieces]
+        ids[self.file.unknown] = UNK_ID
+        return ids
+
+    @cached_property
+    def _new_tokens(self) -> NewTokens | None:
+        words = self.vocabulary.new_tokens
+        if not words:
+            return None
+        return NewTokens(words, keeps_space_behind=not self.file.model.add_dummy_prefix)
+
+    def _parts(self, text: str) -> list[tuple[int, str, bool]]:
+        """Where each part of a text begins, the part, and whether it is a new token."""
+        new = self._new_tokens
+        return [(0, text, False)] if new is None or not new.are_in(text) else new.split(text)
+
+    def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._new_tokens is None or not any(map(self._new_tokens.are_in, texts)):
+            return self._encode_parts(texts)
+        rows = [self._parts(text) for text in texts]
+        plain = [part for row in rows for _, part, is_new in row if not is_new]
+        encoded, find = iter(self._encode_parts(plain)), self.vocabulary.new_tokens
+        return [
+            [
+                token
+                for _, part, is_new in row
+                for token in ([find[part]] if is_new else next(encoded))
+            ]
+            for row in rows
+        ]
+
+    def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts without new tokens."""
+        id_of, unknown = self._id_of_number, self.file.unknown
+        return [
+            self._by_text(text) if unknown in row else [id_of[n] for n in row]
+            for text, row in zip(texts, self.file.encode_batch(texts), strict=True)
+        ]
+
+    def _by_text(self, text: str) -> list[int]:
+        """Ids of a text with pieces that this model lacks, but a shared vocabulary may have."""
+        find = self.vocabulary.ids_in_text.get
+        return [find(piece, UNK_ID) for piece in self.file.encode_as_texts(text)]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        tags = [self._tag(text) for text in texts] if self._takes_tags or self._prompts else []
+        if not any(tags):
+            return super().encode_batch(texts)
+        phrases = self.encode_phrases(
+            [text[len(tag) :] for text, tag in zip(texts, tags, strict=True)]
+        )
+        return [
+            [*self._start_of(tag), *ids, *self.end] if ids or tag else []
+            for tag, ids in zip(tags, phrases, strict=True)
+        ]
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """See `TokenizerSide`; a language token's span is empty, or where the text has it."""
+        return [self._with_spans(text) for text in texts]
+
+    def _with_spans(self, text: str) -> tuple[list[int], list[Span]]:
+        tag = self._tag(text)
+        n = len(tag)
+        found = [(token, (n + first, n + end)) for token, first, end in self._with_places(text[n:])]
+        if not found and not tag:
+            return [], []
+        start = self._start_of(tag)
+        ends = [(len(text), len(text))] * len(self.end)
+        return (
+            [*start, *(token for token, _ in found), *self.end],
+            [*((0, n) for _ in start), *(span for _, span in found), *ends],
+        )
+
+    def _with_places(self, text: str) -> Iterator[tuple[int, int, int]]:
+        """The ids of a text, each with where its characters begin and end."""
+        for start, part, is_new in self._parts(text):
+            if is_new:
+                yield self.vocabulary.new_tokens[part], start, start + len(part)
+                continue
+            places = self.file.encode_with_places(part)
+            for token, (_, first, end) in zip(self._by_text(part), places, strict=True):
+                yield token, start + first, start + end
+
+    def _tag(self, text: str) -> str:
+        """The beginning of a text that names a language: `>>code<<` or a prompt; may be empty."""
+        if self._takes_tags:
+            end = text.find("<<") + 2 if text.startswith(">>") else 0
+            return text[:end] if end >= 2 else ""
+        if not text.startswith(self._prompts):
+            return ""
+        return next(prompt for prompt in self._prompts if text.startswith(prompt))
+
+    def _start_of(self, tag: str) -> tuple[int, ...]:
+        if not tag:
+            return self.start
+        if not self._takes_tags:
+            return tuple(self.encode_phrases([tag])[0])
+        new = self.vocabulary.new_tokens.get(tag, UNK_ID)
+        return (self.vocabulary.ids.get(tag, new),)
+
+    def for_parts_of(self, line: str) -> "SentencePieceSide":
+        tag = self._tag(line)
+        if not tag:
+            return self
+        side = copy(self)
+        side.start = self._start_of(tag)
+        return side
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """See `TokenizerSide`; spaces around the text are removed, as SentencePiece adds one."""
+        texts = self.vocabulary.bytes
+        # each byte that is not UTF-8 is one character, as in SentencePiece
+        text = b"".join([texts[i] for i in ids]).decode("utf-8", "surrogateescape")
+        if not text.isascii():
+            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return text.strip()
+
+    @property
+    def piece_bytes(self) -> list[bytes]:
+        return self.vocabulary.bytes
+
+    @property
+    def _labels(self) -> list[str]:
+        return self.vocabulary.labels
+
+
+def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
+    """The SentencePiece model and the vocabulary of a side in a file; None: the source's."""
+    spm, pieces = side["spm"], side["pieces"]
+    if not isinstance(spm, str | None) or not isinstance(pieces, list | None):
+        raise TypeError
+    return None if spm is None else base64.b64decode(spm, validate=True), pieces
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """The tokenizer of a foreign model."""
+
+    def __init__(
+        self,
+        files: tuple[SpmFile, SpmFile],
+        vocabularies: tuple[Vocabulary, Vocabulary],
+        languages: Languages,
+    ) -> None:
+        """Joins source and target, the same twice if they share; use `build`."""
+        self.languages = languages
+        self._files, self._vocabularies = files, vocabularies
+        starts = [
+            tuple(vocabulary.id_of_token(piece) for piece in pieces)
+            for vocabulary, pieces in zip(
+                vocabularies, (languages.source_pieces, languages.target_pieces), strict=True
+            )
+        ]
+        end = tuple(map(vocabularies[0].id_of_token, languages.source_end_pieces))
+        self._source = SentencePieceSide(
+            files[0],
+            vocabularies[0],
+            starts[0],
+            end,
+            takes_tags=languages.in_text,
+            prompts=languages.prompts.values(),
+        )
+        if languages.prompt:
+            self._source.start = tuple(self._source.encode_phrases([languages.prompt])[0])
+        self._target = SentencePieceSide(files[1], vocabularies[1], starts[1])
+
+    @classmethod
+    def build(
+        cls,
+        source_spm: bytes,
+        target_spm: bytes | None,
+        pieces: Sequence[str],
+        target_pieces: Sequence[str] | None = None,
+        *,
+        languages: Languages = NO_LANGUAGES,
+        where: str = FILE_NAME,
+    ) -> "SentencePieceTokenizer":
+        made = cls._joined(source_spm, target_spm, pieces, target_pieces, languages, where)
+        for side in (made.source, made.target):
+            side.encode("")  # reads what is otherwise read when it is first used
+        return made
+
+    @classmethod
+    def _joined(
+        cls,
+        source_spm: bytes,
+        target_spm: bytes | None,
+        pieces: Sequence[str],
+        target_pieces: Sequence[str] | None,
+        languages: Languages,
+        where: str,
+        new_tokens: Sequence[str] = (),
+    ) -> "SentencePieceTokenizer":
+        named = frozenset(languages.tokens.values())
+        given = named, where, new_tokens, SPACE
+        file, vocabulary = SpmFile(source_spm, where), Vocabulary(pieces, *given)
+        is_same = target_spm is None or target_spm == source_spm
+        files = file, file if is_same else SpmFile(target_spm or b"", where)
+        others = vocabulary if target_pieces is None else Vocabulary(target_pieces, *given)
+        return cls(files, (vocabulary, others), languages)
+
+    def with_new_tokens(self, words: Sequence[str]) -> "SentencePieceTokenizer":
+        """See `Tokenizer`. The SentencePiece models stay, so all other text is cut as before."""
+        source, target = self._vocabularies
+        longer = source.extended(words)
+        others = longer if target is source else target.extended(words)
+        return type(self)(self._files, (longer, others), self.languages)
+
+    @property
+    def new_tokens(self) -> tuple[str, ...]:
+        return tuple(self._vocabularies[0].new_tokens)
+
+    @classmethod
+    def parse(cls, text: str, where: str = FILE_NAME) -> "SentencePieceTokenizer":
+        """Reads the text of a `tokenizer.json`; `where` names it in messages.
+
+        A SentencePiece model in it is read when it is first used.
+        """
+        try:
+            data = json.loads(text)
+            if data["kind"] != "sentencepiece":
+                raise DataError(f"{where}: is of another version of tformer; update tformer")
+            new_tokens = stored_new_tokens(data, where)
+            languages = structure(Languages, data["languages"])
+            spm, pieces = _stored(data["source"])
+            others = _stored(data["target"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise DataError(f"{where}: is damaged; restore the file") from None
+        if spm is None or pieces is None:
+            raise DataError(f"{where}: is damaged, its source lacks a part; restore the file")
+        return cls._joined(spm, others[0], pieces, others[1], languages, where, new_tokens)
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`; its beginning says what it is."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        spms: list[str | None] = [base64.b64encode(file.data).decode() for file in self._files]
+        pieces: list[list[str] | None] = [one.pieces for one in self._vocabularies]
+        if self._files[0] is self._files[1]:
+            spms[1] = None
+        if self._vocabularies[0] is self._vocabularies[1]:
+            pieces[1] = None
+        data: dict[str, Any] = {
+            "tformer_tokenizer": VERSION_WITH_NEW_TOKENS if self.new_tokens else VERSION,
+            "kind": "sentencepiece",
+            "languages": asdict(self.languages),
+            "source": {"spm": spms[0], "pieces": pieces[0]},
+            "target": {"spm": spms[1], "pieces": pieces[1]},
+        }
+        if self.new_tokens:
+            data["new_tokens"] = self.new_tokens
+        return json.dumps(data, ensure_ascii=False) + "\n"
+
+    @property
+    def algorithm(self) -> str:
+        """Always "sentencepiece"."""
+        return "sentencepiece"
+
+    @property
+    def source(self) -> SentencePieceSide:
+        return self._source
+
+    @property
+    def target(self) -> SentencePieceSide:
+        return self._target
+
+    @property
+    def language_codes(self) -> tuple[str, ...]:
+        return tuple(sorted(self.languages.codes))
+
+    def for_languages(self, source: str | None, target: str | None) -> "SentencePieceTokenizer":
+        chosen = self.languages.chosen(source, target)
+        if chosen == self.languages:
+            return self
+        return type(self)(self._files, self._vocabularies, chosen)
+
+    def check_languages(self) -> None:
+        self.languages.check()

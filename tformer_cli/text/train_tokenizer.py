@@ -1,0 +1,131 @@
+"""Training of tokenizers, in bounded memory and reproducibly: the same lines, the same bytes."""
+
+import json
+from collections.abc import Iterable, Iterator
+
+from tokenizers import Tokenizer as HuggingFaceTokenizer
+from tokenizers import trainers
+
+from tformer_cli.errors import DataError
+from tformer_cli.files.default_signals import default_signals
+from tformer_cli.text.config import TokenizerConfig
+from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, JointTokenizer, blank_tokenizer
+from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
+from tformer_cli.text.vocabulary import BYTE_CHARACTERS
+
+MAX_LINES = 2_000_000
+"""Lines learned from; a vocabulary of tens of thousands of pieces is settled well before."""
+MAX_UNKNOWN_COUNT_LINES = 500_000
+"""The same when lines come from a stream of unknown length and must be held in memory."""
+MAX_PIECE_BYTES = 32
+"""Longest piece of "unigram": 8 to 32 characters, by script."""
+
+
+def train_tokenizer(
+    lines: Iterable[str], config: TokenizerConfig, n_lines: int | None = None
+) -> Tokenizer:
+    """Trains a tokenizer on lines of both languages.
+
+    All lines are used up to `MAX_LINES` (with `n_lines` unknown, `MAX_UNKNOWN_COUNT_LINES`). Of
+    more, about that many are, picked by a hash of the line number: spread over the whole, and
+    source and target lines alike however they alternate.
+    """
+    tokenizer = blank_tokenizer(config.algorithm)
+    sample = map(without_surrogates, sampled(lines, n_lines))
+    trainer = _trainer(config)
+    if config.algorithm == "byte":
+        # No line is read: the vocabulary is the 256 bytes.
+        tokenizer.train_from_iterator([], trainer)
+    else:
+        with default_signals():  # the library merges pairs for minutes on a busy machine
+            tokenizer.train_from_iterator(_checked(sample), trainer)
+    text = tokenizer.to_str()
+    return JointTokenizer.parse(_settled(text) if config.algorithm == "unigram" else text)
+
+
+def _trainer(config: TokenizerConfig) -> trainers.Trainer:
+    alphabet = sorted(BYTE_CHARACTERS)
+    special = list(SPECIAL_PIECES)
+    match config.algorithm:
+        case "bpe" | "byte":
+            n_bytes = len(SPECIAL_PIECES) + len(alphabet)
+            return trainers.BpeTrainer(
+                vocab_size=config.vocab_size if config.algorithm == "bpe" else n_bytes,
+                min_frequency=2,
+                initial_alphabet=alphabet,
+                special_tokens=special,
+                show_progress=False,
+            )
+        case "unigram":
+            return trainers.UnigramTrainer(
+                vocab_size=config.vocab_size,
+                initial_alphabet=alphabet,
+                unk_token=UNKNOWN_PIECE,
+                max_piece_length=MAX_PIECE_BYTES,
+                special_tokens=special,
+                show_progress=False,
+            )
+        case _:
+            return trainers.WordLevelTrainer(
+                vocab_size=config.vocab_size, special_tokens=special, show_progress=False
+            )
+
+
+def sampled(
+    lines: Iterable[str], n_lines: int | None, max_lines: int | None = None
+) -> Iterator[str]:
+    """Yields all lines, or about `max_lines` of them picked by a hash of their number."""
+    if n_lines is not None:
+        limit = MAX_LINES if max_lines is None else max_lines
+        share = int(min(1.0, limit / max(n_lines, 1)) * 2**64)
+        yield from (line for place, line in enumerate(lines) if _mix(place) < share)
+        return
+    limit = MAX_UNKNOWN_COUNT_LINES if max_lines is None else max_lines
+    share = 2**64
+    kept: list[tuple[int, str]] = []
+    for place, line in enumerate(lines):
+        if (mixed := _mix(place)) < share:
+            kept.append((mixed, line))
+        if len(kept) > limit:
+            share //= 2
+            kept = [(mixed, line) for mixed, line in kept if mixed < share]
+    yield from (line for _, line in kept)
+
+
+def _mix(number: int) -> int:
+    """Scatters 0, 1, 2, … over 64 bits (SplitMix64, Steele et al. 2014)."""
+    number = (number + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    number = (number ^ number >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return number ^ number >> 31
+
+
+def _checked(lines: Iterable[str]) -> Iterator[str]:
+    """Passes lines on, and refuses a corpus without a single character to learn from."""
+    has_text = False
+    for line in lines:
+        has_text = has_text or bool(line.strip())
+        yield line
+    if not has_text:
+        raise DataError("tokenizer: every line of the text is blank; give text to train on")
+
+
+def _settled(text: str) -> str:
+    """Makes the unigram trainer's result the same in every run.
+
+    It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and tells
+    bytes it has never seen apart by tiny penalties in that order. Scores are rounded, unseen bytes
+    all score as the rarest piece, and entries are sorted.
+    """
+    data = json.loads(text)
+    n_special = len(SPECIAL_PIECES)
+    entries = data["model"]["vocab"][n_special:]
+    rarest = min((score for piece, score in entries if len(piece) > 1), default=-20.0)
+    settled = [
+        [piece, round(rarest if len(piece) == 1 and score < rarest + 0.03 else score, 4)]
+        for piece, score in entries
+    ]
+    settled.sort(key=lambda entry: (-entry[1], entry[0]))
+    data["model"]["vocab"][n_special:] = settled
+    return HuggingFaceTokenizer.from_str(json.dumps(data)).to_str()

@@ -1,0 +1,570 @@
+"""Training a model by a recipe, from raw text to a model directory."""
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tformer_cli.artifacts.adapter_directory import ADAPTER, save_adapter
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    TOKENIZER,
+    WEIGHTS,
+    ImportOrigin,
+    ModelInfo,
+    StartOrigin,
+)
+from tformer_cli.artifacts.model_directory import save_model_directory
+from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
+from tformer_cli.artifacts.token_frequencies import (
+    FREQUENCIES,
+    load_frequencies,
+    save_frequencies,
+)
+from tformer_cli.errors import (
+    ArtifactError,
+    DataError,
+    RecipeError,
+    TformerError,
+    UsageError,
+)
+from tformer_cli.files.atomic import (
+    make_directory,
+    remove_leftovers,
+    remove_tree,
+    write_text,
+)
+from tformer_cli.files.lock import locked
+from tformer_cli.heads.rare_tokens import TokenFrequencies
+from tformer_cli.inspect.heads.timeline import HEADS_LOG
+from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
+from tformer_cli.inspect.jobs.score_alignment import store_measured_heads
+from tformer_cli.inspect.views.alignment import AlignmentScore
+from tformer_cli.kinds import training_of
+from tformer_cli.kinds.training import HeldOut, Progress
+from tformer_cli.model.config import Precision
+from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.recipe import Recipe, differing_keys, load_recipe, make_recipe
+from tformer_cli.runtime import has_fast_bfloat16
+from tformer_cli.text.corpora import SentencePair, corpus_name
+from tformer_cli.text.loading.encoded import EncodedCorpus
+from tformer_cli.text.loading.loader import (
+    BatchStream,
+    LoaderPosition,
+    SegmentLoader,
+    TrainingLoader,
+)
+from tformer_cli.text.tokenizer import Tokenizer
+from tformer_cli.text.tokenizer_file import parse_tokenizer, read_tokenizer
+from tformer_cli.train.data import (
+    completed_recipe,
+    encoded_corpora,
+    fingerprint,
+    make_tokenizer,
+    named_inputs,
+    notes,
+    share_of_several,
+    source_words,
+    unit_of,
+    validation_pairs,
+)
+from tformer_cli.train.start import (
+    IMPORTED,
+    check_start,
+    freeze,
+    initial_model,
+    start_origin,
+)
+from tformer_cli.trainer.adapters import merged_weights
+from tformer_cli.trainer.batch_budget import PairLengths
+from tformer_cli.trainer.events import RunStarted, TrainingObserver
+from tformer_cli.trainer.hardware import training_device, use_kernels
+from tformer_cli.trainer.processes.group import Processes, together
+from tformer_cli.trainer.processes.launch import launched, one_error_per_node
+from tformer_cli.trainer.processes.signals import stop_requests
+from tformer_cli.trainer.resuming.checkpoints import Checkpoints
+from tformer_cli.trainer.resuming.state import TrainingState, generators_kept
+from tformer_cli.trainer.run_logs import DIRECTORY as TENSORBOARD
+from tformer_cli.trainer.run_logs import MetricsLog, TensorBoardLog
+from tformer_cli.trainer.segment_memory import SegmentMemory
+from tformer_cli.trainer.speed import HardwareLimit, ProductProbe
+from tformer_cli.trainer.trainer import Trainer
+from tformer_cli.trainer.validation import Validator
+
+if TYPE_CHECKING:
+    from tformer_cli.heads.names import Inspected
+
+
+RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
+# Keys that may differ between processes: where files lie; their content is compared elsewhere.
+MACHINE_KEYS = ("data.directory", "data.cache_directory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """Result of a run."""
+
+    run: Path
+    """The run directory, which is a model directory."""
+    was_finished: bool
+    """True if the run had ended before, so that nothing was done."""
+    state: TrainingState
+    n_inspections: int = 0
+    """Steps at which this process has recorded the heads."""
+    inspection_seconds: float = 0.0
+    aligned: AlignmentScore | None = None
+    """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything a run needs before it is started or resumed."""
+
+    tokenizer: Tokenizer
+    corpora: Sequence[EncodedCorpus]
+    validation: Sequence[SentencePair]
+    trainer: Trainer
+    origin: ImportOrigin | None
+    """The foreign model that its start was imported from."""
+    started: RunStarted
+
+
+def train(
+    recipe: Recipe,
+    run: Path,
+    *,
+    device: str = "auto",
+    fresh: bool = False,
+    observers: Sequence[TrainingObserver] = (),
+    progress: Progress | None = None,
+    tensorboard: bool = False,
+    is_shared: bool = False,
+) -> TrainingResult:
+    """Trains a model, or continues with an interrupted run.
+
+    Under `torchrun` each process calls it with the same arguments. The first alone writes, reports
+    and validates.
+
+    Args:
+        recipe: what decides the run.
+        run: the run directory.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        fresh: whether to remove an earlier run in the directory first.
+        observers: observers of training events.
+        progress: called with the progress of preparing the data.
+        tensorboard: whether to write events for TensorBoard beside the run's metrics.
+        is_shared: whether machines come and go, so that each of them may have to write the run.
+
+    Raises:
+        RecipeError: if the run directory holds a run of another recipe, or another process has
+            another one.
+        DataError: if a corpus cannot be read, or has changed since the run began.
+        ArtifactError: if the run directory cannot be written, or is in use or damaged.
+        UsageError: if the device cannot be used, or tensorboardX is asked for and not installed, or
+            the run would replace a corpus or the recipe's tokenizer.
+        Interrupted: on SIGINT or SIGTERM; the state is saved.
+        AnotherProcessFailed: if another process has, and has said why.
+    """
+    launch = launched()
+    with one_error_per_node():
+        check_start(recipe)
+        check_outputs([Output(name="--output", path=run, writes=Writes.RUN)], named_inputs(recipe))
+        place = training_device(device, launch)
+    with (
+        together(launch, place, shards_optimizer=recipe.training.shard_optimizer) as processes,
+        _run_directory(run) if processes.is_first else nullcontext(),
+        generators_kept(place),
+    ):
+        check_same_recipe(processes, recipe, fresh=fresh)
+        if is_shared:
+            _check_shared(run, processes)
+        finished = None
+        if not fresh:
+            finished = processes.first(partial(_open_run, recipe, run))
+        if finished is not None:
+            state = TrainingState.from_json(finished)
+            return TrainingResult(run=run, was_finished=True, state=state)
+        tell = progress if processes.is_first else None
+        prepared = prepare(recipe, run, place, processes, tell, fresh=fresh)
+        started = _started(recipe, run, prepared, processes, fresh=fresh)
+        own = observers if processes.is_first else None
+        return _run(recipe, run, prepared, started, own, tensorboard=tensorboard)
+
+
+def _run(
+    recipe: Recipe,
+    run: Path,
+    prepared: Prepared,
+    started: RunStarted,
+    observers: Sequence[TrainingObserver] | None,
+    *,
+    tensorboard: bool,
+) -> TrainingResult:
+    """Trains until the end or a stop; with observers, in the first process, also writes logs."""
+    follower = None
+    if observers is not None:
+        events = [TensorBoardLog(run, prepared.trainer.state.step)] if tensorboard else []
+        write_text(run / RECIPE, recipe.to_toml())
+        follower = _follower(recipe, run, prepared)
+        followers = [] if follower is None else [follower]
+        observers = [
+            MetricsLog(run / METRICS, prepared.trainer.state),
+            *followers,
+            *events,
+            *observers,
+        ]
+    inspects = follower is not None and recipe.training.inspect_every > 0
+    on_inspect = follower.record if follower is not None and inspects else None
+    with stop_requests() as stop:
+        try:
+            prepared.trainer.run(started, stop, observers or (), on_inspect)
+            aligned = None if observers is None else store_measured_heads(recipe, run)
+        except ArtifactError as error:  # the place was good at the start: the work has failed
+            raise TformerError(str(error)) from None
+    return TrainingResult(
+        run=run,
+        was_finished=False,
+        state=prepared.trainer.state,
+        aligned=aligned,
+        n_inspections=0 if follower is None else follower.n_records,
+        inspection_seconds=0.0 if follower is None else follower.seconds,
+    )
+
+
+def _started(
+    recipe: Recipe, run: Path, prepared: Prepared, processes: Processes, *, fresh: bool
+) -> RunStarted:
+    """Brings the trainer to where the run is, and writes what a new one needs to be resumed."""
+    started = prepared.started
+    if processes.first(lambda: fresh or not Checkpoints(run).steps()):
+        started = settle_batches(recipe, prepared)
+    if processes.is_first:
+        if fresh:  # only now that recipe and data are known to be good
+            _clear(run)
+        write_text(run / TOKENIZER, prepared.tokenizer.to_json())
+        if prepared.origin is not None:
+            write_text(run / IMPORTED, json.dumps(asdict(prepared.origin), indent=1) + "\n")
+        # a model that was trained before knows words of corpora that are not here
+        has_words = training_of(recipe).examples.are_translated and not recipe.start.model
+        words = source_words(prepared.corpora) if has_words else ()
+        save_frequencies(run, _source_counts(recipe, prepared), words)
+    names = [*map(corpus_name, recipe.data.train), "data.valid"]
+    started = replace(started, notes=(*started.notes, *prepared.trainer.resume(names)))
+    if processes.is_first and not prepared.trainer.state.step:
+        started = replace(started, doubts=tuple(training_of(recipe).doubts(recipe)))
+    return started
+
+
+def has_run(run: Path) -> bool:
+    return (run / RECIPE).is_file()
+
+
+def has_model(run: Path) -> bool:
+    """Returns whether a directory holds a run or a model, which training would overwrite."""
+    return has_run(run) or any((run / name).exists() for name in (CONFIG, WEIGHTS))
+
+
+@contextmanager
+def _run_directory(run: Path) -> Iterator[None]:
+    """Holds the run directory; one made here goes again if no run comes to be in it."""
+    is_new = not run.exists()
+    make_directory(run)
+    with locked(run):  # another one that began at the same moment may hold it: then it is theirs
+        try:
+            if has_run(run):  # else what is there is somebody else's
+                remove_leftovers(run)
+            yield
+        finally:
+            if is_new and not has_run(run):
+                remove_tree(run)
+
+
+def _check_shared(run: Path, processes: Processes) -> None:
+    """Makes sure that all processes have the same run directory."""
+    # Else a run whose first machine leaves would begin again on another one.
+    name = processes.first(lambda: f".shared-{uuid.uuid4()}")
+    found = run / name
+    try:
+        processes.first(lambda: write_text(found, ""))
+        is_missing = processes.largest(float(not found.exists()))
+    finally:
+        if processes.is_first:
+            found.unlink(missing_ok=True)
+    if is_missing:
+        raise UsageError(
+            f"--nodes: {run} is not the same directory on all machines, which may come and go; "
+            "name one on a shared file system, or a fixed number of machines"
+        )
+
+
+def prepare(
+    recipe: Recipe,
+    run: Path,
+    device: torch.device,
+    processes: Processes,
+    progress: Progress | None = None,
+    *,
+    fresh: bool = False,
+) -> Prepared:
+    """Makes ready what a run needs; see `train`. Nothing is written into the run directory."""
+    if recipe.model.memory and processes.world_size > 1:
+        raise RecipeError(
+            "model.memory: its rows are those of one process, but there are "
+            f"{processes.world_size}; train with one"
+        )
+    progress = progress or (lambda what, n_pairs: None)  # noqa: ARG005 - nobody looks
+    training = training_of(recipe)
+    given, tell = recipe, progress
+    recipe = processes.prepared(lambda: completed_recipe(given, tell))
+    tokenizer = parse_tokenizer(
+        processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
+    )
+    sides = training.sides(recipe, tokenizer)
+    valid, corpora = processes.prepared(
+        lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
+    )
+    fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
+    if processes.first(lambda: fingerprints) != fingerprints:
+        raise DataError(
+            f"data.train, data.valid: the corpora of process {processes.rank} differ from "
+            "those of the first one; bring the same data to every machine"
+        )
+    precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
+    # A checkpoint will be loaded; the other processes take over the weights of the first one
+    loads = processes.is_first and (fresh or not Checkpoints(run).steps())
+    origin = None
+    if processes.is_first:
+        origin = start_origin(recipe.start, None if loads else run)
+    make = partial(initial_model, recipe, tokenizer.vocab_size)
+    model = make(loads=loads).to(device)
+    model_notes = freeze(model, recipe)
+    model_notes += use_kernels(model, compiles=recipe.training.compile)
+    probe = ProductProbe(recipe.model, tokenizer.vocab_size, device, precision)
+    several = share_of_several(corpora) if training.examples.are_translated else None
+    validator = None
+    if valid:
+        score = training.scorer(HeldOut(recipe, valid, tokenizer, device, precision))
+        validator = Validator(score, device, precision)
+    trainer = Trainer(
+        model=model,
+        config=recipe.training,
+        validation=recipe.validation,
+        loader=partial(_open_loader, recipe, corpora, sides),
+        validator=validator,
+        checkpoints=Checkpoints(run),
+        publish=partial(_publish, recipe, run, tokenizer, origin, several),
+        precision=precision,
+        fingerprints=fingerprints,
+        limit=HardwareLimit(probe, processes.world_size),
+        processes=processes,
+        initial=make,
+        memory=SegmentMemory() if recipe.model.memory else None,
+    )
+    started = RunStarted(
+        step=0,
+        n_parameters=parameter_count(recipe.model, tokenizer.vocab_size),
+        device=str(device),
+        precision=precision,
+        n_pairs=sum(len(corpus) for corpus in corpora),
+        unit=unit_of(recipe),
+        vocab_size=tokenizer.vocab_size,
+        batches_per_epoch=0,
+        notes=(*notes(recipe, corpora), *model_notes),
+    )
+    return Prepared(
+        tokenizer=tokenizer,
+        corpora=corpora,
+        validation=valid,
+        trainer=trainer,
+        origin=origin,
+        started=started,
+    )
+
+
+def settle_batches(recipe: Recipe, prepared: Prepared) -> RunStarted:
+    """Finds the token budget of a new run, or tries that of the recipe on a GPU."""
+    asked, trainer = recipe.training.tokens_per_batch, prepared.trainer
+    if asked and next(trainer.model.parameters()).device.type == "cpu":
+        return prepared.started
+    budget = trainer.fit_batches(PairLengths.of(prepared.corpora))
+    if asked:
+        return prepared.started
+    found = f"batches of {budget:,} tokens, the most that fit in memory"
+    return replace(prepared.started, notes=(*prepared.started.notes, found))
+
+
+def _source_counts(recipe: Recipe, prepared: Prepared) -> NDArray[np.int64]:
+    """(V) how often each token occurs in what an encoder reads of all corpora."""
+    size, is_target = prepared.tokenizer.source.vocab_size, recipe.model.head == "tokens"
+    counts = [corpus.source_counts(size, is_target=is_target) for corpus in prepared.corpora]
+    total: NDArray[np.int64] = np.sum(counts, axis=0)
+    return total
+
+
+def _follower(recipe: Recipe, run: Path, prepared: Prepared) -> HeadFollower | None:
+    """Observer of the heads, if one is asked for or was in an earlier part of the run."""
+    trainer = prepared.trainer
+    is_asked = recipe.training.inspect_every > 0 or (run / HEADS_LOG).is_file()
+    if not is_asked:
+        return None
+    counts = None
+    if training_of(recipe).examples.are_texts:
+        counts = load_frequencies(run, prepared.tokenizer.source.vocab_size)
+    return HeadFollower(
+        run,
+        cast("Inspected", trainer.model),
+        prepared.tokenizer,
+        prepared.validation,
+        trainer.state.step,
+        None if counts is None else TokenFrequencies(counts, prepared.tokenizer.source.mask_id),
+    )
+
+
+def _publish(
+    recipe: Recipe,
+    run: Path,
+    tokenizer: Tokenizer,
+    origin: ImportOrigin | None,
+    several_sentences: float | None,
+    weights: Mapping[str, Tensor],
+    step: int,
+    scores: Mapping[str, float],
+) -> None:
+    """Makes the run directory a model directory with these weights, adapters added to them."""
+    start = recipe.start
+    if recipe.adapter.rank:
+        base = start.model, start.weights_hash
+        save_adapter(run / ADAPTER, weights, recipe.model, recipe.adapter, base)
+        weights = merged_weights(weights, recipe.model, recipe.adapter)
+    save_model_directory(
+        run,
+        weights,
+        config=recipe.model,
+        tokenizer=tokenizer,
+        decoding=recipe.decoding,
+        info=ModelInfo(
+            source_language=recipe.data.source_language,
+            target_language=recipe.data.target_language,
+            step=step,
+            scores=scores,
+            origin=origin,
+            labels=recipe.task.labels,
+            several_sentences=several_sentences,
+            start=StartOrigin(model=start.model, weights_hash=start.weights_hash)
+            if start.model
+            else None,
+        ),
+    )
+
+
+def _open_loader(
+    recipe: Recipe,
+    corpora: Sequence[EncodedCorpus],
+    tokenizer: Tokenizer,
+    position: LoaderPosition,
+    tokens_per_batch: int,
+) -> BatchStream:
+    if recipe.model.memory:
+        return SegmentLoader(corpora[0], tokens_per_batch, position)
+    return TrainingLoader(
+        corpora,
+        [corpus.weight for corpus in recipe.data.train],
+        tokenizer,
+        tokens_per_batch,
+        recipe.training.seed,
+        recipe.tokenizer.bpe_dropout,
+        position,
+        source_eos=recipe.model.ends_sources,
+        target_bos=recipe.model.target_bos,
+        target_eos=recipe.model.ends_targets,
+        masking=training_of(recipe).masking(tokenizer),
+    )
+
+
+def choose_precision(recipe: Recipe, device_type: str) -> Precision:
+    """Decides what "auto" means: the hardware's word, not a timing, so that runs repeat."""
+    asked = recipe.training.precision
+    if asked != "auto":
+        return asked
+    return "bfloat16" if has_fast_bfloat16(device_type) else "float32"
+
+
+def _run_tokenizer(recipe: Recipe, run: Path, progress: Progress, *, fresh: bool) -> Tokenizer:
+    """The run's own tokenizer if it is there already, so that a resumption cannot change it."""
+    if not fresh and (run / TOKENIZER).is_file() and Checkpoints(run).steps():
+        return read_tokenizer(run / TOKENIZER)
+    return make_tokenizer(recipe, progress)
+
+
+def check_recipe(recipe: Recipe, run: Path, more: str = ", or --fresh to start over") -> None:
+    """Makes sure that a directory holds no model, or a run of this recipe."""
+    if not has_run(run):
+        if has_model(run):
+            raise ArtifactError(f"{run}: holds a model but not a run; use another directory{more}")
+        return
+    keys = differing_keys(load_recipe(str(run / RECIPE)), recipe)
+    if keys:
+        raise RecipeError(
+            f"{run}: the run was started with another recipe, {_listed(keys)} differ; use another "
+            f"directory{more}"
+        )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+
+
+def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
+    """Makes sure that the run can be begun or resumed; the state of one that has ended."""
+    check_recipe(recipe, run)
+    finished = _finished_state(Checkpoints(run))
+    return finished.to_json() if finished is not None else None
+
+
+def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
+    """The end of a run that has ended; a damaged checkpoint is training's to deal with."""
+    steps = checkpoints.steps()
+    try:
+        state = checkpoints.load_state(steps[-1]) if steps else None
+    except ArtifactError:
+        return None
+    return state if state is not None and state.is_finished else None
+
+
+def _clear(run: Path) -> None:
+    """Removes what an earlier run wrote, and nothing else that lies there."""
+    for directory in ("checkpoints", TENSORBOARD, ADAPTER):
+        remove_tree(run / directory)
+    records = (RECIPE, TOKENIZER, METRICS, HEADS_LOG, PROBE, FREQUENCIES, IMPORTED)
+    for name in (*records, CONFIG, WEIGHTS):
+        (run / name).unlink(missing_ok=True)
+
+
+def check_same_recipe(processes: Processes, recipe: Recipe, *, fresh: bool) -> None:
+    """Compares what this process was started with with what the first one was."""
+    # Machines may hold different versions of a recipe. With other learning rates their weights
+    # would drift apart in silence, and with other limits some would wait for the others for ever.
+    own: dict[str, Any] = {"recipe": recipe.to_mapping(), "fresh": fresh}
+    first = processes.first(lambda: own)
+    if processes.is_first:
+        return
+    keys = differing_keys(make_recipe(first["recipe"], "the first process"), recipe, MACHINE_KEYS)
+    if keys:
+        raise RecipeError(
+            f"process {processes.rank} has another recipe than the first one: {_listed(keys)} "
+            "differ; bring the same recipe and options to every machine"
+        )
+    if first["fresh"] != fresh:
+        raise UsageError(
+            f"--fresh: process {processes.rank} and the first one disagree; start all "
+            "processes with the same options"
+        )

@@ -1,0 +1,205 @@
+"""Token budget of a batch, measured or tried before the first step.
+
+A GPU says by failing what does not fit, so the largest batches that the corpora can give are tried
+on it. A CPU's system would rather end the process, so there the bytes that a small batch keeps for
+its backward pass are counted, which grow with the tokens, and compared with what is free.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tformer_cli.errors import RecipeError
+from tformer_cli.model.base import Model
+from tformer_cli.model.config import Precision
+from tformer_cli.model.operations import ROW_MULTIPLE
+from tformer_cli.runtime import is_out_of_memory
+from tformer_cli.text.batching import Batch, collate
+from tformer_cli.text.loading.encoded import EncodedCorpus
+from tformer_cli.trainer.config import TrainingConfig
+from tformer_cli.trainer.gradients import add_gradients
+from tformer_cli.trainer.memory import free_memory
+from tformer_cli.trainer.resuming.state import generator_tensors, restore_generators
+from tformer_cli.trainer.window import Window
+
+GPU_SHARE = 0.9
+"""Of the largest budget that fits; batches of changing shapes leave gaps in memory."""
+CPU_SHARE = 0.4
+"""Of free memory: freed pages are kept, and have been seen to more than double what is in use."""
+TOKEN = 4
+_BLOCK = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairLengths:
+    """Lengths in the corpora, in tokens with the end of the sentence."""
+
+    source: int
+    target: int
+    shortest: int
+    """Longer side of the shortest pair."""
+    total: int
+    """All tokens of the larger side."""
+
+    @classmethod
+    def of(cls, corpora: Sequence[EncodedCorpus]) -> "PairLengths":
+        """Measures corpora, at least one of which holds pairs, a block of each at a time."""
+        longest, total, shortest = np.zeros(2, np.int64), np.zeros(2, np.int64), []
+        for corpus in corpora:
+            for start in range(0, len(corpus), _BLOCK):
+                rows = np.arange(start, min(start + _BLOCK, len(corpus)))
+                lengths = corpus.lengths(rows).astype(np.int64) + 1
+                longest = np.maximum(longest, lengths.max(axis=1))
+                total += lengths.sum(axis=1)
+                shortest.append(int(lengths.max(axis=0).min()))
+        return cls(
+            source=int(longest[0]),
+            target=int(longest[1]),
+            shortest=min(shortest),
+            total=int(total.max()),
+        )
+
+    def extremes(self, budget: int) -> Iterator[tuple[int, int, int]]:
+        """Yields (B, S, T) of batches that need the most memory within a budget."""
+        # Those of the longest pairs, those that are full on both sides, those of the most pairs.
+        both = min(self.source, self.target)
+        for source, target in ((self.source, self.target), (both, both), (self.shortest,) * 2):
+            yield max(1, budget // max(source, target)), source, target
+
+
+def settle_tokens_per_batch(
+    model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
+) -> int:
+    """Finds the budget of a run, or makes sure on a GPU that the recipe's fits."""
+    device = next(model.parameters()).device
+    asked = config.tokens_per_batch
+    if device.type == "cpu":
+        return asked or _estimated_budget(model, config, lengths, precision)
+
+    def fits(budget: int) -> bool:
+        return all(_fits(model, config, shape, precision) for shape in lengths.extremes(budget))
+
+    if asked and fits(asked):
+        return asked
+    found = largest_budget(fits, max(lengths.source, lengths.target), lengths.total, GPU_SHARE)
+    if asked and found:
+        raise RecipeError(
+            f"training.tokens_per_batch: batches of {asked} do not fit in the GPU's memory; "
+            f"{found} do (0 finds the largest that fits)"
+        )
+    return found or _too_long(lengths)
+
+
+def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, share: float) -> int:
+    """Searches the largest budget that fits, to 1/16; 0 if none does."""
+    if not fits(smallest):
+        return 0
+    good, bad = smallest, 0
+    while not bad and good < largest:
+        trial = min(2 * good, largest)
+        good, bad = (trial, 0) if fits(trial) else (good, trial)
+    while bad and bad - good > max(1, good // 16):
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return max(smallest, int(good * share)) if bad else good
+
+
+def _fits(
+    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+) -> bool:
+    """Tries a batch with the gradients and the optimizer's two moments beside it."""
+    generators = generator_tensors(next(model.parameters()).device)
+    try:
+        beside: list[Tensor] | None = [
+            torch.empty_like(weight) for weight in model.parameters() for _ in range(2)
+        ]
+        for _ in range(2):  # the second time onto gradients that are there, as accumulation does
+            _add_gradients(model, config, shape, precision)
+        torch.cuda.synchronize()
+        is_fit = True
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        is_fit = False
+    beside = None  # noqa: F841 - given back before the cache is emptied
+    model.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()
+    restore_generators(generators, next(model.parameters()).device)
+    return is_fit
+
+
+def _estimated_budget(
+    model: Model, config: TrainingConfig, lengths: PairLengths, precision: Precision
+) -> int:
+    """Computes the largest budget for a CPU from what a batch of the longest pairs keeps."""
+    # There are some of them where they are short: what rows are filled up with is not part of it
+    # then.
+    n_weights = sum(weight.numel() for weight in model.parameters())
+    free = free_memory() * CPU_SHARE - 3 * 4 * n_weights  # gradients and two moments, float32
+    tokens = max(lengths.source, lengths.target)
+    n_pairs = -(-4 * ROW_MULTIPLE // tokens)
+    shape = (n_pairs, lengths.source, lengths.target)
+    a_token = _kept_bytes(model, config, shape, precision) / (n_pairs * tokens)
+    budget = min(int(free / a_token), lengths.total)
+    return budget if budget >= tokens else _too_long(lengths)
+
+
+def _kept_bytes(
+    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+) -> int:
+    """Counts the bytes that a batch keeps between its forward and its backward pass."""
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    device = next(model.parameters()).device
+    generators = generator_tensors(device)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        _add_gradients(model, config, shape, precision)
+    model.zero_grad(set_to_none=True)
+    restore_generators(generators, device)
+    return sum(kept.values())
+
+
+def _add_gradients(
+    model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
+) -> None:
+    model.train()
+    add_gradients(
+        model,
+        [_batch(*shape, model)],
+        Window(0.0),
+        label_smoothing=config.label_smoothing,
+        r_drop=config.r_drop,
+        precision=precision,
+    )
+
+
+def _batch(n_pairs: int, source: int, target: int, model: Model) -> Batch:
+    """Creates a batch of shape (B, S, T) without padding."""
+    token = min(TOKEN, model.vocab_size - 1)
+    config = model.config
+    per_token = config.ids_per_token
+    sides = [[token] * (source - 1) * per_token] * n_pairs, [[token] * (target - 1)] * n_pairs
+    return collate(
+        *sides,
+        source_eos=config.ends_sources,
+        target_eos=config.ends_targets,
+        ids_per_token=per_token,
+    )
+
+
+def _too_long(lengths: PairLengths) -> int:
+    longest = max(lengths.source, lengths.target)
+    raise RecipeError(
+        f"data.max_length: a batch of the longest pair, {longest} tokens, does not fit in memory; "
+        "lower it or the size of the model"
+    )

@@ -1,0 +1,165 @@
+"""The gradient of a step: one batch's, or the sum over several."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from tformer_cli.model.base import Model
+from tformer_cli.model.config import Precision
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.runtime import autocast
+from tformer_cli.text.batching import Batch
+from tformer_cli.text.tokenizer import PAD_ID
+from tformer_cli.trainer.loss import Loss, projected_loss
+from tformer_cli.trainer.segment_memory import SegmentMemory
+from tformer_cli.trainer.window import Window
+
+_ROOM = 1e-6
+"""Constant that torch adds to a norm before dividing by it."""
+
+
+class BackwardPasses:
+    """The backward passes of one process alone; `data_parallel` has those of several."""
+
+    def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:  # noqa: ARG002 - all are alike
+        loss = compute()
+        (loss.smoothed / n_target_tokens).backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def add_nothing(self) -> None:
+        """Takes part in a step of which this process has no batches."""
+
+    def start_again(self) -> None:
+        """Prepares to compute a step anew whose passes did not fit in memory."""
+
+
+ALONE = BackwardPasses()
+
+
+def add_gradients(
+    model: Model,
+    batches: Sequence[Batch],
+    window: Window,
+    *,
+    label_smoothing: float,
+    precision: Precision,
+    n_target_tokens: int | None = None,
+    r_drop: float = 0.0,
+    passes: BackwardPasses = ALONE,
+    memory: SegmentMemory | None = None,
+) -> None:
+    """Adds the gradient of the mean loss per target token over all batches together.
+
+    Args:
+        model: the model, on its device.
+        batches: of one optimizer step; their sizes may differ, each token counts the same.
+        window: takes the sums.
+        label_smoothing: ε.
+        precision: of the products.
+        n_target_tokens: target tokens of the whole step, where other processes have batches of it,
+            too (None: these are all).
+        r_drop: R-Drop's α (0: one pass through the model).
+        passes: how the processes that train together make their backward passes.
+        memory: see `batch_loss`.
+    """
+    if n_target_tokens is None:
+        n_target_tokens = sum(batch.n_target_tokens for batch in batches)
+    for number, batch in enumerate(batches, start=1):
+        compute = partial(
+            batch_loss,
+            model,
+            batch,
+            label_smoothing=label_smoothing,
+            precision=precision,
+            r_drop=r_drop,
+            memory=memory,
+        )
+        loss = passes.add(compute, n_target_tokens, is_last=number == len(batches))
+        window.add_batch(batch, loss)
+    if not batches:
+        passes.add_nothing()
+
+
+def batch_loss(
+    model: Model,
+    batch: Batch,
+    *,
+    label_smoothing: float,
+    precision: Precision,
+    r_drop: float = 0.0,
+    memory: SegmentMemory | None = None,
+) -> Loss:
+    """Computes the loss of a batch, summed over its target tokens."""
+    # For R-Drop the batch goes through the model twice, as one of twice as many sentences. With a
+    # memory its rows go on from those of the batch before, without R-Drop.
+    device = next(model.parameters()).device
+    targets = batch.target_output[batch.target_output != PAD_ID] - model.first_target
+    with autocast(device, precision):
+        hidden = _target_hidden(model, batch, device, 2 if r_drop else 1, memory)
+        if r_drop:
+            # (2N, D), the passes one after the other -> the passes of each token
+            passes = hidden[: 2 * len(targets)].view(2, len(targets), -1)
+            hidden = passes.transpose(0, 1).flatten(0, 1)
+        else:
+            # Kernels may fill rows up to a multiple; target -1 keeps those out of the loss
+            filling = (0, len(hidden) - len(targets))
+            targets = functional.pad(targets, filling, value=-1)
+        targets = _moved(targets, device)
+        return projected_loss(
+            hidden,
+            model.output_matrix,
+            targets,
+            label_smoothing,
+            r_drop,
+            model.operations,
+            model.output_bias,
+        )
+
+
+def _target_hidden(
+    model: Model,
+    batch: Batch,
+    device: torch.device,
+    n_passes: int,
+    memory: SegmentMemory | None = None,
+) -> Tensor:
+    """Computes the hidden states that target tokens are predicted from."""
+    source, source_mask, target_input, output = (
+        side.repeat(n_passes, 1)
+        for side in (batch.source, batch.source_mask, batch.target_input, batch.target_output)
+    )
+    is_target = output != PAD_ID
+    if model.operations is not None and memory is None:
+        hidden = model.operations.hidden_states(
+            model, (source, source_mask), (target_input, is_target)
+        )
+        if hidden is not None:
+            return hidden
+    # Real tokens are found before the batch goes to the device: nothing waits for it there.
+    positions = _moved(is_target.flatten().nonzero().squeeze(1), device)
+    source_mask = _moved(source_mask, device)
+    if memory is not None and isinstance(model, Transformer):
+        hidden = memory.read(model, target_input)
+    else:
+        moved = _moved(target_input, device)
+        hidden = model.target_hidden(_moved(source, device), source_mask, moved)
+    # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
+    return hidden.flatten(0, 1).index_select(0, positions)
+
+
+def clip_gradients(model: Model, largest_norm: float) -> Tensor:
+    """Scales the gradient down to a norm (0: never); returns the norm that it had."""
+    parameters = [p for p in model.parameters() if p.grad is not None]
+    norm = get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    # On a CPU it costs nothing to look first, and a pass over all gradients to multiply by 1.
+    if largest_norm and (norm.device.type != "cpu" or not norm + _ROOM <= largest_norm):
+        clip_grads_with_norm_(parameters, largest_norm, norm, foreach=True)
+    return norm
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=True)

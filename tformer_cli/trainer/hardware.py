@@ -1,0 +1,87 @@
+"""The hardware of a run: its device, the kernels, and layers that torch compiles for a GPU."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from tformer_cli.acceleration import has_fast
+from tformer_cli.errors import UsageError
+from tformer_cli.model.base import Model
+from tformer_cli.model.stacks import Layer
+from tformer_cli.runtime import check_threads, resolve_device
+from tformer_cli.trainer.processes.launch import Launch
+
+
+def training_device(name: str, launch: Launch) -> torch.device:
+    """Finds the device of this process; each of several processes has a GPU of its own."""
+    try:
+        device = resolve_device(name)
+        if launch.world_size > 1 and device.type == "cuda":
+            device = _own_gpu(name, launch)
+    except ValueError as error:
+        raise UsageError(f"--device: {error}") from None
+    try:
+        check_threads()
+    except ValueError as error:
+        raise UsageError(f"--threads: {error}") from None
+    return device
+
+
+def use_kernels(model: Model, *, compiles: bool = False) -> list[str]:
+    """Lets a model on the CPU train by the compiled kernels, where there are any."""
+    if next(model.parameters()).device.type != "cpu":
+        if compiles:
+            compile_layers(model)
+        return []
+    notes = ["training.compile has no effect without a GPU"] if compiles else []
+    reason = _refusal(model)
+    if reason is None:
+        return notes
+    return [*notes, f"training without compiled kernels, which is slower: {reason}"]
+
+
+def _refusal(model: Model) -> str | None:
+    """Lets a model train by the kernels, or gives the reason why it does not."""
+    if not has_fast():
+        return "tformer_cli/fast is missing"
+    from tformer_cli.fast.native.library import KernelsUnavailable, load_library
+    from tformer_cli.fast.native.training import use_native_operations
+
+    try:
+        is_used = use_native_operations(model, load_library())
+    except KernelsUnavailable as error:
+        return str(error)
+    return None if is_used else "they cannot use torch's threads"
+
+
+def _own_gpu(name: str, launch: Launch) -> torch.device:
+    if name not in ("auto", "cuda"):
+        raise ValueError(f'"{name}" is one GPU for {launch.world_size} processes; use cuda')
+    n_gpus = torch.cuda.device_count()
+    if launch.local_world_size > n_gpus:
+        raise ValueError(
+            f"{launch.local_world_size} processes are on a machine with {n_gpus} GPUs; start "
+            "one per GPU, or use cpu"
+        )
+    return torch.device("cuda", launch.local_rank)
+
+
+def compile_layers(model: Model) -> None:
+    """Lets torch compile the layers of all stacks for training, for batches of all shapes."""
+    # Layer by layer: they are alike, so each kind is compiled once. Single steps of the decoder and
+    # whoever listens to a layer continue as before.
+    for layer in _layers(model):
+        layer.compile(dynamic=True)
+
+
+def uncompiled(model: Model) -> AbstractContextManager[object]:
+    """Makes the context in which compiled layers compute as others do."""
+    # Without gradients they would be compiled once more, for a few passes.
+    if all(layer._compiled_call_impl is None for layer in _layers(model)):
+        return nullcontext()  # and torch's compiler is not imported
+    context: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return context
+
+
+def _layers(model: Model) -> list[Layer]:
+    return [module for module in model.modules() if isinstance(module, Layer)]

@@ -1,0 +1,177 @@
+"""Validation in the course of a run: when it counts as best; the final, averaged model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.errors import ArtifactError
+from tformer_cli.model.base import Model
+from tformer_cli.trainer.adapters import MergedAdapters
+from tformer_cli.trainer.config import ValidationConfig
+from tformer_cli.trainer.events import ValidationReport
+from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.processes.signals import StopRequest, StopRequested
+from tformer_cli.trainer.resuming.checkpoints import MODEL
+from tformer_cli.trainer.resuming.saving import RunSaver
+from tformer_cli.trainer.resuming.state import TrainingState
+from tformer_cli.trainer.validation import Validation, Validator
+
+PublishWeights = Callable[[Mapping[str, Tensor], int, Mapping[str, float]], None]
+"""Writes weights, their step and their scores as the run's model directory."""
+
+
+@dataclass(frozen=True)
+class PublishedAverage:
+    """Average at the end of a run; without steps there is none."""
+
+    steps: list[int] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+    report: ValidationReport | None = None
+    """Its scores, where the run has a validation corpus."""
+    better_step: int = 0
+    """The checkpoint that scores better than the average and is the final model in its place; 0:
+    none does."""
+
+
+class Judge:
+    """Validates a run's model and publishes the best and the final one.
+
+    The first of several processes does it; the others wait and are told the result.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        validator: Validator | None,
+        config: ValidationConfig,
+        publish: PublishWeights,
+        processes: Processes,
+    ) -> None:
+        self._model = model
+        self._validator = validator
+        self._config = config
+        self._publish = publish
+        self._processes = processes
+        self._adapters = MergedAdapters(model)
+
+    @property
+    def validates(self) -> bool:
+        return self._validator is not None
+
+    def validate(self, state: TrainingState, stop: StopRequest) -> ValidationReport | None:
+        """Scores the present weights, and publishes them if they are the best so far."""
+        values = self._processes.first(partial(self._scores, state, stop))
+        if values is None:
+            return None
+        result = Validation(**values)
+        is_best = state.add_validation(result.scores, self._config)
+        if is_best and self._processes.is_first:
+            self._publish(self._model.state_dict(), state.step, result.scores)
+        return result.report(state.step, is_best=is_best)
+
+    def publish_average(
+        self, saver: RunSaver, state: TrainingState, stop: StopRequest
+    ) -> PublishedAverage | None:
+        """Makes the final model where it is an average; repeating it is safe."""
+        # Late in a run the weights of neighboring checkpoints differ by noise, and their mean is
+        # better than any of them. In a short run whose learning rate has fallen to 0 they differ by
+        # what was learned in between, and the last may be the best: so the average has to score as
+        # well as the best checkpoint to take its place.
+        # Returns what went into it; None if a stop was asked for meanwhile.
+        values = self._processes.first(partial(self._average, saver, state, stop))
+        if values is None:
+            return None
+        scores = values["scores"]
+        report = Validation(**scores).report(state.step, weights="average") if scores else None
+        return PublishedAverage(
+            values["steps"], values["damaged"], report, better_step=values["better_step"]
+        )
+
+    def _average(
+        self, saver: RunSaver, state: TrainingState, stop: StopRequest
+    ) -> dict[str, Any] | None:
+        steps, damaged = saver.sound_averaged_steps(state)
+        found: dict[str, Any] = {
+            "steps": steps,
+            "damaged": damaged,
+            "scores": None,
+            "better_step": 0,
+        }
+        if not steps:
+            return found
+        weights = average_weights([saver.checkpoints.path(step) / MODEL for step in steps])
+        # One checkpoint is its own average: what its validation found is known
+        scores = _known_scores(state, steps[0]) if len(steps) == 1 else {}
+        if self._validator is not None and not scores:
+            self._model.load_state_dict(weights)
+            found["scores"] = self._scores(state, stop)
+            if found["scores"] is None:
+                return None
+            scores = found["scores"]["scores"]
+        best = self._best_checkpoint(saver, state)
+        if best and scores and _beats(_known_scores(state, best), scores, self._config):
+            found |= {"steps": [], "better_step": best}
+            best_weights = load_tensors(saver.checkpoints.path(best) / MODEL)
+            self._publish(best_weights, best, _known_scores(state, best))
+        else:
+            self._publish(weights, steps[0] if len(steps) == 1 else state.step, scores)
+        return found
+
+    def _best_checkpoint(self, saver: RunSaver, state: TrainingState) -> int:
+        """Finds the step of the best validation, if its checkpoint is kept and sound; else 0."""
+        for step in state.best_steps(self._config)[:1]:
+            try:
+                saver.checkpoints.check(step)
+            except ArtifactError:
+                return 0
+            return step
+        return 0
+
+    def _scores(self, state: TrainingState, stop: StopRequest) -> dict[str, Any] | None:
+        if self._validator is None:
+            return None
+        try:
+            with self._adapters.entered():
+                found = self._validator.validate(
+                    self._model, sample=len(state.validations), before_batch=stop.check
+                )
+            return asdict(found)
+        except StopRequested:
+            return None
+
+
+def _known_scores(state: TrainingState, step: int) -> dict[str, float]:
+    """Returns the scores that the validation of a step found; empty without one."""
+    for scores in reversed(state.validations):
+        if scores["step"] == step:
+            return {name: value for name, value in scores.items() if name != "step"}
+    return {}
+
+
+def _beats(
+    scores: Mapping[str, float], others: Mapping[str, float], config: ValidationConfig
+) -> bool:
+    """Returns whether scores are truly better than others by the metric that counts."""
+    difference = scores[config.metric] - others[config.metric]
+    return difference > 0.0 if config.higher_is_better else difference < 0.0
+
+
+def average_weights(files: Sequence[Path]) -> dict[str, Tensor]:
+    """Averages the weights of several safetensors files (Vaswani et al. 2017, section 6.1)."""
+    # Sums run in float64, so that the order of the files leaves no trace.
+    if not files:
+        raise ValueError("there is no checkpoint to average")
+    first = load_tensors(files[0])
+    sums = {name: tensor.double() for name, tensor in first.items()}
+    for file in files[1:]:
+        tensors = load_tensors(file)
+        if tensors.keys() != sums.keys():
+            raise ValueError(f"{file} and {files[0]} hold different tensors")
+        for name, tensor in tensors.items():
+            sums[name] += tensor.double()
+    return {name: (total / len(files)).to(first[name].dtype) for name, total in sums.items()}

@@ -1,0 +1,91 @@
+"""The processes that train one model together, as the training loop sees them.
+
+`Processes` is one process alone: it takes all the work and waits for no one. What several do is in
+`distributed`, which is imported only where there are several.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.text.batching import Batch
+from tformer_cli.trainer.gradients import ALONE, BackwardPasses
+from tformer_cli.trainer.optimizers.adam import Adam
+from tformer_cli.trainer.optimizers.optimizer import optimizer_tensors
+from tformer_cli.trainer.processes.launch import Launch
+
+Value = TypeVar("Value")
+
+
+class Processes:
+    """One process, alone. Its methods say what each of several would do.
+
+    All processes make the same calls in the same order.
+    """
+
+    rank = 0
+    world_size = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def first(self, work: Callable[[], Value]) -> Value:
+        """Lets the first process work while the others wait."""
+        # Returns what the first process's work returned, in every process.
+        return work()
+
+    def prepared(self, prepare: Callable[[], Value]) -> Value:
+        """Prepares what lies on a machine's disk: one process of each machine, then the others."""
+        # Returns what this process's own call returned.
+        return prepare()
+
+    def largest(self, number: float) -> float:
+        return number
+
+    def broadcast_state(self, model: nn.Module, optimizer: Adam) -> None:
+        """Gives all processes the first one's weights and state of the optimizer."""
+
+    def seed_step(self, seed: int, step: int) -> None:
+        """Gives this process random numbers of its own for a step."""
+
+    def share(self, batches: Sequence[Batch]) -> list[Batch]:
+        return list(batches)
+
+    def backward_passes(
+        self,
+        model: nn.Module,  # noqa: ARG002 - there is nothing to add
+    ) -> BackwardPasses:
+        """Returns what makes a step's backward passes; after the last one gradients are sums."""
+        return ALONE
+
+    def sums(self, *numbers: Tensor | float) -> tuple[Tensor | float, ...]:
+        return numbers
+
+    def update(
+        self,
+        model: nn.Module,  # noqa: ARG002 - the optimizer knows all of it
+        optimizer: Adam,
+    ) -> None:
+        optimizer.step()
+
+    def optimizer_tensors(self, model: nn.Module, optimizer: Adam) -> dict[str, Tensor]:
+        """Returns the optimizer's whole state, in the first process."""
+        return optimizer_tensors(optimizer, model)
+
+
+@contextmanager
+def together(
+    launch: Launch, device: torch.device, *, shards_optimizer: bool
+) -> Iterator[Processes]:
+    """Meets the other processes, if this one is not alone."""
+    if launch.world_size == 1:
+        yield Processes()
+        return
+    from tformer_cli.trainer.processes.distributed import joined
+
+    with joined(launch, device, shards_optimizer=shards_optimizer) as processes:
+        yield processes

@@ -1,0 +1,265 @@
+"""Checkpoints in the course of a run: saved, kept, averaged, and gone back to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from tformer_cli.artifacts.weights_file import tensor_shapes
+from tformer_cli.errors import ArtifactError, DataError, TformerError, UnreadableError
+from tformer_cli.model.base import Model
+from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
+from tformer_cli.trainer.events import RolledBack
+from tformer_cli.trainer.optimizers.adam import Adam
+from tformer_cli.trainer.optimizers.optimizer import MovingAverage, restore_optimizer
+from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.resuming.checkpoints import MODEL, Checkpoints
+from tformer_cli.trainer.resuming.state import (
+    CONDITIONS,
+    TrainingState,
+    generator_tensors,
+    restore_generators,
+)
+from tformer_cli.trainer.segment_memory import SegmentMemory
+from tformer_cli.trainer.window import Diverged
+
+
+class RunSaver:
+    """Saves a model with its optimizer and the run's state, and brings them back."""
+
+    def __init__(
+        self,
+        model: Model,
+        optimizer: Adam,
+        checkpoints: Checkpoints,
+        config: TrainingConfig,
+        validation: ValidationConfig | None,
+        processes: Processes | None = None,
+        average: MovingAverage | None = None,
+        initial: Callable[[], nn.Module] | None = None,
+        memory: SegmentMemory | None = None,
+    ) -> None:
+        # The first of several processes alone writes; the others give it what it lacks. `initial`
+        # makes a model with the weights that the run began with; None: random ones.
+        self._initial = initial or self._random
+        self._memory = memory
+        self._processes = processes or Processes()
+        self.checkpoints = checkpoints
+        self._model = model
+        self._optimizer = optimizer
+        self._config = config
+        self._average = average
+        self._validation = validation
+        self._device = next(model.parameters()).device
+
+    def is_due(self, step: int) -> bool:
+        """True if every run has a checkpoint of this step, not only one that was stopped."""
+        is_due = step > 0 and step % self._config.checkpoint_every == 0
+        return is_due or self.is_validation_due(step)
+
+    def is_validation_due(self, step: int) -> bool:
+        return step > 0 and self._validation is not None and step % self._validation.every == 0
+
+    def save(self, state: TrainingState) -> None:
+        """Writes a checkpoint of the present step, then removes those no longer needed."""
+        tensors = self._processes.optimizer_tensors(self._model, self._optimizer)
+        if not self._processes.is_first:
+            return
+        if self._memory is not None:
+            tensors = tensors | self._memory.tensors(state.position)
+        self._write(state, tensors | generator_tensors(self._device))
+        n_last, n_best = self._config.n_kept_for_average
+        # What a stop saves comes on top: it must not push out what a rollback would go to.
+        has_ended = bool(state.reason)
+        last = self._last_steps(state, n_last) if has_ended else self._due_steps()[-n_last:]
+        self.checkpoints.keep([*last, *self._best_steps(state, n_best), state.step])
+
+    def save_rollback(self, state: TrainingState) -> None:
+        """Rewrites the checkpoint that the run went back to, and removes those after it."""
+        # In this order a kill in between repeats what led to the rollback, and ends the same way.
+        self.checkpoints.keep(step for step in self.checkpoints.steps() if step <= state.step)
+        if state.step:
+            self.checkpoints.save_state(state)
+        else:  # the optimizer has no state yet
+            self._write(state, generator_tensors(self._device))
+
+    def go_back(self, last_good_step: int, fingerprints: list[str]) -> TrainingState:
+        """Restores the newest sound checkpoint up to a step, else the oldest after it."""
+        # Without any the model starts again from its initial weights. Those that only a stopped run
+        # has do not count: it goes back to where an uninterrupted one would.
+        steps = self._due_steps()
+        before = [step for step in steps if step <= last_good_step]
+        for step in [*reversed(before), *steps[len(before) :]]:
+            try:
+                return self._restore(step, fingerprints)
+            except ArtifactError:  # damaged: another one will do
+                continue
+        self._model.load_state_dict(self._initial().state_dict())
+        self._optimizer.state.clear()
+        if self._average is not None:
+            self._average.restart()
+        return TrainingState(fingerprints=fingerprints)
+
+    def _random(self) -> Model:
+        torch.manual_seed(self._config.seed)
+        return type(self._model)(self._model.config, self._model.vocab_size)
+
+    def restore(self, fresh: TrainingState, names: Sequence[str]) -> tuple[TrainingState, str]:
+        """Goes back to the newest sound checkpoint, and removes damaged ones after it."""
+        damaged: list[ArtifactError] = []
+        steps = self.checkpoints.steps()
+        for step in reversed(steps):
+            try:
+                state = self._restore(step, fresh.fingerprints, names)
+            except UnreadableError:  # it may be whole: continuing would remove it
+                raise
+            except ArtifactError as error:
+                damaged.append(error)
+            else:
+                self.checkpoints.keep(other for other in steps if other <= step)
+                skipped = f"resuming from step {step}, a later checkpoint is damaged"
+                note = f"{skipped} ({_problem(damaged[0])})" if damaged else ""
+                return state, note
+        if damaged:
+            raise ArtifactError(
+                f"{self.checkpoints.directory}: no checkpoint is intact "
+                f"({_problem(damaged[0])}); start over with --fresh"
+            )
+        return fresh, ""
+
+    def sound_averaged_steps(self, state: TrainingState) -> tuple[list[int], list[str]]:
+        """Lists the checkpoints to average that are sound, and what is wrong with the others."""
+        sound, damaged = [], []
+        for step in self.averaged_steps(state):
+            try:
+                self.checkpoints.check(step)
+                tensor_shapes(self.checkpoints.path(step) / MODEL)
+            except ArtifactError as error:
+                damaged.append(_problem(error))
+            else:
+                sound.append(step)
+        return sound, damaged
+
+    def averaged_steps(self, state: TrainingState) -> list[int]:
+        """Lists the checkpoints whose mean is the final model; none: the final model is another."""
+        match self._config.average:
+            case "last":
+                return self._last_steps(state, self._config.average_checkpoints)
+            case "best":
+                return sorted(self._best_steps(state, self._config.average_checkpoints))
+            case "ema" | "none":
+                return []
+
+    def _write(self, state: TrainingState, tensors: dict[str, Tensor]) -> None:
+        """Writes a checkpoint. Of one that is there, of the same step, only the counters change."""
+        # So it is never removed to make place for another, which a kill in between would lose.
+        if self.checkpoints.is_sound(state.step):
+            self.checkpoints.save_state(state)
+            return
+        average = None if self._average is None else self._average.tensors()
+        self.checkpoints.save(state, self._model.state_dict(), tensors, average)
+
+    def _due_steps(self) -> list[int]:
+        """The checkpoints that every run has, and the initial weights, if one went back to them."""
+        return [step for step in self.checkpoints.steps() if not step or self.is_due(step)]
+
+    def _last_steps(self, state: TrainingState, n_steps: int) -> list[int]:
+        """The last checkpoints, without those that only a stopped run has: they leave no trace."""
+        steps = self.checkpoints.steps()
+        return [step for step in steps if self.is_due(step) or step == state.step][-n_steps:]
+
+    def _best_steps(self, state: TrainingState, n_steps: int) -> list[int]:
+        if self._validation is None:
+            return []
+        there = self.checkpoints.steps()
+        return [step for step in state.best_steps(self._validation) if step in there][:n_steps]
+
+    def _restore(
+        self, step: int, fingerprints: list[str], names: Sequence[str] = ()
+    ) -> TrainingState:
+        path = self.checkpoints.path(step)
+        state = self.checkpoints.load_state(step)
+        weights, tensors = self.checkpoints.load_tensors(step, self._device)
+        averages = (
+            {} if self._average is None else self.checkpoints.load_average(step, self._device)
+        )
+        if state.fingerprints != fingerprints:
+            changed = [
+                name
+                for name, old, new in zip(names, state.fingerprints, fingerprints, strict=False)
+                if old != new
+            ]
+            raise DataError(
+                f"{'; '.join(changed) or path}: the data have changed since the run began; "
+                "restore the old data, or start over with --fresh"
+            )
+        try:
+            self._model.load_state_dict(weights)
+            if state.step:  # before the first step an optimizer has no state
+                restore_optimizer(self._optimizer, self._model, tensors)
+            else:
+                self._optimizer.state.clear()
+            restore_generators(tensors, self._device)
+            if self._memory is not None and state.step:
+                self._memory.restore(tensors, state.position)
+            if self._average is not None:
+                self._average.load(averages)
+        except (KeyError, RuntimeError) as error:
+            problem = str(error).splitlines()[0]
+            raise ArtifactError(f"{path}: is damaged ({problem}); use another checkpoint") from None
+        return state
+
+
+def _problem(error: ArtifactError) -> str:
+    """The first part of a message, without its cure: another checkpoint has been taken."""
+    return str(error).partition("; ")[0]
+
+
+BACK_OFF = 0.5
+"""Factor of the learning rate for each return."""
+
+
+def roll_back(
+    saver: RunSaver, state: TrainingState, cause: Diverged, max_rollbacks: int
+) -> TrainingState:
+    """Brings model, optimizer and generators back to the last good checkpoint."""
+    back = saver.go_back(cause.last_good_step, state.fingerprints)
+    if rollbacks_in_a_row(state.rollbacks, back.step) >= max_rollbacks:
+        again = f", {max_rollbacks} times in a row" if max_rollbacks > 1 else ""
+        tried = f" after a rollback{again}" if max_rollbacks else ""
+        raise TformerError(
+            f"step {state.step}: {cause.problem}{tried}; lower training.learning_rate or "
+            f"raise training.warmup_steps (the checkpoint of step {back.step} is kept)"
+        )
+    rollback = RolledBack(
+        step=back.step,
+        failed_step=state.step,
+        problem=cause.problem,
+        learning_rate_factor=state.learning_rate_factor * BACK_OFF,
+    )
+    window = dict(back.window)
+    if window:
+        window["start"] += state.seconds - back.seconds  # the time in between was lost, not used
+    resumed = replace(
+        back,
+        position=state.position,
+        seconds=state.seconds,
+        window=window,
+        tokens_per_batch=state.tokens_per_batch,
+        rollbacks=[*state.rollbacks, rollback],
+        **{condition: getattr(state, condition) for condition in CONDITIONS},
+    )
+    saver.save_rollback(resumed)
+    return resumed
+
+
+def rollbacks_in_a_row(rollbacks: Sequence[RolledBack], step: int) -> int:
+    """Counts the last returns between which no checkpoint came beyond the step that had failed."""
+    n_rollbacks = 0
+    for earlier in reversed(rollbacks):
+        if step > earlier.failed_step:
+            break
+        n_rollbacks += 1
+        step = earlier.step
+    return n_rollbacks

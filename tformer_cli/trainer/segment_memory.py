@@ -1,0 +1,59 @@
+"""Memory of the segments before, while a language model trains on a text that goes on."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.text.loading.loader import LoaderPosition
+from tformer_cli.text.tokenizer import BOS_ID
+
+_LAYER, _POSITION = "memory.layer.", "memory.position"
+"""Names of what each layer remembers, and of where in the data that was, in a checkpoint."""
+
+
+class SegmentMemory:
+    """States of the tokens before the next batch, for each layer (B, M, D), without gradients.
+
+    They are of the weights that read them: so a checkpoint holds them, for nothing else would bring
+    them back.
+    """
+
+    def __init__(self) -> None:
+        self.states: list[Tensor] = []
+        """For each layer; empty at the beginning of a text."""
+
+    def clear(self) -> None:
+        self.states = []
+
+    def read(self, model: Transformer, tokens: Tensor) -> Tensor:
+        """Reads the next segment of each row; a text that begins with `<s>` has nothing before it.
+
+        Args:
+            model: the model.
+            tokens: (B, T) ids, on any device; rows continue the first B of those before.
+
+        Returns:
+            (B, T, D) the decoder's last hidden states, on the model's device.
+        """
+        if bool((tokens[:, 0] == BOS_ID).all()):
+            self.clear()
+        earlier = [states[: len(tokens)] for states in self.states]
+        moved = tokens.to(model.output_matrix.device, non_blocking=True)
+        hidden, self.states = model.read_on(moved, earlier, segment=tokens.shape[1])
+        return hidden
+
+    def tensors(self, position: LoaderPosition) -> dict[str, Tensor]:
+        """Names what is remembered, and the place in the data that it is of, for a checkpoint."""
+        named = {f"{_LAYER}{layer}": states for layer, states in enumerate(self.states)}
+        return {**named, _POSITION: torch.tensor([position.epoch, position.batch])}
+
+    def restore(self, tensors: Mapping[str, Tensor], position: LoaderPosition) -> None:
+        """Takes up what `tensors` named."""
+        # Nothing is remembered where it was of another place in the data, as after a rollback,
+        # which goes on behind the batches that led astray.
+        self.clear()
+        if tensors[_POSITION].tolist() == [position.epoch, position.batch]:
+            n_layers = sum(name.startswith(_LAYER) for name in tensors)
+            self.states = [tensors[f"{_LAYER}{layer}"].clone() for layer in range(n_layers)]
