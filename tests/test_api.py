@@ -47,7 +47,7 @@ def as_data(records):
     ]
 
 
-def test_results_are_those_of_the_workflows(loaded, model):
+def test_results_are_those_of_the_features(loaded, model):
     fixed = {"device": "cpu", "precision": "float32"}
     assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
     found = list(loaded.translate(LINES, beam_size=3, n_best=2, buffer_lines=1))

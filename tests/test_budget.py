@@ -19,32 +19,39 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 1811,
-    "artifacts": 2920,
-    "cli": 11482,
-    "converters": 11997,
-    "curves": 713,
-    "data": 9036,
-    "decoding": 5223,
-    "evaluation": 1490,
-    "fast": 4165,
+    ".": 2302,
+    "artifacts": 2730,
+    "bulk": 1936,
+    "cli": 10363,
+    "corpora": 3059,
+    "curves": 737,
+    "distill": 1628,
+    "evaluate": 1552,
+    "fast": 3791,
     "files": 869,
-    "grammar": 2552,
-    "inspection": 11700,
-    "model": 4038,
+    "foreign": 11825,
+    "guide": 72,
+    "heads": 663,
+    "inspect": 14026,
+    "kinds": 3984,
+    "metrics": 589,
+    "model": 3960,
+    "quality": 2791,
+    "search": 5316,
     "show": 1469,
-    "tests": 68000,
-    "training": 6198,
-    "workflows": 16475,
+    "tests": 69176,
+    "text": 6397,
+    "train": 1517,
+    "trainer": 5083,
 }
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 589
-LONG_FUNCTIONS = 31
-CIRCLES = 11
+MODULES = 511
+LONG_FUNCTIONS = 15
+CIRCLES = 7
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
 

@@ -206,7 +206,7 @@ class LoadedModel:
             options: that it was opened with.
         """
         self.opened = opened
-        """The model as the workflows know it."""
+        """The model directory as the features know it."""
         self._options = options or {}
         self._for_embedding: OpenedEncoder | None = None
         self._filler: GapFiller | None = None

@@ -21,9 +21,9 @@ from tformer_cli.kinds.lines.evaluate_texts import TextEvaluation, evaluate_text
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.opening.generator import open_generator
 from tformer_cli.kinds.training import Progress
-from tformer_cli.recipe import Recipe
+from tformer_cli.recipe import Recipe, has_run
 from tformer_cli.text.corpora import SentencePair, read_corpus
-from tformer_cli.train.train import TrainingResult, check_recipe, has_run, train
+from tformer_cli.train.train import TrainingResult, check_recipe, train
 from tformer_cli.trainer.events import TrainingObserver
 
 # The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on.

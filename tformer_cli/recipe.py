@@ -51,6 +51,9 @@ OF_START = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 Completion = Callable[[dict[str, Any]], dict[str, Any]]
 """Adds the settings of the model that a recipe starts from to those that the recipe gives."""
 
+RECIPE = "recipe.toml"
+"""The recipe of a run, in its directory."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -447,3 +450,8 @@ def _lists(values: Any) -> Any:
     if isinstance(values, list | tuple):
         return [_lists(value) for value in values]
     return values
+
+
+def has_run(run: Path) -> bool:
+    """Returns whether a directory is that of a run."""
+    return (run / RECIPE).is_file()

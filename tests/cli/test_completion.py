@@ -53,7 +53,7 @@ def test_values_are_completed(line, offered):
 
 
 def test_topics_are_completed():
-    from tformer_cli.kinds.lines.shipped import guides
+    from tformer_cli.guide import guides
 
     topics = [*(guide.topic for guide in guides()), "sample-report"]
     assert complete("tformer guide ") == topics

@@ -476,7 +476,7 @@ def _views():
             if isinstance(node, ast.FunctionDef) and node.name.startswith("show_"):
                 takes_console = [one for one in node.args.args if one.arg == "console"]
                 names += [node.name] if takes_console else []
-    for path in sorted((package / "inspection" / "views").glob("*.py")):
+    for path in sorted((package / "inspect" / "views").glob("*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.ClassDef) and "blocks" in [
                 getattr(one, "name", "") for one in node.body

@@ -316,7 +316,7 @@ def complete_heads(incomplete: str) -> list[str]:
 
 def complete_topics() -> list[str]:
     """Returns the topics of the guides."""
-    from tformer_cli.kinds.lines.shipped import SAMPLE, guides
+    from tformer_cli.guide import SAMPLE, guides
 
     return [*(guide.topic for guide in guides()), SAMPLE]
 

@@ -116,7 +116,8 @@ def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
 
 
 def _train(setup: Setup, recipe: Recipe, run: Path) -> None:
-    from tformer_cli.train.train import RECIPE, train
+    from tformer_cli.recipe import RECIPE
+    from tformer_cli.train.train import train
 
     setup.prepare_torch()
     if (run / RECIPE).is_file():  # a resumed run keeps its decoding settings

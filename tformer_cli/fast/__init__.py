@@ -1,4 +1,4 @@
-"""Everything that only makes tformer faster; what is true stands in `model` and `decoding`.
+"""Everything that only makes tformer faster; what is true stands in `model` and `search`.
 
 `native` has the kernels written in C, for training and for a whole search; `native_search` is the
 search engine that calls them, `unpadded` lays out what they train on. `products`, `packed` and

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tformer_cli.errors import DataError
 from tformer_cli.kinds.kind import Kind
 from tformer_cli.kinds.training import Examples, Training, with_fields
+from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tformer_cli.model.base import Model
     from tformer_cli.model.config import Head, ModelConfig
     from tformer_cli.recipe import Recipe
-    from tformer_cli.text.config import CorpusConfig
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.text.tokenizer import Tokenizer
     from tformer_cli.trainer.validation import Scored, Scorer
@@ -120,17 +120,6 @@ class Classification(Training):
                     f'{corpus_name(corpus)}: its first line ("{first.source}", "{first.target}") '
                     "looks like names of columns and would be trained on; remove it (tail -n +2)"
                 )
-
-
-def with_label_fields(corpus: CorpusConfig) -> CorpusConfig:
-    """Names the fields of a corpus of labeled texts, where the recipe does not."""
-    if corpus.format not in ("jsonl", "dataset"):
-        return corpus
-    return replace(
-        corpus,
-        source_field=corpus.source_field or "text",
-        target_field=corpus.target_field or "label",
-    )
 
 
 def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:

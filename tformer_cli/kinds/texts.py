@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tformer_cli.kinds.training import Training, with_fields
+from tformer_cli.text.fields import with_text_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tformer_cli.kinds.training import Progress
     from tformer_cli.recipe import Recipe
-    from tformer_cli.text.config import CorpusConfig
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.text.tokenizer import Tokenizer
 
@@ -28,15 +27,6 @@ class TextModeling(Training):
         from tformer_cli.text.loading.encoded import joined
 
         return (joined([pair.target]),)
-
-
-def with_text_field(corpus: CorpusConfig) -> CorpusConfig:
-    """Names the field of a corpus that has its texts, where the recipe does not."""
-    from tformer_cli.text.config import TEXT_FIELDS
-
-    if corpus.is_text or corpus.format not in TEXT_FIELDS:
-        return corpus
-    return replace(corpus, text_field=TEXT_FIELDS[corpus.format])
 
 
 def text_ids(

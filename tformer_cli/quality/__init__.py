@@ -1,5 +1,5 @@
-"""Quality of a corpus: checks of an example, repeats, and the two passes that apply them.
+"""Quality of a corpus: checks of an example, repeats, and the commands that apply them.
 
-Read `checks` (the registry) and `content` (the checks), then `repeats`, `minhash` and `examine`,
-which hold a corpus of any size in the same memory.
+Begin with `checks.py`, the table, and `content.py`, which makes the checks; `examine.py` holds a
+corpus of any size in the same memory.
 """

@@ -7,8 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tformer_cli.errors import UsageError
-from tformer_cli.kinds.classify import with_label_fields
-from tformer_cli.kinds.texts import with_text_field
 from tformer_cli.quality.checks import checks_for
 from tformer_cli.quality.examine import Corpora
 from tformer_cli.quality.facts import LABELED, PAIRS, TEXTS, CorpusKind, Detector
@@ -18,6 +16,7 @@ from tformer_cli.quality.settings import CheckSettings, Fields
 from tformer_cli.recipe import Recipe, load_recipe, recipe_names
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, read_corpus, text_files
+from tformer_cli.text.fields import with_label_fields, with_text_field
 from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.text.lines import OPENERS, read_lines
 

@@ -1,8 +1,5 @@
-"""From source token ids to translations: search, and lines in, lines out.
+"""From source token ids to translations: greedy and beam search, sampling, constraints.
 
-Read in this order: `config` (what there is to choose), `hypothesis` (scores and lengths),
-`search/` (the search itself, with torch), `engine` (what a search engine offers, and the choice
-among several); then `source_batches`, `shortlist`, `splitting` (lines longer than the model takes),
-`sentences`, `demands` (what is asked of a single line), `translator`, which joins them, and
-`formats` (how translations are written).
+Begin with `config.py`, the settings, and `engine.py`, which chooses among search engines;
+`translator.py` joins the steps from lines to lines, `formats.py` writes them.
 """

@@ -1,9 +1,10 @@
 """Fields of records that hold sentences: names in which dots descend."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.config import TEXT_FIELDS, CorpusConfig
 
 
 def field_names(config: CorpusConfig) -> tuple[str, str]:
@@ -71,3 +72,21 @@ def _kind(value: object) -> str:
         return "null"
     kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
     return kinds.get(type(value), "an object")
+
+
+def with_text_field(corpus: CorpusConfig) -> CorpusConfig:
+    """Names the field of a corpus that has its texts, where the recipe does not."""
+    if corpus.is_text or corpus.format not in TEXT_FIELDS:
+        return corpus
+    return replace(corpus, text_field=TEXT_FIELDS[corpus.format])
+
+
+def with_label_fields(corpus: CorpusConfig) -> CorpusConfig:
+    """Names the fields of a corpus of labeled texts, where the recipe does not."""
+    if corpus.format not in ("jsonl", "dataset"):
+        return corpus
+    return replace(
+        corpus,
+        source_field=corpus.source_field or "text",
+        target_field=corpus.target_field or "label",
+    )

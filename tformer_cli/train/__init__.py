@@ -1,5 +1,4 @@
-"""Steps of a training that `tformer_cli.train.train` and its siblings share.
+"""A run from a recipe: corpora, tokenizer, start, device, and the loop of `trainer`.
 
-`data` (corpora and tokenizer of a recipe), `device` (device and precision), `plan` (a dry run),
-`profile` (where the time of a step goes).
+Begin with `train.py`; `plan.py` is the dry run. What differs between kinds comes from `kinds/`.
 """

@@ -53,7 +53,7 @@ from tformer_cli.kinds import training_of
 from tformer_cli.kinds.training import HeldOut, Progress
 from tformer_cli.model.config import Precision
 from tformer_cli.model.weight_shapes import parameter_count
-from tformer_cli.recipe import Recipe, differing_keys, load_recipe, make_recipe
+from tformer_cli.recipe import RECIPE, Recipe, differing_keys, has_run, load_recipe, make_recipe
 from tformer_cli.runtime import has_fast_bfloat16
 from tformer_cli.text.corpora import SentencePair, corpus_name
 from tformer_cli.text.loading.encoded import EncodedCorpus
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     from tformer_cli.heads.names import Inspected
 
 
-RECIPE, METRICS = "recipe.toml", "metrics.jsonl"
+METRICS = "metrics.jsonl"
 # Keys that may differ between processes: where files lie; their content is compared elsewhere.
 MACHINE_KEYS = ("data.directory", "data.cache_directory")
 
@@ -262,10 +262,6 @@ def _started(
     if processes.is_first and not prepared.trainer.state.step:
         started = replace(started, doubts=tuple(training_of(recipe).doubts(recipe)))
     return started
-
-
-def has_run(run: Path) -> bool:
-    return (run / RECIPE).is_file()
 
 
 def has_model(run: Path) -> bool:

@@ -1,6 +1,5 @@
-"""Training: batches in, weights out, and never a run lost.
+"""The training loop: batches in, weights out, and never a run lost. It knows no kind of model.
 
-Begin with `trainer`, the loop that joins all else, and `config`, what there is to choose. `loss`,
-`gradients` and `optimizers` are a step; `resuming` is what a checkpoint holds, `validation` and
-`judge` say which is best, `events` tell observers, `processes` train together.
+Begin with `trainer.py`, which joins all else, and `config.py`, the settings. `loss`, `gradients`,
+and `optimizers` are a step; `resuming` is what a checkpoint holds, `processes` train together.
 """

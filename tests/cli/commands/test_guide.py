@@ -6,9 +6,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from tformer_cli import guide as workflow
 from tformer_cli.cli.app import app
-from tformer_cli.kinds.lines import shipped as workflow
-from tformer_cli.kinds.lines.shipped import FOLDER, ORDER, guides, sample_report
+from tformer_cli.guide import FOLDER, ORDER, guides, sample_report
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
 LONG = f"tformer translate {' '.join(map(str, range(60)))}"
@@ -96,7 +96,7 @@ def on_terminal(folder, *arguments, **environment):
     """What a terminal of 80 columns shows."""
     master, terminal = pty.openpty()
     code = (
-        "import sys, pathlib; from tformer_cli.kinds.lines import shipped\n"
+        "import sys, pathlib; from tformer_cli import guide as shipped\n"
         f"shipped.FOLDER = pathlib.Path({str(folder)!r})\n"
         f"from tformer_cli.cli.app import app; app(['guide', 'counting', *{arguments!r}])"
     )

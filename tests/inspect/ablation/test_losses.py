@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from tests.model.conftest import small_model
+from tformer_cli.heads.gates import keep_only
 from tformer_cli.heads.names import HeadId, attentions, head_layout
 from tformer_cli.inspect.ablation.losses import (
     gated,
     heads_off,
     importance_sums,
-    keep_only,
     layer_normalized,
     losses_along,
     losses_without_each,

@@ -58,7 +58,7 @@ def guide(
         tformer guide translating
         tformer guide sample-report -o report.html
     """
-    from tformer_cli.kinds.lines.shipped import SAMPLE, find_guide, guides, sample_report
+    from tformer_cli.guide import SAMPLE, find_guide, guides, sample_report
 
     is_on_terminal = output == STANDARD_STREAM and sys.stdout.isatty()
     if topic is None:
@@ -120,7 +120,7 @@ def recipes(ctx: typer.Context) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from tformer_cli.kinds.lines.shipped import shipped_recipes
+    from tformer_cli.guide import shipped_recipes
 
     rows = [
         (one.name, f"{one.summary} Data: {one.origin}" if one.origin else one.summary)
@@ -141,7 +141,7 @@ def show(
         tformer recipes show quickstart
         tformer recipes show template > my.toml
     """
-    from tformer_cli.kinds.lines.shipped import recipe_text
+    from tformer_cli.guide import recipe_text
 
     sys.stdout.buffer.write(utf8_line(recipe_text(name).rstrip("\n")))
 
@@ -163,7 +163,7 @@ def copy(
         tformer recipes copy template
         tformer recipes copy multi30k-en-de -o my.toml
     """
-    from tformer_cli.kinds.lines.shipped import copy_recipe
+    from tformer_cli.guide import copy_recipe
 
     path = copy_recipe(name, output)
     note(f"copied {name}; next: `tformer train {path} --dry-run`", quiet=quiet)

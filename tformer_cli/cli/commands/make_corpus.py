@@ -10,7 +10,7 @@ from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note
 from tformer_cli.text.config import MOST_PAIRS
 
-# What a corpus is for: the names of `workflows.make_corpus.BUILT_IN`.
+# What a corpus is for: the names of `corpora.make_corpus.BUILT_IN`.
 Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]
 
 

@@ -267,7 +267,7 @@ def train(
 def run_processes(group: "Group", run: Path, *, quiet: bool) -> None:
     """Trains in several processes, which are this command again."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of torch's sockets
-    from tformer_cli.train.train import RECIPE
+    from tformer_cli.recipe import RECIPE
     from tformer_cli.trainer.processes.agent import run_group
 
     run_group(group, sys.argv[1:], run / RECIPE, partial(note, quiet=quiet))

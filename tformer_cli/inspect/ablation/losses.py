@@ -30,15 +30,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tformer_cli.heads.gates import Place, closed_gates
 from tformer_cli.heads.names import HeadId, Inspected, Kind, attentions, head_layout
 from tformer_cli.inspect.capture.observed import ModuleRecord, record_module
 from tformer_cli.model.attention import causal_mask, key_mask, segment_mask
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.text.batching import Batch, collate
 from tformer_cli.text.tokenizer import PAD_ID
-
-Place = tuple[Kind, int]
-"""An attention of a model: its kind and its layer."""
 
 
 @contextmanager
@@ -67,27 +65,6 @@ def heads_off(model: Inspected, heads: Iterable[HeadId]) -> Iterator[None]:
     """Switches heads off: ξ = 0 for them, 1 for the others of their layers."""
     with gated(model, closed_gates(model, heads)):
         yield
-
-
-def keep_only(model: Inspected, heads: Iterable[HeadId]) -> None:
-    """Switches every other head off, for as long as the model lives."""
-    others = set(head_layout(model)) - set(heads)
-    gates = closed_gates(model, others)
-    for kind, layer, attention in attentions(model):
-        attention.gate = gates.get((kind, layer))
-
-
-def closed_gates(model: Inspected, heads: Iterable[HeadId]) -> dict[Place, Tensor]:
-    """Makes the gates (H, 1, 1) of the layers that have a head to switch off."""
-    device = next(model.parameters()).device
-    n_heads = {(kind, layer): attention.n_heads for kind, layer, attention in attentions(model)}
-    gates: dict[Place, Tensor] = {}
-    for head in heads:
-        place = (head.kind, head.layer)
-        if place not in gates:
-            gates[place] = torch.ones(n_heads[place], 1, 1, device=device)
-        gates[place][head.head] = 0.0
-    return gates
 
 
 def gates_of_each(n_heads: int, heads: Iterable[int], n_sentences: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Timeline of each head's role, read from the log of a run.
 
-A line of `heads.jsonl` is a head at a step (`workflows.inspection.follow_heads.HeadAtStep`).
+A line of `heads.jsonl` is a head at a step (`inspect.jobs.follow_heads.HeadAtStep`).
 """
 
 import json
@@ -17,7 +17,7 @@ from tformer_cli.heads.selectors import HeadSelection
 
 HEADS_LOG = "heads.jsonl"
 SCHEMA = "tformer.headsteps/1"
-"""A line of the log: a head at a step; see `workflows.inspection.follow_heads`."""
+"""A line of the log: a head at a step; see `inspect.jobs.follow_heads`."""
 TIMELINE_SCHEMA = "tformer.headtimeline/1"
 NO_RARE = "the run had no token frequencies, or none of its sentence pairs a rare token"
 

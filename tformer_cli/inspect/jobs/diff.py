@@ -54,10 +54,9 @@ from tformer_cli.inspect.views.heads import VIEW as HEADS
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.opening.translator import Opened
 from tformer_cli.model.adapter_config import adapter_shapes
-from tformer_cli.recipe import Recipe, load_recipe
+from tformer_cli.recipe import RECIPE, Recipe, has_run, load_recipe
 from tformer_cli.runtime import resolve_device
 from tformer_cli.text.tokenizer_file import read_tokenizer
-from tformer_cli.train.train import RECIPE, has_run
 from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.resuming.checkpoints import MODEL, STATE, Checkpoints
 

@@ -1,5 +1,5 @@
-"""Whole jobs, one a file: open, connect, run, return a value. The Python API of tformer.
+"""Jobs on lines, one for each verb: translate, classify, embed, fill, generate, score.
 
-Every command of the command line is one call of a function here, with the same words. Nothing here
-prints; a long job reports to an observer or a callback.
+Each opens a model with `kinds/opening`, reads lines, and yields a result for each. Nothing here
+prints.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
@@ -24,11 +24,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.inspect.jobs.align import Aligner, WordAlignment
     from tformer_cli.search.keywords import TranslatorOptions
 
 InputFormat = Literal["text", "jsonl"]
 AlignmentFormat = Literal["pharaoh", "soft"]
+
+
+class Alignment(Protocol):
+    """An alignment of words as it is written."""
+
+    @property
+    def pharaoh(self) -> str: ...
+    @property
+    def soft(self) -> list[list[float]]: ...
+
+
+class Aligner(Protocol):
+    """Aligns every hypothesis of translations, as `inspect.jobs.align.Aligner` does."""
+
+    def align_translations(
+        self, translations: Sequence[Translation], /
+    ) -> Sequence[Sequence[Alignment]]: ...
 
 
 @dataclass
@@ -192,7 +208,7 @@ def translated_text(
 
 def _with_alignments(
     buffer: list[Translation], aligner: Aligner | None
-) -> Iterable[tuple[Translation, list[WordAlignment] | None]]:
+) -> Iterable[tuple[Translation, Sequence[Alignment] | None]]:
     """Pairs translations with an alignment for every hypothesis, if there is an aligner."""
     if aligner is None:
         return ((translation, None) for translation in buffer)
@@ -200,7 +216,7 @@ def _with_alignments(
 
 
 def _rendered(
-    alignments: list[WordAlignment] | None, alignment_format: AlignmentFormat
+    alignments: Sequence[Alignment] | None, alignment_format: AlignmentFormat
 ) -> list[Any] | None:
     """Alignments of the hypotheses as links or weights, if there are any."""
     if alignments is None:

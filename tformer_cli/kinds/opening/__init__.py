@@ -1,5 +1,4 @@
-"""Opening a model directory for translation; `translator` joins the steps.
+"""Opening a model directory or a foreign model, for every kind.
 
-Read in this order: `settings`, `stored_model` (the model as it lies in its files), `precision`,
-`ensemble`, `engines`, `translator`.
+Begin with `translator.py`, which joins the steps.
 """

@@ -199,9 +199,9 @@ def _searched_model(
         settings: the heads and the other models.
     """
     if settings.heads:
+        from tformer_cli.heads.gates import keep_only
         from tformer_cli.heads.names import head_layout
         from tformer_cli.heads.selectors import select_heads
-        from tformer_cli.inspect.ablation.losses import keep_only
 
         keep_only(directory.model, select_heads(settings.heads, head_layout(directory.model)))
     if settings.ensemble:

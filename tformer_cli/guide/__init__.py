@@ -1,4 +1,7 @@
-"""What ships with the package besides code: guides as Markdown, and recipes to copy."""
+"""What ships with the package besides code: guides as Markdown, and recipes to copy.
+
+The guides lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe` finds.
+"""
 
 import re
 import tomllib
@@ -10,7 +13,7 @@ from tformer_cli.files.atomic import write_text
 from tformer_cli.recipe import find_recipe, recipe_names
 from tformer_cli.wording import did_you_mean, suggestions
 
-FOLDER = Path(__file__).parent.parent / "guide"
+FOLDER = Path(__file__).parent
 # Topics in the order to read them; others follow.
 ORDER = (
     *("translating", "comparing", "formats", "training", "distilling"),
