@@ -49,12 +49,11 @@ def between(low: int, high: int) -> Limits:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line, of a field of settings: ``top_k`` is ``--top-k``.
+    """An option of the command line, of a field of settings: ``top_k`` is ``--top-k``."""
 
-    A field of type bool is a flag, one of a `Literal` a choice; a tuple may be given repeatedly.
-    Without a metavar the role or the type names the value; without a panel the option stands in
-    Common.
-    """
+    # A field of type bool is a flag, one of a `Literal` a choice; a tuple may be given repeatedly.
+    # Without a metavar the role or the type names the value; without a panel the option stands in
+    # Common.
 
     help: str
     panel: str | None = None
@@ -130,10 +129,8 @@ def literal_values(kind: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - a typ
 
 
 def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
-    """Says why a Python program's value does not have a setting's type; empty: it has.
-
-    Numbers of other libraries are numbers, too.
-    """
+    """Says why a Python program's value does not have a setting's type; empty: it has."""
+    # Numbers of other libraries are numbers, too.
     if choices := literal_values(kind):
         known = ", ".join(filter(None, choices))
         return "" if value in choices else f"must be one of {known}; found {value!r}"

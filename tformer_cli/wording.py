@@ -22,12 +22,10 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def visible(text: str, longest: int | None = None) -> str:
-    """A text whose control characters are written out as in labels: none reaches a terminal.
-
-    There they would color, overwrite, erase or turn the text around them. Separators of lines are
-    written out too; a tab stays. A text of more than `longest` characters is cut and gets an
-    ellipsis.
-    """
+    """A text whose control characters are written out as in labels: none reaches a terminal."""
+    # There they would color, overwrite, erase or turn the text around them. Separators of lines are
+    # written out too; a tab stays. A text of more than `longest` characters is cut and gets an
+    # ellipsis.
     shown = text
     if not text.isprintable():
         shown = "".join(character_label(c) if _is_control(c) else c for c in text)

@@ -239,10 +239,8 @@ def _with_force(command: Command) -> Command:
 
 
 def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
-    """Refuses an option of which only the last file would be read or written.
-
-    Of other options the last value counts, so that a script can override what another has set.
-    """
+    """Refuses an option of which only the last file would be read or written."""
+    # Of other options the last value counts, so that a script can override what another has set.
     seen = set()
     for parameter in given:
         takes_all = parameter.param_type_name == "argument" or parameter.multiple

@@ -120,10 +120,8 @@ def format_by_name(given: Format | None, output: str, formats: Sequence[Format])
 
 
 def check_ending(output: str, formats: Iterable[str]) -> None:
-    """Checks that a file's name does not have the ending of another format.
-
-    Any format may be written to a name without an ending, or with one of no known format.
-    """
+    """Checks that a file's name does not have the ending of another format."""
+    # Any format may be written to a name without an ending, or with one of no known format.
     chosen = list(formats)
     fitting = {ending for one in chosen for ending in ENDINGS[one]}
     ending = _ending(output)

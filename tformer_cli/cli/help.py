@@ -98,10 +98,8 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
 
 
 def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
-    """Lists names with their descriptions: beside them, or below them on a narrow terminal.
-
-    Elsewhere a row is a line, whatever the width, for grep, awk and the like.
-    """
+    """Lists names with their descriptions: beside them, or below them on a narrow terminal."""
+    # Elsewhere a row is a line, whatever the width, for grep, awk and the like.
     if not console.is_terminal:
         from rich.text import Text
 

@@ -107,11 +107,9 @@ def shares_terminal(output: str) -> bool:
 def counted(
     items: Iterable[Item], what: str, output: str, *, quiet: bool
 ) -> Iterator[Iterator[Item]]:
-    """Yields the same items, one a line, and shows how many have been used.
-
-    A bar is drawn only while results go into a file: the reader of a pipe may write on the same
-    terminal.
-    """
+    """Yields the same items, one a line, and shows how many have been used."""
+    # A bar is drawn only while results go into a file: the reader of a pipe may write on the same
+    # terminal.
     hides_bar = is_live() and output == STANDARD_STREAM and not is_regular_file(sys.stdout)
     with line_progress(None, what, quiet=quiet or hides_bar) as progress:
         yield _counted(items, progress)

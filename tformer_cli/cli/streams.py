@@ -44,12 +44,10 @@ if TYPE_CHECKING:
 
 
 def prepare_standard_streams() -> None:
-    """Makes the three streams usable, or their use an ordinary error.
-
-    A stream that the parent process closed is opened on the null device the wrong way round:
-    using it fails as it should, and none of our files takes its descriptor. Results are UTF-8
-    bytes; only pictures and tables are text in the terminal's own encoding.
-    """
+    """Makes the three streams usable, or their use an ordinary error."""
+    # A stream that the parent process closed is opened on the null device the wrong way round:
+    # using it fails as it should, and none of our files takes its descriptor. Results are UTF-8
+    # bytes; only pictures and tables are text in the terminal's own encoding.
     if sys.stdin is None:
         sys.stdin = open(os.open(os.devnull, os.O_WRONLY))  # noqa: PTH123, SIM115
     if sys.stdout is None:
@@ -82,10 +80,9 @@ def discard_stdout() -> None:
 
 
 class _Persistent(io.TextIOWrapper):
-    """A stream of messages whose loss ends no work: a full disk, a terminal that has gone.
+    """A stream of messages whose loss ends no work: a full disk, a terminal that has gone."""
 
-    A closed pipe does: its reader wants nothing more.
-    """
+    # A closed pipe does: its reader wants nothing more.
 
     def write(self, text: str, /) -> int:
         try:
@@ -117,11 +114,9 @@ def stderr_console() -> "Console":
 
 
 def stdout_console() -> "Console":
-    """Makes the console for results that are tables or pictures made of text.
-
-    It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
-    no escape codes, whatever the environment asks for.
-    """
+    """Makes the console for results that are tables or pictures made of text."""
+    # It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
+    # no escape codes, whatever the environment asks for.
     return _console(force_terminal=False if is_regular_file(sys.stdout) else None, width=_width())
 
 
@@ -229,10 +224,8 @@ def input_lines(
     quiet: bool = False,
     takes_names: bool = False,
 ) -> Iterator[str]:
-    """Returns the lines of the arguments, else those of a file or stdin.
-
-    Warns of an argument that names a file: the most likely slip is a forgotten option.
-    """
+    """Returns the lines of the arguments, else those of a file or stdin."""
+    # Warns of an argument that names a file: the most likely slip is a forgotten option.
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
@@ -356,10 +349,8 @@ def text_console(output: str, stream: BinaryIO) -> "Console":
 
 
 def open_stream(output: str | Path) -> int | None:
-    """The descriptor of the open stream that a name means; None for a file.
-
-    A file that a stream was redirected to is written on, not replaced: ``-o /dev/stdout >> FILE``.
-    """
+    """The descriptor of the open stream that a name means; None for a file."""
+    # A file that a stream was redirected to is written on, not replaced: `-o /dev/stdout >> FILE`.
     numbered = re.fullmatch(r"(?:/dev|/proc/self)/fd/(\d{1,9})", str(output))
     return _STREAMS.get(str(output)) if numbered is None else int(numbered[1])
 

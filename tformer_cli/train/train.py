@@ -114,12 +114,10 @@ class TrainingResult:
     """Result of a run."""
 
     run: Path
-    """The run directory, which is a model directory."""
     was_finished: bool
     """True if the run had ended before, so that nothing was done."""
     state: TrainingState
     n_inspections: int = 0
-    """Steps at which this process has recorded the heads."""
     inspection_seconds: float = 0.0
     aligned: AlignmentScore | None = None
     """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
@@ -215,13 +213,8 @@ def _run(
         events = [TensorBoardLog(run, prepared.trainer.state.step)] if tensorboard else []
         write_text(run / RECIPE, recipe.to_toml())
         follower = _follower(recipe, run, prepared)
-        followers = [] if follower is None else [follower]
-        observers = [
-            MetricsLog(run / METRICS, prepared.trainer.state),
-            *followers,
-            *events,
-            *observers,
-        ]
+        metrics = MetricsLog(run / METRICS, prepared.trainer.state)
+        observers = [metrics, *filter(None, [follower]), *events, *observers]
     inspects = follower is not None and recipe.training.inspect_every > 0
     on_inspect = follower.record if follower is not None and inspects else None
     with stop_requests() as stop:
@@ -522,18 +515,13 @@ def _listed(keys: Sequence[str]) -> str:
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
     """Makes sure that the run can be begun or resumed; the state of one that has ended."""
     check_recipe(recipe, run)
-    finished = _finished_state(Checkpoints(run))
-    return finished.to_json() if finished is not None else None
-
-
-def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
-    """The end of a run that has ended; a damaged checkpoint is training's to deal with."""
+    checkpoints = Checkpoints(run)
     steps = checkpoints.steps()
     try:
         state = checkpoints.load_state(steps[-1]) if steps else None
-    except ArtifactError:
+    except ArtifactError:  # a damaged checkpoint is training's to deal with: it has older ones
         return None
-    return state if state is not None and state.is_finished else None
+    return state.to_json() if state is not None and state.is_finished else None
 
 
 def _clear(run: Path) -> None:

@@ -18,6 +18,7 @@ from tformer_cli.cli.options import (
     ThreadsOption,
     TokenizeOption,
     argument,
+    given_options,
     named_path,
     option_field,
     torch_preparation,
@@ -54,6 +55,12 @@ class CompareFormat(StrEnum):
     markdown = "markdown"
     latex = "latex"
     html = "html"
+
+
+FOR_TRANSLATIONS = (
+    *("manifest", "test_set", "train_text", "metric", "test", "tokenize", "lowercase"),
+    *("examples", "comet_model"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,16 +105,10 @@ class TextOptions:
         """Makes the test sets of the arguments, or reads those of the manifest."""
         from tformer_cli.evaluate.compare import TestSetFiles, read_manifest
 
-        own = {
-            "SYSTEM": systems,
-            "--reference": self.reference,
-            "--source": self.source,
-            "--test-set": self.test_set,
-            "--language-pair": self.language_pair,
-        }
         if self.manifest is not None:
-            twice = next((name for name, value in own.items() if value), None)
-            if twice is not None:
+            own = {"SYSTEM": systems, "--reference": self.reference, "--source": self.source}
+            own |= {"--test-set": self.test_set, "--language-pair": self.language_pair}
+            for twice in (name for name, value in own.items() if value):
                 raise UsageError(f"{twice}: the manifest has its own; omit one of the two")
             return read_manifest(self.manifest)
         if not systems:
@@ -195,22 +196,11 @@ class ScoreOptions:
     )
 
     def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
-        """Refuses what is of translations alone where labels are compared."""
-        usual = ScoreOptions()
-        given = {
-            "--manifest": texts.manifest,
-            "--test-set": texts.test_set,
-            "--train-text": texts.train_text,
-            "--metric": self.metric,
-            "--test": self.test != usual.test,
-            "--tokenize": self.tokenize != usual.tokenize,
-            "--lowercase": self.lowercase,
-            "--examples": self.examples != usual.examples,
-            "--comet-model": self.comet_model != usual.comet_model,
-        }
-        for name, value in given.items():
-            if value:
-                raise UsageError(f"{name}: is of translations; omit it or --labels")
+        """Refuses what only translations have where labels are compared."""
+        for name in FOR_TRANSLATIONS:
+            if name in given_options(texts, self):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option}: is of translations; omit it or --labels")
         if not texts.reference:
             raise UsageError("--reference: is missing; name the file of the right labels")
         if n_systems == 1:
@@ -333,9 +323,5 @@ def _rendered(record: dict[str, Any], document: "Document", chosen: CompareForma
     from tformer_cli.show.html import render_html
     from tformer_cli.show.markup import render_latex, render_markdown
 
-    render = {
-        CompareFormat.html: render_html,
-        CompareFormat.latex: render_latex,
-        CompareFormat.markdown: render_markdown,
-    }
+    render = {"html": render_html, "latex": render_latex, "markdown": render_markdown}
     return render[chosen](document).removesuffix("\n")
