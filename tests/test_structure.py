@@ -1,5 +1,6 @@
 import datetime as dt
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,3 +69,42 @@ def test_nested_settings_are_made_whole():
 def test_a_value_that_does_not_fit_is_named_with_its_path(values, message):
     with pytest.raises(StructureError, match=f"^{re.escape(message)}$"):
         structure(Bicycle, values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd:
+    pair: tuple[float, int] = (0.5, 1)
+    table: Mapping[str, float] = field(default_factory=dict)
+    wheel: Wheel | None = None
+    flag: bool = False
+    scores: list[dict[str, float]] = field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"pair": [0.5]}, "pair: must be a list of 2; found [0.5]"),
+        ({"pair": [True, 1]}, "pair.0: must be a number; found true"),
+        ({"pair": [10**400, 1]}, "pair.0: must be a smaller number"),
+        ({"table": {"a": "1"}}, 'table.a: must be a number; found "1"'),
+        ({"table": [1]}, "table: must be a table; found [1]"),
+        ({"wheel": 3}, "wheel: must be a table; found 3"),
+        ({"wheel": {"size": 1.0}}, "wheel.size: must be a whole number; found 1.0"),
+        ({"scores": [{"a": 1}, {"a": []}]}, "scores.1.a: must be a number; found []"),
+        ({"flag": 1}, "flag: must be true or false; found 1"),
+    ],
+)
+def test_every_type_is_checked(values, message):
+    with pytest.raises(StructureError, match=f"^{re.escape(message)}$"):
+        structure(Odd, values)
+
+
+def test_half_a_character_is_refused():
+    with pytest.raises(StructureError, match=r"^name: must be text without lone surrogates$"):
+        structure(Bicycle, {"name": "a\ud800"})
+
+
+def test_none_and_tables_are_kept():
+    odd = structure(Odd, {"pair": (1, 2), "table": {"a": 1}, "wheel": None, "scores": [{}]})
+    assert odd == Odd(pair=(1.0, 2), table={"a": 1.0}, scores=[{}])
+    assert isinstance(odd.pair[0], float)

@@ -22,7 +22,7 @@ from tformer_cli.files.regular_file import MIB, read_bounded
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.structure import KINDS, StructureError, structure
+from tformer_cli.structure import IS_NOT_TEXT, StructureError, structure
 from tformer_cli.text.config import (
     IMAGE_FORMATS,
     ONLY_IMAGES,
@@ -271,7 +271,7 @@ def load_recipe(
 
 def _as_text(values: dict[str, Any], error: StructureError, overrides: list[str]) -> bool:
     """Takes the value of an override as text where its key is text, as columns have numbers."""
-    if error.problem.startswith(KINDS["string_type"]):
+    if error.problem.startswith(IS_NOT_TEXT):
         for place, override in reversed(list(enumerate(overrides))):
             key, _, text = override.partition("=")
             if key.strip() == error.key and isinstance(_toml_value(text), bool | int | float):

@@ -1,35 +1,26 @@
 """Mappings from TOML and JSON files into frozen dataclasses, strictly.
 
-pydantic does the checking; this module makes its first complaint a sentence with the key's path and
-the nearest right key.
+No library does it: pydantic takes as long to load as a line to translate, and msgspec accepts
+unknown keys of dataclasses. Finding these takes the same walk over types as the whole conversion.
 """
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache
-from types import GenericAlias
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from dataclasses import MISSING, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
+from tformer_cli.settings import literal_values, types_of
 from tformer_cli.wording import did_you_mean, suggestions
 
 Settings = TypeVar("Settings")
-
-
-KINDS = {
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "float_type": "must be a number",
-    "bool_type": "must be true or false",
-    "string_type": 'must be text in quotes ("…")',
-    "tuple_type": "must be a list",
-    "dict_type": "must be a table",
-    "dataclass_type": "must be a table",
+IS_NOT_TEXT = 'must be text in quotes ("…")'
+_SCALARS = {
+    int: "must be a whole number",
+    float: "must be a number",
+    bool: "must be true or false",
+    str: IS_NOT_TEXT,
 }
-"""Expected kinds of values, by pydantic's names of errors."""
-_MOST_LOOKED_AT = 10_000
 
 
 class StructureError(ValueError):
@@ -41,112 +32,106 @@ class StructureError(ValueError):
         self.problem = problem
 
 
+class _UnknownKeyError(StructureError):
+    def __init__(self, path: str, known: list[str]) -> None:
+        super().__init__(path, "unknown key")
+        self.known = known
+
+
 def structure(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
     """Creates a dataclass, and those inside it, from a mapping.
 
     Numbers are not made from strings, nor strings from numbers; unknown keys are errors.
     """
     try:
-        text = json.dumps(values)
-    except (TypeError, ValueError, RecursionError):
-        problem = "must be a string, a number, true or false, a list or a table"
-        raise StructureError(_path_of_odd(values), problem) from None
-    try:
-        settings: Settings = _adapter(cast("Any", kind)).validate_json(f"[{text}]")[0]
-    except ValidationError as error:
-        raise _explained(kind, error) from None
+        settings: Settings = _converted(kind, values, "")
+    except _UnknownKeyError as error:
+        name = error.key.rpartition(".")[2]
+        elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == name]
+        meant = [f'"{one}"' for one in elsewhere or suggestions(name, error.known)]
+        hint = did_you_mean(meant) or f"the known keys are {', '.join(error.known)}"
+        raise StructureError(error.key, f"unknown key; {hint}") from None
     return settings
 
 
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    # pydantic hands its settings down to plain dataclasses, not to one at the top: hence a tuple
-    one: Any = GenericAlias(tuple, (kind,))
-    return TypeAdapter(one, config=ConfigDict(extra="forbid", strict=True))
+def _converted(kind: Any, value: Any, path: str) -> Any:
+    if is_dataclass(kind):
+        return _record(kind, value, path)
+    origin, parts = get_origin(kind), get_args(kind)
+    if choices := literal_values(kind):
+        *others, last = [repr(one) for one in choices if one is not None]
+        known = " or ".join(filter(None, [", ".join(others), last]))
+        _check(value in choices, path, f"must be {known}", value)
+        return value
+    if origin in (Union, UnionType):  # of a type and None
+        inner = next(one for one in parts if one is not NoneType)
+        return None if value is None else _converted(inner, value, path)
+    if origin in (tuple, list):
+        _check(isinstance(value, list | tuple), path, "must be a list", value)
+        if origin is list or parts[-1] is Ellipsis:
+            parts = parts[:1] * len(value)
+        _check(len(value) == len(parts), path, f"must be a list of {len(parts)}", value)
+        pairs = enumerate(zip(parts, value, strict=True))
+        return origin(_converted(part, one, _below(path, at)) for at, (part, one) in pairs)
+    if origin is not None:  # a mapping; JSON's and TOML's keys are texts
+        _check(isinstance(value, Mapping), path, "must be a table", value)
+        return {key: _converted(parts[1], one, _below(path, key)) for key, one in value.items()}
+    return value if kind is Any else _scalar(kind, value, path)
 
 
-def _explained(kind: type, error: ValidationError) -> StructureError:
-    found = error.errors(include_url=False)
-    # an unknown key explains a missing one, not the other way round
-    first = next(
-        (item for item in found if item["type"] == "unexpected_keyword_argument"), found[0]
-    )
-    location = first["loc"][1:]  # the first part is the place in `_adapter`'s tuple
-    path = ".".join(str(part) for part in location)
-    match first["type"]:
-        case "unexpected_keyword_argument":
-            return StructureError(path, _unknown_key(kind, location))
-        case "missing" | "missing_keyword_only_argument":
-            return StructureError(path, "is missing; it has no default")
-        case "value_error":
-            message = str(first["ctx"]["error"])
-            key, colon, problem = message.partition(": ")
-            if colon and key.isidentifier():
-                return StructureError(f"{path}.{key}" if path else key, problem)
-            return StructureError(path, message)
-        case "literal_error":
-            return StructureError(
-                path, f"must be {first['ctx']['expected']}; found {_shown(first)}"
-            )
-        case kind_of_error:
-            problem = KINDS.get(kind_of_error) or _lower(
-                first["msg"].replace("Input should be ", "must be ")
-            )
-            return StructureError(path, f"{problem}; found {_shown(first)}")
+def _record(kind: Any, value: Any, path: str) -> Any:
+    _check(isinstance(value, Mapping), path, "must be a table", value)
+    types = types_of(kind)
+    for key in value:
+        if key not in types:
+            raise _UnknownKeyError(_below(path, key), list(types))
+    # Before the keys that are missing: an unknown one inside may explain them
+    given = {key: _converted(types[key], one, _below(path, key)) for key, one in value.items()}
+    for one in fields(kind):
+        if one.name not in given and one.default is one.default_factory is MISSING:
+            raise StructureError(_below(path, one.name), "is missing; it has no default")
+    try:
+        return kind(**given)
+    except ValueError as error:
+        key, colon, problem = str(error).partition(": ")
+        if colon and key.isidentifier():
+            raise StructureError(_below(path, key), problem) from None
+        raise StructureError(path, str(error)) from None
 
 
-def _path_of_odd(values: Any) -> str:
-    """The path of the first value that JSON does not know, such as a date; empty if none is found.
-
-    It steps into no more than a few tables: what is nested too deeply has no path to tell.
-    """
-    waiting = [(str(key), value) for key, value in values.items()]
-    for _ in range(_MOST_LOOKED_AT):
-        if not waiting:
-            break
-        path, value = waiting.pop(0)
-        if isinstance(value, Mapping):
-            waiting += [(f"{path}.{key}", inner) for key, inner in value.items()]
-        elif isinstance(value, list | tuple):
-            waiting += [(f"{path}.{place}", inner) for place, inner in enumerate(value)]
-        elif not isinstance(value, str | int | float | None):
-            return path
-    return ""
+def _scalar(kind: type, value: Any, path: str) -> Any:
+    fits = isinstance(value, int | float if kind is float else kind)
+    # Python's True is an int, JSON's true is none
+    _check(fits and (kind is bool) == isinstance(value, bool), path, _SCALARS[kind], value)
+    if kind is float:
+        try:
+            return float(value)
+        except OverflowError:  # JSON's whole numbers have no bounds
+            raise StructureError(path, "must be a smaller number") from None
+    if kind is str and any("\ud800" <= one <= "\udfff" for one in value):
+        # JSON can write half a character, which no stream could
+        raise StructureError(path, "must be text without lone surrogates")
+    return value
 
 
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
+def _check(fits: bool, path: str, words: str, value: Any) -> None:
+    if fits:
+        return
+    try:
+        text = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace").decode()
+    except (TypeError, ValueError, RecursionError):  # TOML's dates, cycles, deep nesting
+        words = "must be a string, a number, true or false, a list or a table"
+        raise StructureError(path, words) from None
+    raise StructureError(path, f"{words}; found {text if len(text) <= 60 else text[:57] + '…'}")
 
 
-def _shown(item: Any) -> str:
-    text = json.dumps(item["input"], ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _unknown_key(kind: type, location: tuple[int | str, ...]) -> str:
-    names = [field.name for field in fields(_owner(kind, location[:-1]))]
-    elsewhere = [path for path in _paths(kind) if path.rpartition(".")[2] == location[-1]]
-    meant = elsewhere or suggestions(str(location[-1]), names)
-    if meant:
-        quoted = [f'"{name}"' for name in meant]
-        return f"unknown key; {did_you_mean(quoted)}"
-    return f"unknown key; the known keys are {', '.join(names)}"
+def _below(path: str, key: Any) -> str:
+    return f"{path}.{key}" if path else str(key)
 
 
 def _paths(kind: Any, above: str = "") -> Iterator[str]:
     """Yields the path of every key of a dataclass and of those inside it, but not inside tuples."""
-    for name, type_of_value in get_type_hints(kind).items():
+    for name, type_of_value in types_of(kind).items():
         yield above + name
         if is_dataclass(type_of_value):
             yield from _paths(type_of_value, f"{above}{name}.")
-
-
-def _owner(kind: type, path: tuple[int | str, ...]) -> Any:
-    """Finds the dataclass that lies at a path, stepping through tuples."""
-    current: Any = kind
-    for part in path:
-        if is_dataclass(current) and isinstance(part, str):
-            current = get_type_hints(current)[part]
-        candidates = [current, *get_args(current)] if get_origin(current) else [current]
-        current = next((item for item in candidates if is_dataclass(item)), current)
-    return current

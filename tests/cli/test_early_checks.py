@@ -32,8 +32,8 @@ WRONG = {
     "translate M a --engine continuous": "--engine continuous: is gone; write --engine torch\n",
     "benchmark M -i in --engine torch --engine continuous": "is gone; write --engine torch\n",
     "export M --format int8 -o full": "--output: full is already there; name a new directory",
-    "inspect-heads M a --format png -o a.png": "--format png: needs matplotlib",
-    "plot M --format png -o a.png": "--format png: needs matplotlib",
+    "inspect-heads M a --format png -o a.png": "--format png: needs resvg",
+    "plot M --format png -o a.png": "--format png: needs resvg",
     "inspect-ablate M -i in --reference in --write-pruned full --keep 1": (
         "--write-pruned: full is already there; name a new directory"
     ),
@@ -48,7 +48,7 @@ WRONG = {
 }
 PROGRAM = """
 import json, sys
-sys.modules["ctranslate2"] = sys.modules["matplotlib"] = None  # as if they were not installed
+sys.modules["ctranslate2"] = sys.modules["resvg_py"] = None  # as if they were not installed
 from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 HEAVY = ("torch", "datasets", "transformers", "pyarrow")

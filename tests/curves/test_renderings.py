@@ -1,5 +1,4 @@
 import struct
-import sys
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,6 +10,7 @@ from tformer_cli.curves.render_svg import columns_of, render_svg
 from tformer_cli.curves.render_text import render_text
 from tformer_cli.curves.scales import x_scale
 from tformer_cli.errors import UsageError
+from tformer_cli.show import png
 from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
 from tformer_cli.show.png import render_png
 
@@ -59,14 +59,14 @@ def test_panels_stand_in_even_rows():
     assert [columns_of(n) for n in range(1, 8)] == [1, 2, 3, 2, 3, 3, 3]
 
 
-def test_without_matplotlib_the_extra_is_named(chart, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_without_resvg_the_extra_is_named(chart, monkeypatch):
+    monkeypatch.setattr(png, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
         render_png(render_svg(chart))
 
 
 def test_a_png_is_the_same_every_time_whatever_the_names(chart):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     picture = render_png(render_svg(chart))
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
     assert min(struct.unpack(">II", picture[16:24])) > 400

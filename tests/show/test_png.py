@@ -1,14 +1,15 @@
 """Pictures as PNG: what is drawn as SVG, in pixels."""
 
+import functools
 import io
 import struct
-import sys
 from xml.etree.ElementTree import SubElement
 
 import numpy as np
 import pytest
 
 from tformer_cli.errors import UsageError
+from tformer_cli.show import png
 from tformer_cli.show.png import SHARPNESS, render_png
 from tformer_cli.show.svg import draw_labels, draw_map, draw_text, new_svg, svg_text
 
@@ -27,12 +28,12 @@ def drawn(title="", label="$x$"):
 
 
 def pixels(picture):
-    image = pytest.importorskip("matplotlib.image")
-    return (image.imread(io.BytesIO(picture), format="png")[..., :3] * 255).round().astype(int)
+    image = pytest.importorskip("PIL.Image")
+    return np.asarray(image.open(io.BytesIO(picture)).convert("RGB"), int)
 
 
 def test_the_same_figure_gives_the_same_bytes_and_keeps_its_description():
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     first, second, plain = map(render_png, (drawn("Zoë"), drawn("Zoë"), drawn()))
     assert first == second
     assert first.startswith(b"\x89PNG")
@@ -68,11 +69,22 @@ def test_texts_are_written_where_they_end():
 
 @pytest.mark.filterwarnings("error")
 def test_a_character_without_a_glyph_is_no_warning():
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     assert render_png(drawn(label="漢\U0001f642שלום"))
 
 
-def test_without_matplotlib_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+def test_without_resvg_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(png, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
         render_png(drawn())
+
+
+def test_without_fonts_no_picture_lacks_its_text(monkeypatch):
+    resvg = pytest.importorskip("resvg_py")
+    assert png._has_fonts()
+    bare = functools.partial(resvg.svg_to_bytes, skip_system_fonts=True)
+    monkeypatch.setattr(resvg, "svg_to_bytes", lambda text, **_: bare(text))
+    png._has_fonts.cache_clear()
+    with pytest.raises(UsageError, match="this machine has no fonts"):
+        render_png(drawn())
+    png._has_fonts.cache_clear()

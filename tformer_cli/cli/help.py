@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
+from tformer_cli.cli.values import PlainValue
 from tformer_cli.wording import did_you_mean, suggestions
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ _VALUES = {int: "N", float: "X", str: "TEXT"}
 
 class ReadableHelp:
     """A command or a group of commands whose help is drawn here; goes before Typer's class."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's
+        """Returns the parameters, `--help` included; their values are read here, not by Typer."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for one in parameters:
+            one._runtime_param = PlainValue(one.type_descriptor)
+        return parameters
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - click's
         """Draws the help on stdout."""
@@ -369,33 +377,8 @@ def _without_guess(unknown: str, context: Any) -> str:  # noqa: ANN401 - Typer's
 def _problem(error: TyperException) -> str:
     parameter = getattr(error, "param", None)
     options = [] if parameter is None else [n for n in parameter.opts if n.startswith("--")]
-    refused = _refused(error.__cause__)
-    if options and refused:
-        return f"{options[0]}: {refused}"
+    if options and isinstance(error.__cause__, ValueError):  # of a value; see `cli.values`
+        return f"{options[0]}: {str(error.__cause__).rstrip('.')}"
     format_message = getattr(error, "format_message", error.__str__)
     message: str = " ".join(format_message().split())
     return message[:1].lower() + message[1:].rstrip(".")
-
-
-def _refused(cause: BaseException | None) -> str:
-    """The complaint of pydantic, which checks values for Typer; empty without one."""
-    from pydantic import ValidationError
-
-    if not isinstance(cause, ValidationError):
-        return ""
-    first = cause.errors(include_url=False)[0]
-    value = f'"{str(first["input"])[:60]}"'
-    context = first.get("ctx", {})
-    match first["type"]:
-        case "greater_than_equal":
-            return f"must be at least {context['ge']:g}, but is {value}"
-        case "less_than_equal":
-            return f"must be at most {context['le']:g}, but is {value}"
-        case "int_parsing" | "int_parsing_size" | "int_from_float":
-            return f"must be a whole number, but is {value}"
-        case "float_parsing":
-            return f"must be a number, but is {value}"
-        case "value_error":  # none of the choices
-            return str(context["error"]).rstrip(".")
-        case _:
-            return ""

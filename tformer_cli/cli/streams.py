@@ -103,6 +103,8 @@ def _without(error: OSError, n_characters: int) -> int:
     return n_characters
 
 
+# Variables by which rich takes a stream for a terminal that is none.
+FORCE_TERMINAL = {"FORCE_COLOR", "TTY_COMPATIBLE"}
 # Characters of an error, warning or note, and of its end where it is cut in the middle.
 LONGEST_MESSAGE, _END_KEPT = 2000, 500
 
@@ -158,6 +160,8 @@ def _console(
 
 def is_live() -> bool:
     """Returns whether stderr is a terminal that live displays can be drawn on."""
+    if not sys.stderr.isatty() and not os.environ.keys() & FORCE_TERMINAL:
+        return False  # without loading rich, which takes a third of a short command's time
     return stderr_console().is_terminal
 
 
@@ -173,10 +177,14 @@ def warn(message: str) -> None:
 
 def note(message: str, *, quiet: bool = False) -> None:
     """Shows a message on stderr, unless `quiet`."""
-    if not quiet:
+    if quiet:
+        return
+    message = _readable(as_named(message))
+    if is_live():
         # a terminal would cut the line inside of words; a command in it stays whole
-        is_whole = not is_live() or "`" in message
-        stderr_console().print(_readable(as_named(message)), markup=False, soft_wrap=is_whole)
+        stderr_console().print(message, markup=False, soft_wrap="`" in message)
+    else:
+        _write(message)
 
 
 def utf8_line(text: str) -> bytes:
@@ -203,10 +211,18 @@ def _readable(message: str) -> str:
 
 
 def _labeled(label: str, style: str, message: str) -> None:
+    line = _readable(" ".join(as_named(message).split()))
+    if not is_live():
+        _write(f"{label}: {line}")
+        return
     from rich.text import Text
 
-    line = _readable(" ".join(as_named(message).split()))
     stderr_console().print(Text.assemble((f"{label}:", style), " ", line), soft_wrap=True)
+
+
+def _write(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
 
 
 # The name of stdin where something is read, of stdout where something is written.

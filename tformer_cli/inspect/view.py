@@ -139,7 +139,7 @@ class View(ABC, Generic[R]):
     formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
     """Values of ``--format``; the second is that of a pipe."""
     draws_png: ClassVar[bool] = True
-    """True if a png needs matplotlib; an image puts pixels together without."""
+    """True if a png needs resvg; an image puts pixels together without."""
     terms: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Names of numbers on its tab that explain themselves: the plain name and the meaning."""
     script: ClassVar[str] = ""

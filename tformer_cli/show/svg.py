@@ -64,9 +64,11 @@ def draw_map(
     moved = f"translate({number(corner[0])} {number(corner[1])}) scale({scale})"
     group = SubElement(root, "g", {"transform": moved, "shape-rendering": "crispEdges"})
     draw_cells(group, rows, color_of)
-    frame = {"width": str(len(rows[0])), "height": str(len(rows)), "fill": "none"}
-    frame |= {"stroke": "#b9bec8", "vector-effect": "non-scaling-stroke"}
-    SubElement(group, "rect", frame)
+    # outside the group: not every viewer knows a stroke that does not scale
+    place = dict(zip(("x", "y"), map(number, corner), strict=True))
+    size = {"width": number(len(rows[0]) * cell[0]), "height": number(len(rows) * cell[1])}
+    line = {"fill": "none", "stroke": "#b9bec8", "shape-rendering": "crispEdges"}
+    SubElement(root, "rect", {**place, **size, **line})
 
 
 def draw_labels(

@@ -237,6 +237,7 @@ def test_no_package_is_imported_that_translating_does_not_need(model):
         "try:\n    main()\n"
         "except SystemExit as end:\n    assert not end.code\n"
         "needless = {'torch._dynamo', 'sympy', 'datasets', 'sacrebleu', 'ctranslate2'}\n"
+        "needless |= {'pydantic', 'rich.console'}\n"
         "print(sorted(needless & set(sys.modules)))\n"
     )
     command = [sys.executable, "-c", script, "translate", model, "A man"]

@@ -117,12 +117,12 @@ def test_every_format_names_its_weights(model, tmp_path, weights):
 
 @pytest.mark.parametrize("weights", BEYOND)
 def test_a_picture_names_its_weights(model, tmp_path, weights):
-    image = pytest.importorskip("matplotlib.image")
+    pytest.importorskip("resvg_py")
     path = tmp_path / "maps.png"
     result = run(model, "A man", "--target", "dogs", "--weights", weights, "-o", path)
     assert result.exit_code == 0
     assert f"{weights}: ".encode() in path.read_bytes()
-    assert image.imread(path).shape[2] == 4
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_terminal_shows_layers_without_a_grid_of_roles(model):

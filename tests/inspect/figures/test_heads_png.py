@@ -9,14 +9,14 @@ from tformer_cli.show import png
 from tformer_cli.show.png import render_png
 
 
-def test_without_matplotlib_the_extra_is_named(record, monkeypatch):
+def test_without_resvg_the_extra_is_named(record, monkeypatch):
     monkeypatch.setattr(png, "find_spec", lambda _: None)
     with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
         render_png(render_svg(record))
 
 
 def test_a_png_is_the_same_every_time_whatever_the_tokens(make_record):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     heads = (HeadId("enc", 0, 0), HeadId("cross", 1, 1))
     record = make_record(source=("$x$", "漢", "\\frac{"), target=("שלום",), heads=heads)
     picture = render_png(render_svg(record))

@@ -130,7 +130,7 @@ def test_a_match_needs_a_head(diff):
 
 
 def test_the_picture_is_the_same_every_time_and_of_the_pairs_that_changed_most(diff):
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("resvg_py")
     one, two = (replace(diff, changes=tuple(drawn(diff)[:n])) for n in (1, 2))
     picture = VIEW.file(one, "png")
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
