@@ -30,7 +30,7 @@ from typer.models import ParameterInfo
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
-from tformer_cli.metrics.choices import Tokenization
+from tformer_cli.metrics.choices import ScoringSettings
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Option, declare, declared_options, types_of
@@ -390,14 +390,8 @@ QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel="Messages"),
 ]
-LowercaseOption = Annotated[bool, option("Ignore case when scoring.", "--lowercase")]
-TokenizeOption = Annotated[
-    Tokenization,
-    option(
-        "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
-        "flores101, flores200 and spBLEU-1K the extra spm, and a model that is downloaded once."
-    ),
-]
+LowercaseOption = option_type(ScoringSettings, "lowercase")
+TokenizeOption = option_type(ScoringSettings, "tokenize")
 
 
 def prepare_torch(threads: int = 0) -> None:

@@ -20,7 +20,7 @@ from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.hashes import hash_file
 from tformer_cli.files.regular_file import read_regular
-from tformer_cli.foreign.assembly import NEVER
+from tformer_cli.foreign.foreign_model import NEVER
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds import kind_named
 from tformer_cli.model.adapter_config import adapted_parts

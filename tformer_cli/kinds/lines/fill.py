@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import UNUSED
+from tformer_cli.foreign.foreign_model import UNUSED
 from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.opening.encoder import TooLong, fitting
 from tformer_cli.search.formats import TSV_ENDS
