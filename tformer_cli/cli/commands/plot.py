@@ -5,10 +5,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tformer_cli.cli.format_choice import chosen_format, format_option
-from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option
+from tformer_cli.cli.options import (
+    OutputOption,
+    QuietOption,
+    argument,
+    option_field,
+)
 from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line
 from tformer_cli.errors import UsageError
 from tformer_cli.show.curves import MetricName, XName, make_chart, read_run
@@ -25,19 +28,16 @@ class PlotFormat(StrEnum):
 
 
 def plot(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Run directories; a run may still be training."),
-        PathRole.reads_directory,
-    ],
+    runs: list[Path] = argument(
+        "RUN", "Run directories; a run may still be training.", role="reads_directory"
+    ),
     *,
     output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[PlotFormat | None, format_option(PlotFormat, "tsv")] = None,
-    x: Annotated[XName, option("Horizontal axis.", "--x")] = XName.step,
-    metric: Annotated[
-        list[MetricName] | None,
-        option("Metric to draw. Repeatable.", shown="losses, scores, learning rate, speed"),
-    ] = None,
+    x: XName = option_field(XName.step, "Horizontal axis."),
+    metric: list[MetricName] | None = option_field(
+        None, "Metric to draw. Repeatable.", shown="losses, scores, learning rate, speed"
+    ),
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Plot the training curves of one run or several.
