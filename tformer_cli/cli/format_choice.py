@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file, text_console, utf8_line
 from tformer_cli.errors import UsageError
-from tformer_cli.settings import Option
+from tformer_cli.settings import Option, declare
 
 if TYPE_CHECKING:
     from tformer_cli.show.document import Document
@@ -77,6 +77,11 @@ def format_option(
         complete=lambda: list(formats),
         shown_default=shown,
     )
+
+
+def text_or_json(what: str) -> str:
+    """Declares `--format` of a single result: a table to read, or one JSON object."""
+    return declare("text", format_option(("text", "json"), what=what))
 
 
 def _reader(formats: Iterable[Format]) -> Callable[[str], Format]:

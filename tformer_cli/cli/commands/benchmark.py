@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
     REQUIRED,
     DecodingPrecision,
@@ -106,10 +106,7 @@ def benchmark(
         role="reads_file",
     ),
     measuring: MeasuringOptions,
-    report_format: Annotated[
-        TextOrJson,
-        format_option(TextOrJson, what="A table, or one JSON object per setting and line."),
-    ] = TextOrJson.text,
+    report_format: str = text_or_json("A table, or one JSON object per setting and line."),
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
     device: DeviceOption = "auto",
@@ -153,7 +150,7 @@ def benchmark(
         )
     for line in _notes(speeds, measuring.rounds):
         note(line, quiet=quiet)
-    if report_format == TextOrJson.json:
+    if report_format == "json":
         for speed in speeds:
             write_line(json.dumps(speed.record()))
     else:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,14 +35,7 @@ from tformer_cli.text.lines import LineCounts
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
 
-class CompareFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
-    markdown = "markdown"
-    latex = "latex"
-    html = "html"
+FORMATS = ("text", "json", "markdown", "latex", "html")
 
 
 def _named(systems: Sequence[str]) -> dict[str, str]:
@@ -77,10 +69,7 @@ def compare(
     ),
     settings: CompareSettings,
     output: OutputOption = STANDARD_STREAM,
-    output_format: Annotated[
-        CompareFormat | None,
-        format_option(CompareFormat, "text"),
-    ] = None,
+    output_format: Annotated[str | None, format_option(FORMATS, "text")] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -97,7 +86,7 @@ def compare(
         tformer compare --labels --reference test.label --source test.txt old.label new=runs/mine
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
-    chosen = chosen_format(output_format, output, CompareFormat, CompareFormat.text)
+    chosen = chosen_format(output_format, output, FORMATS, "text")
     texts = replace(texts, systems=_named(systems or ()))
     if settings.labels:
         _check_labels(texts, manifest, settings)

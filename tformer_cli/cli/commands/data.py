@@ -1,7 +1,6 @@
 """`tformer data`: check, clean, split and deduplicate corpora."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -33,12 +32,7 @@ data_app = CommandGroup(
 )
 
 
-class ReportFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
-    html = "html"
+FORMATS = ("text", "json", "html")
 
 
 CORPUS = argument(
@@ -67,8 +61,8 @@ def check(
     *,
     output: OutputOption = "-",
     format_: Annotated[
-        ReportFormat | None,
-        format_option(ReportFormat, "json", "A table with examples, one JSON object, or a page."),
+        str | None,
+        format_option(FORMATS, "json", "A table with examples, one JSON object, or a page."),
     ] = None,
     examples: int = option_field(3, "Pairs to show of each check.", min=0, max=1000),
     checks: CheckSettings,
@@ -91,7 +85,7 @@ def check(
     from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
 
     wanted = checks.chosen(DEFAULT)
-    chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
+    chosen = chosen_format(format_, output, FORMATS, "json")
     with results(output) as stream:
         given = _given(files, fields, checks, near=NEAR_DUPLICATE in wanted, quiet=quiet)
         possible = given.possible(wanted)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from tformer_cli.cli.commands.train import (
     RECIPE,
@@ -13,7 +13,7 @@ from tformer_cli.cli.commands.train import (
     ask_before_removing,
     naming_recipe,
 )
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
     DeviceOption,
     QuietOption,
@@ -49,9 +49,7 @@ def distill(
     dry_run: bool = option_field(
         False, "Show each stage and what is to be done for it; do nothing."
     ),
-    output_format: Annotated[
-        TextOrJson, format_option(TextOrJson, what="Tables, or the report as a JSON object.")
-    ] = TextOrJson.text,
+    output_format: str = text_or_json("Tables, or the report as a JSON object."),
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -87,7 +85,7 @@ def distill(
         if fresh and not yes and workflow.has_distillation(directory):
             ask_before_removing("distillation", directory)
         report = workflow.distill(setup, fresh=fresh)
-    if output_format == TextOrJson.json:
+    if output_format == "json":
         write_line(json.dumps(asdict(report), ensure_ascii=False))
         return
     from tformer_cli.distill.report import report_document

@@ -1,7 +1,6 @@
 """`tformer plot`: the curves of one run or several."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,14 +16,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.show.curves import MetricName, XName, make_chart, read_run
 from tformer_cli.show.png import check_png, render_png
 
-
-class PlotFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    tsv = "tsv"
-    svg = "svg"
-    png = "png"
+FORMATS = ("text", "tsv", "svg", "png")
 
 
 def plot(
@@ -33,7 +25,7 @@ def plot(
     ),
     *,
     output: OutputOption = STANDARD_STREAM,
-    output_format: Annotated[PlotFormat | None, format_option(PlotFormat, "tsv")] = None,
+    output_format: Annotated[str | None, format_option(FORMATS, "tsv")] = None,
     x: XName = option_field(XName.step, "Horizontal axis."),
     metric: list[MetricName] | None = option_field(
         None, "Metric to draw. Repeatable.", shown="losses, scores, learning rate, speed"
@@ -51,22 +43,22 @@ def plot(
         tformer plot runs/first runs/second --metric bleu --x time -o bleu.svg
         tformer plot runs/quickstart --format tsv > curves.tsv
     """
-    chosen = chosen_format(output_format, output, PlotFormat, PlotFormat.tsv)
-    if chosen == PlotFormat.png and output == STANDARD_STREAM and sys.stdout.isatty():
+    chosen = chosen_format(output_format, output, FORMATS, "tsv")
+    if chosen == "png" and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
-    if chosen == PlotFormat.png:
+    if chosen == "png":
         check_png()
     from tformer_cli.show import chart
 
     found = make_chart([read_run(run) for run in runs], x, metric or ())
-    if chosen == PlotFormat.text:
+    if chosen == "text":
         with results(output) as stream:
             chart.show_chart(text_console(output, stream), found)
         return
-    if chosen == PlotFormat.tsv:
+    if chosen == "tsv":
         parts = [utf8_line(line) for line in chart.render_tsv(found)]
     else:
         svg = chart.render_svg(found)
-        parts = [render_png(svg) if chosen == PlotFormat.png else svg.encode("utf-8")]
+        parts = [render_png(svg) if chosen == "png" else svg.encode("utf-8")]
     with results(output) as stream:
         stream.writelines(parts)

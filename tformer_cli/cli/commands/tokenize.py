@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.cli.command import CommandGroup
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import REQUIRED, QuietOption, argument, option_field
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
@@ -161,9 +161,7 @@ def stats(
     files: list[str] = FILES,
     *,
     side: Literal["source", "target"] = SIDE,
-    format_: Annotated[
-        TextOrJson, format_option(TextOrJson, what="A table, or one JSON object.")
-    ] = TextOrJson.text,
+    format_: str = text_or_json("A table, or one JSON object."),
     quiet: QuietOption = False,
 ) -> None:
     """Measure a tokenizer: pieces per word, unknown rate, vocabulary used, round trip.
@@ -184,7 +182,7 @@ def stats(
             lines = _reported(read_lines(file, counts), counts, progress)
             found[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
-    if format_ is TextOrJson.json:
+    if format_ == "json":
         _show_json(opened.algorithm, opened.side(side).vocab_size, found)
     else:
         show_statistics(stdout_console(), found)
