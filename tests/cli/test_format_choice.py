@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.cli.test_app import run_here
 from tformer_cli.cli.app import app
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
+from tformer_cli.cli.options import takes_groups
 from tformer_cli.cli.streams import file_console, stdout_console
 from tformer_cli.errors import UsageError
 
@@ -128,6 +129,7 @@ def test_a_wrong_format_is_answered_with_those_there_are():
     one = typer.Typer()
 
     @one.command()
+    @takes_groups
     def show(form: Annotated[SomeFormat, format_option(SomeFormat)] = SomeFormat.text) -> None:
         typer.echo(repr(form))
 
