@@ -69,6 +69,8 @@ class Option:
     parser: Callable[[str], Any] | None = None
     complete: Callable[..., list[str]] | None = None
     """Finds what a shell may offer for its value."""
+    callback: Callable[[Any], None] | None = None
+    """Called with the value before anything else is checked, as of `--version`."""
     is_argument: bool = False
 
 

@@ -36,7 +36,7 @@ from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weight
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
 from tformer_cli.text.images.tokenizer import ImageTokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -27,6 +27,7 @@ from tformer_cli.cli.help import (
     HelpfulGroup,
     usage_message,
 )
+from tformer_cli.cli.options import option_field, takes_groups
 from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
 from tformer_cli.runtime import bound_waiting
@@ -176,17 +177,8 @@ def _show_version(is_asked: bool) -> None:
 
 def root(
     *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            "-V",
-            help="Show the version and exit.",
-            callback=_show_version,
-            is_eager=True,
-        ),
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: bool = option_field(False, "Show the version and exit.", "-V", callback=_show_version),
+    debug: bool = option_field(False, "Show the traceback of an error."),
 ) -> None:
     """Train, use and understand Transformers, translation first.
 
@@ -239,7 +231,7 @@ def make_app(only: str | None = None) -> CommandGroup:
     app = CommandGroup(
         "tformer", cls=OneLineErrors, pretty_exceptions_enable=False, rich_markup_mode="markdown"
     )
-    app.callback()(root)
+    app.callback()(takes_groups(root))
     for name in COMMANDS if only is None else [only]:
         stem = name.replace("-", "_")
         place, _, found = PLACES.get(name, f"{stem}:{stem}").partition(":")
@@ -260,8 +252,7 @@ def _add_inspections(app: CommandGroup) -> None:
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
     from tformer_cli.cli.inspect.inspect_report import inspect_report
     from tformer_cli.cli.inspect.inspect_step import inspect_step
-    from tformer_cli.cli.inspect.inspect_view import view_command
-    from tformer_cli.cli.inspect.weights_option import CommandWithWeights
+    from tformer_cli.cli.inspect.inspect_view import CommandWithWeights, view_command
     from tformer_cli.inspect.views import all_views
 
     add = partial(app.add, rich_help_panel=LOOK_INSIDE)

@@ -227,6 +227,7 @@ def _typer_option(option: Option, names: tuple[str, ...]) -> list[Any]:
         declared: Any = typer.Argument(**details)
     else:
         details |= {"min": option.min, "max": option.max, "parser": option.parser}
+        details |= {"callback": option.callback, "is_eager": option.callback is not None}
         declared = typer.Option(*names, **details)
     holds = Holds(option.holds) if option.holds else None
     return [declared, *filter(None, (role, holds))]

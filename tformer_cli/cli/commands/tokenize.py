@@ -24,7 +24,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.text.config import MOST_PIECES, Algorithm
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:

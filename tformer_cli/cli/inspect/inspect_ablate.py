@@ -6,22 +6,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
-import typer
-
 from tformer_cli.cli.image_options import ImageOptions
-from tformer_cli.cli.inspect.inspect_view import emit_view, view_format, view_format_option
-from tformer_cli.cli.inspect.options import (
+from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
+    emit_view,
     open_model,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
-    complete_heads,
-    takes_groups,
+    option_field,
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
@@ -36,40 +34,30 @@ from tformer_cli.files.atomic import check_free
 from tformer_cli.inspect.views.ablation import CHANGES_VIEW, TEXT_VIEW, AblationSettings
 from tformer_cli.text.lines import LineCounts, check_file
 
-PRUNING = "Pruning"
-"""The panel of options that write a smaller model."""
+PRUNING = "Pruning"  # The panel of options that write a smaller model
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceOptions:
     """Sentences and their references."""
 
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source",
-            "-i",
-            metavar="FILE",
-            help="Source sentences or names of images, one per line, or the text of a language "
-            "model; - is stdin.",
-            show_default="none, with --images",
-        ),
-        PathRole.reads_file,
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Reference translation, or right labels. Repeat for several; the loss is the "
-            "first's.",
-            show_default="none, of a language model",
-        ),
-        PathRole.reads_file,
-    ] = None
+    source: Path | None = option_field(
+        None,
+        "Source sentences or names of images, one per line, or the text of a language model; - is "
+        "stdin.",
+        "-i",
+        shown="none, with --images",
+        role="reads_file",
+    )
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, or right labels. Repeat for several; the loss is the first's.",
+        shown="none, of a language model",
+        role="reads_file",
+    )
 
     @property
     def files(self) -> list[Path]:
-        """The source, if there is one, and the references."""
         source = [] if self.source is None else [self.source]
         return [*source, *(self.reference or ())]
 
@@ -94,36 +82,24 @@ class ReferenceOptions:
 class PruningOptions:
     """A smaller model directory, and the heads it lacks."""
 
-    write_pruned: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write a pruned model directory; needs --keep or --prune.",
-            rich_help_panel=PRUNING,
-        ),
-        PathRole.writes_directory,
-    ] = None
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Keep the N most important of --heads, by --rank-by; prune the others.",
-            rich_help_panel=PRUNING,
-        ),
-    ] = None
-    prune: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEADS",
-            help="Prune these heads. Repeatable.",
-            rich_help_panel=PRUNING,
-            autocompletion=complete_heads,
-        ),
-    ] = None
+    write_pruned: Path | None = option_field(
+        None,
+        "Write a pruned model directory; needs --keep or --prune.",
+        panel=PRUNING,
+        role="writes_directory",
+    )
+    keep: int | None = option_field(
+        None,
+        "Keep the N most important of --heads, by --rank-by; prune the others.",
+        panel=PRUNING,
+        metavar="N",
+        min=0,
+    )
+    prune: list[str] | None = option_field(
+        None, "Prune these heads. Repeatable.", panel=PRUNING, metavar="HEADS"
+    )
 
     def check(self) -> None:
-        """Makes sure that a smaller model has a free place and heads to remove."""
         if self.write_pruned is None:
             if self.keep is not None or self.prune:
                 option = "--prune" if self.keep is None else "--keep"
@@ -135,7 +111,6 @@ class PruningOptions:
 
 
 @takes_opening_options
-@takes_groups
 def inspect_ablate(
     model: ModelArgument,
     *,
@@ -143,14 +118,12 @@ def inspect_ablate(
     pictures: ImageOptions,
     measured: AblationSettings,
     pruned: PruningOptions,
-    changes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Instead translate TEXT without each head, and without each layer's heads, and "
-            "show which change its translation. --heads limits them.",
-        ),
-    ] = None,
+    changes: str | None = option_field(
+        None,
+        "Instead translate TEXT without each head, and without each layer's heads, and show which "
+        "change its translation. --heads limits them.",
+        metavar="TEXT",
+    ),
     output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -192,10 +165,14 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
-    from tformer_cli.inspect.jobs.ablate import MEASURED, heads_to_remove, translate_without
+    from tformer_cli.inspect.jobs.ablate import (
+        MEASURED,
+        heads_to_remove,
+        translate_without,
+        write_pruned,
+    )
     from tformer_cli.inspect.jobs.ablate import inspect_ablate as ablate
     from tformer_cli.inspect.jobs.reader import inspected_model
-    from tformer_cli.inspect.jobs.write_pruned import write_pruned
 
     counts = LineCounts()
     if changes is not None:

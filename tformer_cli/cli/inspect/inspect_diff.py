@@ -3,47 +3,34 @@
 from pathlib import Path
 from typing import Annotated, Unpack
 
-import typer
-
 from tformer_cli.cli.inspect.inspect_view import (
-    emit_view,
-    view_format,
-    view_format_option,
-)
-from tformer_cli.cli.inspect.options import (
     GivenSentences,
     OpeningArguments,
     TextsArgument,
+    emit_view,
     read_with_progress,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
-from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, prepare_torch, takes_groups
-from tformer_cli.cli.streams import (
-    STANDARD_STREAM,
-    note_choices,
-    warn,
-    warn_of_bytes,
+from tformer_cli.cli.options import (
+    OutputOption,
+    QuietOption,
+    argument,
+    prepare_torch,
 )
+from tformer_cli.cli.streams import STANDARD_STREAM, note_choices, warn, warn_of_bytes
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.diff import VIEW, DiffOptions
 from tformer_cli.text.lines import LineCounts
 
 
 @takes_opening_options
-@takes_groups
 def inspect_diff(
-    first: Annotated[
-        Path,
-        typer.Argument(
-            metavar="A", help="Model directory, or RUN/checkpoints/step-NNNNNN of a run."
-        ),
-        PathRole.reads_model,
-    ],
-    second: Annotated[
-        Path,
-        typer.Argument(metavar="B", help="The model to compare it with."),
-        PathRole.reads_model,
-    ],
+    first: Path = argument(
+        "A", "Model directory, or RUN/checkpoints/step-NNNNNN of a run.", role="reads_model"
+    ),
+    second: Path = argument("B", "The model to compare it with.", role="reads_model"),
     text: TextsArgument = None,
     *,
     sentences: GivenSentences,

@@ -5,14 +5,14 @@ from typing import Annotated, Unpack
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspect.options import (
+from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
     OpeningArguments,
     TextsArgument,
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.options import Holds, ModelArgument, OutputOption, QuietOption, takes_groups
+from tformer_cli.cli.options import Holds, ModelArgument, OutputOption, QuietOption
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import STANDARD_STREAM, results, warn_of_bytes
 from tformer_cli.errors import UsageError
@@ -21,7 +21,6 @@ from tformer_cli.text.lines import LineCounts
 
 
 @takes_opening_options
-@takes_groups
 def inspect_report(
     model: ModelArgument,
     text: TextsArgument = None,
@@ -56,7 +55,7 @@ def inspect_report(
 
     from tformer_cli.inspect.jobs.report import TASKS
     from tformer_cli.inspect.jobs.report import inspect_report as make_report
-    from tformer_cli.inspect.page.report_page import render_report
+    from tformer_cli.inspect.pages import render_report
 
     opened = open_model(model, opening, quiet=quiet, rank=options.rank, tasks=TASKS)
     with line_progress(None, "inspecting", quiet=quiet) as progress:

@@ -3,28 +3,23 @@
 from dataclasses import dataclass, replace
 from typing import Annotated, Unpack
 
-import typer
-
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.inspect.inspect_view import (
-    emit_view,
-    view_format,
-    view_format_option,
-)
-from tformer_cli.cli.inspect.options import (
     OpeningArguments,
     SourceOption,
     TargetOption,
+    emit_view,
     open_model,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.options import (
-    Holds,
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
-    takes_groups,
+    argument,
+    option_field,
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -37,36 +32,28 @@ from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.step import VIEW, StepOptions
 from tformer_cli.text.lines import LineCounts
 
-WORKSHEET = "Worksheet"
-"""The panel of options that make one."""
+WORKSHEET = "Worksheet"  # The panel of options that make one
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorksheetOptions:
     """Worksheet with blanks, and the file of its answers."""
 
-    quiz: Annotated[
-        bool,
-        typer.Option(
-            "--quiz",
-            help="Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
-            rich_help_panel=WORKSHEET,
-        ),
-    ] = False
-    answers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="File for the worksheet's answers.",
-            show_default="the end of the worksheet",
-            rich_help_panel=WORKSHEET,
-        ),
-        PathRole.writes_file,
-        Holds({"text"}),
-    ] = None
+    quiz: bool = option_field(
+        False,
+        "Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
+        panel=WORKSHEET,
+    )
+    answers: str | None = option_field(
+        None,
+        "File for the worksheet's answers.",
+        panel=WORKSHEET,
+        shown="the end of the worksheet",
+        role="writes_file",
+        holds=("text",),
+    )
 
     def check(self, output: str) -> None:
-        """Makes sure that answers have a worksheet, and a file of their own."""
         if self.answers is not None and not self.quiz:
             raise UsageError("--answers: applies to a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:
@@ -76,12 +63,9 @@ class WorksheetOptions:
 
 
 @takes_opening_options
-@takes_groups
 def inspect_step(
     model: ModelArgument,
-    text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, -i or stdin.")
-    ] = None,
+    text: str | None = argument("TEXT", "The sentence; without it, -i or stdin.", default=None),
     *,
     source: SourceOption = None,
     options: StepOptions,
@@ -108,8 +92,8 @@ def inspect_step(
     names = read_config(model).model.reads_images
     line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
 
-    from tformer_cli.inspect.jobs.views import read_sentences
-    from tformer_cli.inspect.walkthrough.quiz import answer_key, make_quiz
+    from tformer_cli.inspect.jobs.report import read_sentences
+    from tformer_cli.inspect.walkthrough.step import answer_key, make_quiz
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
     targets = None if target is None else argument_lines([target], counts)
@@ -130,7 +114,6 @@ def inspect_step(
 def _only_line(
     text: str | None, source: str | None, counts: LineCounts, *, quiet: bool, takes_names: bool
 ) -> str:
-    """The one sentence to look at, or the name of an image."""
     texts = None if text is None else [text]
     lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
     first = next(lines, None)
