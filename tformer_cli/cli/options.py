@@ -9,7 +9,7 @@ behind its type. Settings know nothing of Typer: this module is where it learns 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum, StrEnum
 from functools import partial, wraps
@@ -427,10 +427,15 @@ def search_option(name: str) -> Any:  # noqa: ANN401 - a type
     return optional(types_of(DecodingConfig)[name], _OF_TRANSLATION[name])
 
 
-BeamSizeOption = search_option("beam_size")
 LengthPenaltyOption = search_option("length_penalty")
 NormalizationOption = search_option("length_normalization")
 CoveragePenaltyOption = search_option("coverage_penalty")
+
+
+def settings_options(names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+    """Returns the annotated types and defaults of settings of the search and of opening a model."""
+    opening = {one.name: (one.annotation, one.default) for one in _options_of(OpeningSettings)}
+    return {n: opening[n] if n in opening else (search_option(n), None) for n in names}
 
 
 def takes_decoding_options(command: Command) -> Command:

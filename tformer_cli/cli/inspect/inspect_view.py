@@ -14,18 +14,14 @@ from tformer_cli.artifacts.config_file import check_model, read_config
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
 from tformer_cli.cli.options import (
-    AdapterOption,
-    BeamSizeOption,
     Command,
-    DeviceOption,
-    LengthPenaltyOption,
     ModelArgument,
     OutputOption,
     QuietOption,
-    SourceLanguageOption,
-    TargetLanguageOption,
-    ThreadsOption,
+    option,
+    option_field,
     prepare_torch,
+    settings_options,
     takes_groups,
     torch_preparation,
     with_options,
@@ -69,30 +65,12 @@ TextsArgument = Annotated[
 ]
 SourceOption = Annotated[
     str | None,
-    Option(
-        "Source sentences, one per line; - is stdin.",
-        role="reads_file",
-        shown_default="stdin",
-        names=(
-            "--source",
-            "-i",
-        ),
-    ),
+    option("Source sentences, one per line; - is stdin.", "-i", shown="stdin", role="reads_file"),
 ]
 TargetOption = Annotated[
     str | None,
-    Option(
-        "Inspect this target (forced decoding).",
-        metavar="TEXT",
-        shown_default="the model's translation",
-    ),
-]
-TargetFileOption = Annotated[
-    str | None,
-    Option(
-        "Targets to inspect, one per source line.",
-        role="reads_file",
-        shown_default="the model's translations",
+    option(
+        "Inspect this target (forced decoding).", shown="the model's translation", metavar="TEXT"
     ),
 ]
 
@@ -103,7 +81,12 @@ class GivenSentences:
 
     source: SourceOption = None
     target: TargetOption = None
-    target_file: TargetFileOption = None
+    target_file: str | None = option_field(
+        None,
+        "Targets to inspect, one per source line.",
+        shown="the model's translations",
+        role="reads_file",
+    )
 
     def check(self, texts: Sequence[str] | None) -> None:
         """Checks the options before a model is opened; `read` does so, too."""
@@ -137,23 +120,15 @@ class GivenSentences:
         """Makes sure that what a search found is not asked for of a target that was given."""
         is_given = self.target is not None or self.target_file is not None
         is_live = getattr(options, "mode", "forced") == "live"
-        for is_asked, option in (
+        for is_asked, name in (
             (is_live, "--mode live"),
             (getattr(options, "rank", 1) > 1, "--rank"),
         ):
             if is_asked and is_given:
                 raise UsageError(
-                    f"{option}: shows what the search found, but a given target was not searched "
+                    f"{name}: shows what the search found, but a given target was not searched "
                     "for; omit one of the two"
                 )
-
-
-_SeedOption = Annotated[
-    int,
-    Option(
-        "Seed for sampling, if the model's defaults sample.", min=0, metavar="N", panel="Machine"
-    ),
-]
 
 
 class OpeningArguments(TypedDict):
@@ -169,17 +144,7 @@ class OpeningArguments(TypedDict):
     threads: int
 
 
-OPENING_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "adapter": (AdapterOption, None),
-    "source_language": (SourceLanguageOption, None),
-    "target_language": (TargetLanguageOption, None),
-    "beam_size": (BeamSizeOption, None),
-    "length_penalty": (LengthPenaltyOption, None),
-    "device": (DeviceOption, "auto"),
-    "seed": (_SeedOption, 1),
-    "threads": (ThreadsOption, 0),
-}
-"""The annotated types and the defaults of `OpeningArguments`."""
+OPENING_OPTIONS = settings_options(OpeningArguments.__annotations__)
 
 
 def takes_opening_options(command: Command) -> Command:
