@@ -19,7 +19,7 @@ from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.ablation import heads_off, losses_without_each, sentence_losses
 from tformer_cli.inspect.jobs.ablate import Ablator
 from tformer_cli.inspect.views.ablation import AblationSettings
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 
 @torch.inference_mode()
@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     source, reference = read_texts([given.source, given.reference])
-    opened = open_translator(
+    opened = open_model(
         given.model, device=given.device, threads=given.threads, precision="float32"
     )
     model = opened.directory.model

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 import transformers
 
-from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.lines.embed import embed_texts
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 
 BATCH = 32
 
@@ -50,7 +49,7 @@ def main() -> None:
 
 
 def ours(model: Path) -> Callable[[list[str]], np.ndarray]:
-    opened = open_encoder(model, kinds_for("embed"), device="cpu", threads=1)
+    opened = open_model(model, "embed", device="cpu", threads=1)
     if opened.compiled is None:
         raise SystemExit("the kernels do not take this model")
 

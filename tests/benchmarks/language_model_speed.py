@@ -314,10 +314,15 @@ def by_tformer(_: str, imported: str, precision: str) -> Continued:
     """Opens the model as `tformer generate` does."""
     from dataclasses import replace
 
-    from tformer_cli.kinds.opening.generator import open_generator
+    from tformer_cli.kinds.opening import open_model
 
-    generator = open_generator(
-        imported, precision=precision or "float32", beam_size=1, sampling=False, device="cpu"
+    generator = open_model(
+        imported,
+        "generate",
+        precision=precision or "float32",
+        beam_size=1,
+        sampling=False,
+        device="cpu",
     ).generator
     config = generator.config
 

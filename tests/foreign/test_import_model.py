@@ -22,7 +22,7 @@ from tformer_cli.foreign.export import export_int8
 from tformer_cli.foreign.import_model import import_model, resolve_model
 from tformer_cli.info import model_details
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 WEIGHTS_ASKED = ("float32", None, "float32")
 
@@ -139,12 +139,12 @@ def test_functions_take_foreign_models_as_commands_do(tmp_path, monkeypatch):
     options = OPTIONS | VARIANTS["ssru"]
     source = bergamot(tmp_path / "student", weights(options), options)
     said = []
-    opened = open_translator(source, device="cpu", max_length=5, tell=said.append)
+    opened = open_model(source, device="cpu", max_length=5, tell=said.append)
     assert opened.precision == "int8"
     command = run("translate", source, "a cat", "--max-length", "5", "--quiet")
     assert opened.translator.translate(["a cat"])[0].text == command.stdout.rstrip("\n")
     assert [line for line in said if "imported a model of Bergamot" in line]
-    assert open_translator(source, device="cpu", precision="float32").precision == "float32"
+    assert open_model(source, device="cpu", precision="float32").precision == "float32"
     (heads,) = inspect_heads(source, ["a cat"], targets=["a dog"], device="cpu")
     assert heads.captured
     assert model_details(source).config.origin.kind == "Bergamot (Firefox)"

@@ -142,11 +142,11 @@ def test_a_preset_loses_its_decoder(make):
 def test_other_commands_refuse_a_classifier_and_damage_is_one_line(make, tmp_path):
     run = tmp_path / "run"
     train(make(training={"max_steps": 1}), run, device="cpu")
-    from tformer_cli.kinds.opening.translator import open_translator
+    from tformer_cli.kinds.opening import open_model
 
-    for open_model in (load_model_directory, open_translator):
+    for opens in (load_model_directory, open_model):
         with pytest.raises(ArtifactError, match=r"is a classifier, .* use `tformer classify`"):
-            open_model(run)
+            opens(run)
     directory = load_model_directory(run, tasks=("classify",))
     assert directory.classifier.config.n_labels == 2
     with pytest.raises(ArtifactError, match="use `tformer classify`"):

@@ -14,7 +14,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import RecipeError
 from tformer_cli.kinds.lines.fill import GapFiller
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.encoder_only import MaskedLanguageModel
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.masking import masking_of
@@ -76,7 +76,7 @@ def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     assert record.task == "masked"
     assert set(record.scores) == {"loss", "perplexity", "accuracy"}
     assert record.scores["accuracy"] > 55.0
-    filler = GapFiller(open_encoder(tmp_path / "run", ("masked",), device="cpu"))
+    filler = GapFiller(open_model(tmp_path / "run", "fill", device="cpu"))
     lines = [f"the old {animal} [MASK]" for animal in SOUNDS]
     assert [one.filled for one in filler.fill(lines)] == [
         f"the old {animal} {sound}" for animal, sound in SOUNDS.items()

@@ -18,8 +18,8 @@ from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.kinds.lines.translate import TranslationCounts
-from tformer_cli.kinds.opening.translator import Opened, open_translator
+from tformer_cli.kinds.lines.job import COUNTS_OF_TRANSLATIONS, ResultCounts
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
 from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, with_terms
 from tformer_cli.search.translator import BUFFER_LINES, Translator
@@ -37,13 +37,7 @@ _one_at_a_time = threading.Lock()
 
 
 def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -> str:
-    """Describes a model and how it is opened, as text.
-
-    Args:
-        model: the model directory.
-        options: of `open_translator`; None is as if one were not given.
-        glossary: phrases that translations must or must not hold.
-    """
+    """Describes a model and how it is opened, as text."""
     named = {name: value for name, value in options.items() if value is not None}
     for name in ("tell", "before_torch"):
         named.pop(name, None)
@@ -76,16 +70,7 @@ def describe(opening: str) -> dict[str, Any]:
 def translate_shard(
     opening: str, task: dict[str, Any], advance: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Translates a shard into its file, which is there whole or not at all.
-
-    Args:
-        opening: from `opening`.
-        task: a `Task` as JSON.
-        advance: called with the number of its rows that are done.
-
-    Returns:
-        `ShardFacts`, or what is wrong.
-    """
+    """Translates a shard into its file, which is there whole or not at all."""
     try:
         with _one_at_a_time:
             return {**_translate(opening, Task.from_json(task), advance or (lambda _: None))}
@@ -130,7 +115,7 @@ def _opened(opening: str) -> tuple[Opened, list[str]]:
             raise UsageError(f"--threads: {error}") from None
         prepare_cpu()
 
-    opened = open_translator(about["model"], **options, tell=notes.append, before_torch=prepare)
+    opened = open_model(about["model"], **options, tell=notes.append, before_torch=prepare)
     return opened, notes
 
 
@@ -143,7 +128,7 @@ class _Buffers:
         self._translator = translator
         self._terms = terms
         self._advance = advance
-        self.counts = TranslationCounts()
+        self.counts = ResultCounts()
 
     def translate(
         self, texts: Sequence[str], first: int, demands: Sequence[Demands] | None = None
@@ -186,7 +171,7 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
-    known = {name: n for name, n in vars(buffers.counts).items() if isinstance(n, int)}
+    known = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
     counts = {**known, "not_utf8": read.not_utf8}
     return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
 

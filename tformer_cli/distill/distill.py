@@ -38,7 +38,7 @@ from tformer_cli.files.lock import locked
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
 from tformer_cli.text.corpora import read_corpus
@@ -155,7 +155,7 @@ def _make_shortlist(setup: Setup) -> None:
     student, data = setup.directory / STUDENT, student_recipe(setup).data
     options = setup.student_options(student)
     options["precision"], options["shortlist"] = "float32", "none"
-    opened = open_translator(student, **options)
+    opened = open_model(student, **options)
     aligner, lexicon = Aligner(opened.directory), lexicon_of(opened.directory.tokenizer)
     report = AlignmentReport()
     pairs = (pair for corpus in data.train for pair in read_corpus(corpus, data.directory))

@@ -29,8 +29,9 @@ from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.atomic import directory_aside, make_directory
 from tformer_cli.files.hashes import hash_file
-from tformer_cli.kinds.lines.translate import TranslationCounts, translated_text
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.lines.job import ResultCounts
+from tformer_cli.kinds.lines.translate import translated_text
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.quality.given import ending_of
 from tformer_cli.recipe import Recipe
 from tformer_cli.text.config import CorpusConfig
@@ -146,9 +147,9 @@ def _translate(setup: Setup, text: Text) -> None:
     options = setup.options(models, is_reverse=text.is_reverse)
     options["beam_size"], options["n_best"] = setup.config.teacher_beam_size, text.n_best
     options["tell"] = setup.display.say
-    opened = open_translator(models[0], **options)
+    opened = open_model(models[0], **options)
     total = sum(1 for _ in text.lines())
-    counts = TranslationCounts()
+    counts = ResultCounts()
     with (
         resumable_file(output, origin) as file,
         setup.display.lines(f"translating {text.name}", total) as progress,

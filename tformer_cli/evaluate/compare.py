@@ -15,8 +15,8 @@ from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
-from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.lines.classify import classify_lines
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
@@ -171,12 +171,11 @@ def _answers(
 
 
 def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    return (one.text for one in open_translator(model, **how).translator.stream(sources))
+    return (one.text for one in open_model(model, **how).translator.stream(sources))
 
 
 def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    opened = open_classifier(model, **how)
-    return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
+    return (one.label for one in classify_lines(open_model(model, "classify", **how), sources))
 
 
 def _compared(

@@ -11,7 +11,7 @@ from tests.conftest import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.kinds.lines.classify import LabelEvaluation
+from tformer_cli.evaluate.evaluate import LabelEvaluation
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier

@@ -151,7 +151,7 @@ def test_masked_models_score_pseudo_log_likelihoods(masked, tmp_path):
 def test_masked_models_refuse_what_they_do_not_have(masked, file):
     for options, message in (
         (["--target-file", file], "--target-file: MODEL is a language model, without a source"),
-        (["--precision", "int8"], "--precision: encoders do not compute in int8"),
+        (["--precision", "int8"], "--precision: masked language models do not compute in int8"),
     ):
         done = run("score", masked[0], "-i", file, *options)
         assert (done.exit_code, message in done.stderr) == (2, True)

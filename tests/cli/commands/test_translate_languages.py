@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 CHOSEN = ["--source-language", "eng", "--target-language", "fra"]
 COMMANDS = {
@@ -56,7 +56,7 @@ def test_a_model_of_two_languages_refuses_the_options(model, command):
 
 
 def test_the_chosen_language_is_what_is_scored_and_translated(foreign):
-    opened = open_translator(foreign, source_language="eng", target_language="fra")
+    opened = open_model(foreign, source_language="eng", target_language="fra")
     sides = opened.directory.tokenizer
     done = run("score", foreign, *COMMANDS["score"], *CHOSEN, "--format", "jsonl", "--quiet")
     assert json.loads(done.stdout)["token_ids"] == sides.target.encode("A man")

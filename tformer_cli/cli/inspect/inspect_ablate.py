@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
-from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
     emit_view,
@@ -15,6 +14,7 @@ from tformer_cli.cli.inspect.inspect_view import (
     view_format,
     view_format_option,
 )
+from tformer_cli.cli.line_job import ImageOptions
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
