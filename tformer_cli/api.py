@@ -40,12 +40,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.heads.names import CaptureMode
     from tformer_cli.inspect.jobs.heads import HeadInspector
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.weighting.weighting import WeightingName
-    from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.lines.classify import LabeledText
     from tformer_cli.kinds.lines.embed import EmbeddedText
     from tformer_cli.kinds.lines.fill import FilledText

@@ -4,15 +4,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
-import typer
-
 from tformer_cli.cli.line_job import LineJob, ReadImageOptions
-from tformer_cli.cli.options import ModelArgument, option_field, takes_groups
+from tformer_cli.cli.options import ModelArgument, option_field
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 
 ClassifiedArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts to label; without any, -i or stdin."),
+    Option("Texts to label; without any, -i or stdin.", metavar="TEXT", is_argument=True),
 ]
 
 
@@ -30,7 +29,6 @@ class LabelOptions:
     )
 
 
-@takes_groups
 def classify(
     model: ModelArgument,
     text: ClassifiedArgument = None,

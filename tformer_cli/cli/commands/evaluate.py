@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
-
-import typer
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import COMMANDS, read_config
 from tformer_cli.cli.commands.evaluate_options import (
@@ -19,11 +17,10 @@ from tformer_cli.cli.commands.evaluate_options import (
 from tformer_cli.cli.format_choice import TextOrJson
 from tformer_cli.cli.line_job import ReadImageOptions
 from tformer_cli.cli.options import (
-    PathRole,
     QuietOption,
     TranslatorOptions,
+    argument,
     takes_decoding_options,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress
@@ -50,27 +47,24 @@ from tformer_cli.text.lines import LineCounts
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.artifacts.config_file import ModelInfo
+    from tformer_cli.artifacts.config_file import ModelInfo, Verb
     from tformer_cli.evaluate.evaluate import (
         Evaluation,
         LabelEvaluation,
         MaskedEvaluation,
         TextEvaluation,
     )
-    from tformer_cli.kinds.kind import Kind, Verb
+    from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.opening import Opened
     from tformer_cli.metrics.significance import PairedDifference
     from tformer_cli.search.keywords import SearchOverrides
 
 
 @takes_decoding_options
-@takes_groups
 def evaluate(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help="Model directory to translate or label --source."),
-        PathRole.reads_model,
-    ] = None,
+    model: Path | None = argument(
+        "MODEL", "Model directory to translate or label --source.", default=None, role="reads_model"
+    ),
     *,
     texts: TextOptions,
     pictures: ReadImageOptions,

@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Unpack
 
-import typer
-
-from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
@@ -20,7 +17,6 @@ from tformer_cli.cli.options import (
     ThreadsOption,
     option_field,
     takes_generation_options,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -34,6 +30,7 @@ from tformer_cli.cli.streams import (
     warn_of_results,
 )
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 from tformer_cli.text.lines import LineCounts, without_surrogates
 
 if TYPE_CHECKING:
@@ -44,10 +41,11 @@ if TYPE_CHECKING:
 
 PromptArgument = Annotated[
     list[str] | None,
-    typer.Argument(
+    Option(
+        'Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a terminal '
+        "a text from nothing.",
         metavar="PROMPT",
-        help='Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a '
-        "terminal a text from nothing.",
+        is_argument=True,
     ),
 ]
 
@@ -61,20 +59,20 @@ class WritingOptions:
     )
     output_format: Literal["text", "jsonl"] = option_field(
         "text",
-        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line "
-        "ends inside become spaces. jsonl: one object per prompt.",
+        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line ends "
+        "inside become spaces. jsonl: one object per prompt.",
         "--format",
     )
     stop: list[str] | None = option_field(
         None,
-        r"End a text before the first occurrence of this one; \n is a line end. Repeatable.",
+        "End a text before the first occurrence of this one; \\n is a line end. Repeatable.",
         shown="none",
         metavar="TEXT",
     )
     buffer_lines: int | None = option_field(
         None,
         "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="64; 1 from a terminal",
         min=1,
     )
@@ -86,7 +84,6 @@ class WritingOptions:
 
 
 @takes_generation_options
-@takes_groups
 def generate(
     model: ModelArgument,
     prompt: PromptArgument = None,

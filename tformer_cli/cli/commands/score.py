@@ -17,13 +17,11 @@ from tformer_cli.cli.options import (
     ModelArgument,
     NormalizationOption,
     OutputOption,
-    PathRole,
     QuietOption,
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
     option_field,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -48,31 +46,25 @@ class PairOptions:
 
     source: str | None = option_field(
         None,
-        "Source sentences, one per line, the texts of a language model or classifier, or names "
-        "of images; - is stdin.",
-        "--source",
+        "Source sentences, one per line, the texts of a language model or classifier, or names of "
+        "images; - is stdin.",
         "-i",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     target_file: str | None = option_field(
-        None,
-        "Their translations or labels, one per line; - is stdin.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        None, "Their translations or labels, one per line; - is stdin.", role="reads_file"
     )
     n_best_file: str | None = option_field(
         None,
-        "Instead of --target-file: an n-best list to rerank, of translate --format moses "
-        "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        "Instead of --target-file: an n-best list to rerank, of translate --format moses (index "
+        "||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
+        role="reads_file",
     )
     output: OutputOption = STANDARD_STREAM
     output_format: Literal["text", "tsv", "jsonl"] = option_field(
         "text",
-        "text: the log-probability. tsv: index, source, target, log-probability, score; of "
-        "texts index, text, log-probability, bits per byte; of labels index, text, label, "
+        "text: the log-probability. tsv: index, source, target, log-probability, score; of texts "
+        "index, text, log-probability, bits per byte; of labels index, text, label, "
         "log-probability, the most probable label. jsonl: one object per line, with the "
         "log-probability of every token.",
         "--format",
@@ -109,7 +101,6 @@ class PairOptions:
         return self.source, self.target_file or self.n_best_file or ""
 
 
-@takes_groups
 def score(
     model: ModelArgument,
     *,

@@ -20,7 +20,6 @@ from tformer_cli.cli.options import (
     QuietOption,
     TranslatorOptions,
     takes_decoding_options,
-    takes_groups,
 )
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -47,7 +46,6 @@ WITHOUT_EFFECT = frozenset(
 
 
 @takes_decoding_options
-@takes_groups
 def translate(
     ctx: typer.Context,
     model: ModelArgument,

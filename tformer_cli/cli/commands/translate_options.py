@@ -9,11 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-import typer
-
-from tformer_cli.cli.help import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
 from tformer_cli.cli.line_job import FileOptions, count_lines
-from tformer_cli.cli.options import PathRole, option_field
+from tformer_cli.cli.options import option_field
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_not_compressed,
@@ -22,6 +19,7 @@ from tformer_cli.cli.streams import (
     results,
 )
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option
 from tformer_cli.text.lines import LineCounts, shard_range
 from tformer_cli.wording import count_of
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 TextArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Sentences to translate; without any, -i or stdin."),
+    Option("Sentences to translate; without any, -i or stdin.", metavar="TEXT", is_argument=True),
 ]
 
 
@@ -44,17 +42,16 @@ class ConstraintOptions:
     ban: list[str] | None = option_field(
         None,
         "Phrase that must not occur in a translation as whole words. Repeatable.",
-        panel=CONSTRAINTS,
+        panel="Constraints",
         metavar="TEXT",
     )
     glossary: str | None = option_field(
         None,
-        "Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source "
-        "phrase occurs, the translation must contain the target phrase. With TAB ban at the "
-        "end, it must not.",
-        panel=CONSTRAINTS,
-        metavar="FILE",
-        role=PathRole.reads_file,
+        "Glossary for constrained decoding. Each line is SOURCE TAB TARGET: if the source phrase "
+        "occurs, the translation must contain the target phrase. With TAB ban at the end, it must "
+        "not.",
+        panel="Constraints",
+        role="reads_file",
     )
 
     def arguments(self) -> dict[str, Any]:
@@ -79,21 +76,20 @@ class EnsembleOptions:
     ensemble: list[Path] | None = option_field(
         None,
         "Another model to decode with; it must have the same vocabulary. Repeatable.",
-        panel=ENSEMBLES,
-        metavar="MODEL",
-        role=PathRole.reads_model,
+        panel="Ensembles",
+        role="reads_model",
     )
     ensemble_weights: str | None = option_field(
         None,
         "Weights of the models, MODEL's first.",
-        panel=ENSEMBLES,
+        panel="Ensembles",
         shown="equal",
         metavar="W,W,…",
     )
     ensemble_space: Literal["probability", "log"] = option_field(
         "probability",
         "Average the models' probabilities, or their log-probabilities.",
-        panel=ENSEMBLES,
+        panel="Ensembles",
     )
 
     def arguments(self) -> dict[str, Any]:
@@ -122,14 +118,14 @@ class LargeJobOptions:
     buffer_lines: int | None = option_field(
         None,
         "Lines read before a buffer is translated; 1 answers line by line.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="1024; 1 from a terminal",
         min=1,
     )
     max_wait: float | None = option_field(
         None,
         "Translate a buffer this long after its first line, even if it is not full.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="no limit",
         metavar="SECONDS",
         min=0.0,
@@ -137,12 +133,12 @@ class LargeJobOptions:
     shard: str | None = option_field(
         None,
         "Translate only part I of N of the input, I from 0. `cat` joins the outputs.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="all",
         metavar="I/N",
     )
     resume: bool = option_field(
-        False, "Continue an interrupted translation; needs -i and -o.", panel=LARGE_JOBS
+        False, "Continue an interrupted translation; needs -i and -o.", panel="Large jobs"
     )
 
 
@@ -152,38 +148,37 @@ class FormatOptions:
 
     n_best: int = option_field(
         1,
-        "Translations per line, an n-best list; needs --format tsv, jsonl or moses. "
-        "Beyond the beam size it raises the beam.",
+        "Translations per line, an n-best list; needs --format tsv, jsonl or moses. Beyond the "
+        "beam size it raises the beam.",
         min=1,
     )
     output_format: Literal["text", "tsv", "jsonl", "moses"] = option_field(
         "text",
-        "text: one translation per line. tsv: index, source, translation, score. jsonl: "
-        "one object per line. moses: index ||| translation ||| features ||| score.",
+        "text: one translation per line. tsv: index, source, translation, score. jsonl: one "
+        "object per line. moses: index ||| translation ||| features ||| score.",
         "--format",
     )
     input_format: Literal["text", "jsonl"] = option_field(
         "text",
-        'jsonl: one object per line, with the text in "source". Optional: "target_prefix" '
-        'begins the translation, phrases in "required" must occur in it, phrases in "banned" '
-        "must not. Other fields are passed through to jsonl output.",
-        panel=FORMATS,
+        'jsonl: one object per line, with the text in "source". Optional: "target_prefix" begins '
+        'the translation, phrases in "required" must occur in it, phrases in "banned" must not. '
+        "Other fields are passed through to jsonl output.",
+        panel="Formats",
     )
     alignments: Literal["pharaoh", "soft"] | None = option_field(
         None,
-        "Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and "
-        "target words. soft: for each target word, the attention weights of the source words "
-        "and the end of sentence. `tformer inspect-align --save` finds and stores the best "
-        "heads first.",
-        panel=FORMATS,
+        "Add word alignments to tsv, jsonl or moses. pharaoh: links i-j of source and target "
+        "words. soft: for each target word, the attention weights of the source words and the end "
+        "of sentence. `tformer inspect-align --save` finds and stores the best heads first.",
+        panel="Formats",
     )
     token_scores: bool = option_field(
-        False, "Add tokens and their log-probabilities to jsonl.", panel=FORMATS
+        False, "Add tokens and their log-probabilities to jsonl.", panel="Formats"
     )
     flags: bool = option_field(
         False,
         "Add flags for repetition, dropped sentences, unseen words and hallucination to jsonl.",
-        panel=FORMATS,
+        panel="Formats",
     )
 
     def check(self) -> None:
