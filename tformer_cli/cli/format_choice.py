@@ -6,11 +6,11 @@ One rule for all commands: text on a terminal or in a file, a format for program
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
+from tformer_cli.cli.options import one_of
 from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file, text_console, utf8_line
 from tformer_cli.errors import UsageError
 from tformer_cli.settings import Option, declare
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from tformer_cli.show.document import Document
 
 Format = TypeVar("Format", bound=str)
-
-
-class TextOrJson(StrEnum):
-    """Formats of a single result: a table to read, or one JSON object."""
-
-    text = "text"
-    json = "json"
 
 
 # The endings of files in each format, the one to recommend first.
@@ -72,7 +65,7 @@ def format_option(
         what,
         panel,
         names=("--format",),
-        parser=_reader(formats),
+        parser=one_of(formats),
         metavar="|".join(formats),
         complete=lambda: list(formats),
         shown_default=shown,
@@ -82,20 +75,6 @@ def format_option(
 def text_or_json(what: str) -> str:
     """Declares `--format` of a single result: a table to read, or one JSON object."""
     return declare("text", format_option(("text", "json"), what=what))
-
-
-def _reader(formats: Iterable[Format]) -> Callable[[str], Format]:
-    """Reads a value of `--format`."""
-    values = {str(one): one for one in formats}
-
-    def read(value: str) -> Format:
-        try:
-            return values[value]
-        except KeyError:
-            choices = ", ".join(f"'{name}'" for name in values)
-            raise ValueError(f"'{value}' is not one of {choices}") from None
-
-    return read
 
 
 def chosen_format(

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-COMMON, SEARCH, SAMPLING = "Common", "Search", "Sampling"
-CONSTRAINTS, ENSEMBLES, FORMATS = "Constraints", "Ensembles", "Formats"
-LARGE_JOBS, MACHINE, MESSAGES = "Large jobs", "Machine", "Messages"
-# Panels of options that several commands have, in their order; a command's own follow Common.
+COMMON, MESSAGES = "Common", "Messages"
 OPTION_PANELS = (
     *(COMMON, "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs"),
     *("Machine", MESSAGES),

@@ -10,8 +10,8 @@ behind its type. Settings know nothing of Typer: this module is where it learns 
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from enum import Enum, StrEnum
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from enum import Enum
 from functools import partial, wraps
 from pathlib import Path
 from typing import (
@@ -25,7 +25,6 @@ from typing import (
 )
 
 import typer
-from typer.models import ParameterInfo
 
 from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.streams import note, note_choices
@@ -33,7 +32,7 @@ from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import ScoringSettings
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
-from tformer_cli.settings import Option, declare, declared_options, types_of
+from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.opening import Opened
@@ -189,13 +188,14 @@ def for_typer(one: inspect.Parameter) -> inspect.Parameter:
         default, option = default.default, default.metadata.get("option")
     option = option or next((each for each in behind if isinstance(each, Option)), None)
     if option is None:
-        if not any(isinstance(each, ParameterInfo) for each in behind):
-            return one
-        return one.replace(default=default)
+        return one
     if default is MISSING:
         default = inspect.Parameter.empty
     if default == ():  # what may be repeated: Typer then gives None
         kind, default = list[str] | None, None
+    if words := _words_of_list(kind):
+        kind = list[str] | None
+        option = replace(option, metavar="|".join(words), parser=one_of(words))
     long = f"--{one.name.replace('_', '-')}"
     names = option.names
     if not names and default is False:  # a flag that is off needs no --no-flag
@@ -207,12 +207,30 @@ def for_typer(one: inspect.Parameter) -> inspect.Parameter:
     return one.replace(default=default, annotation=annotation)
 
 
+def _words_of_list(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a type
+    """Lists the words of a list of literals, which Typer does not know."""
+    lists = (each for each in get_args(kind) if get_origin(each) is list)
+    return next((tuple(map(str, literal_values(*get_args(each)))) for each in lists), ())
+
+
+def one_of(words: Iterable[str]) -> Callable[[str], str]:
+    """Makes the parser of an option whose value is one of these words."""
+    known = list(words)
+
+    def read(value: str) -> str:
+        if value in known:
+            return value
+        raise ValueError(f"'{value}' is not one of {', '.join(map(repr, known))}")
+
+    return read
+
+
 def _is_annotated(one: inspect.Parameter) -> bool:
     return get_origin(one.annotation) is Annotated
 
 
 def _typer_option(option: Option, names: tuple[str, ...]) -> list[Any]:
-    role = PathRole[option.role] if isinstance(option.role, str) else option.role
+    role = PathRole[option.role] if option.role else None
     details: dict[str, Any] = {
         "metavar": option.metavar or (role and role.metavar),
         "help": option.help,
@@ -234,14 +252,13 @@ def _typer_option(option: Option, names: tuple[str, ...]) -> list[Any]:
 
 
 def option_type(settings: type, name: str) -> Any:  # noqa: ANN401 - a type
-    """Returns the annotated type of the parameter that a field of settings declares."""
-    (found,) = (one for one in _options_of(settings) if one.name == name)
-    return found.annotation
+    """Returns the annotated type of a parameter that a field of settings declares."""
+    return Annotated[types_of(settings)[name], declared_options(settings, Option)[name]]
 
 
 def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
     """Returns the annotated type of a parameter that is None where its option is not given."""
-    return Annotated[kind | None, *_typer_option(option, option.names)]
+    return Annotated[kind | None, option]
 
 
 def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
@@ -338,23 +355,6 @@ def _keys(kind: type) -> Iterator[str]:
             yield name
 
 
-class DecodingPrecision(StrEnum):  # Typer has no lists of literals, and `benchmark` takes several
-    """Values of `--precision` where translations are searched for."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    int8 = "int8"
-
-
-class Engine(StrEnum):
-    """Values of `--engine`."""
-
-    tformer = "tformer"
-    compiled = "compiled"
-    torch = "torch"
-
-
 ModelArgument = Annotated[
     Path,
     Option(
@@ -370,10 +370,7 @@ SeedOption = option_type(OpeningSettings, "seed")
 ThreadsOption = option_type(OpeningSettings, "threads")
 SourceLanguageOption = option_type(OpeningSettings, "source_language")
 TargetLanguageOption = option_type(OpeningSettings, "target_language")
-DecodingPrecisionOption = Annotated[
-    DecodingPrecision,
-    option("Precision to compute in. auto takes that of the model's weights.", panel="Machine"),
-]
+DecodingPrecisionOption = option_type(OpeningSettings, "precision")
 OutputOption = Annotated[
     str,
     option("Output file; - is stdout.", "--output", "-o", shown="stdout", role="writes_file"),

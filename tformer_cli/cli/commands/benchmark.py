@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING
 from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
     REQUIRED,
-    DecodingPrecision,
     DeviceOption,
-    Engine,
     ModelArgument,
     QuietOption,
     SourceLanguageOption,
@@ -29,6 +27,7 @@ from tformer_cli.cli.streams import (
     stdout_console,
     write_line,
 )
+from tformer_cli.search.config import Engine, PrecisionChoice
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.evaluate.benchmark import Setting, Speed
-    from tformer_cli.search.config import PrecisionChoice
 
 COLUMNS = (
     *("engine", "precision", "beam"),
@@ -54,7 +52,7 @@ class MeasuringOptions:
     beam_size: list[int] | None = option_field(
         None, "Beam size to measure. Repeat to compare.", shown="1 and 5", metavar="N", min=1
     )
-    precision: list[DecodingPrecision] | None = option_field(
+    precision: list[PrecisionChoice] | None = option_field(
         None,
         "Precision to measure. Repeat to compare.",
         panel="Machine",
@@ -77,19 +75,12 @@ class MeasuringOptions:
         """Returns every combination of beam size, engine, precision and shortlist for a model."""
         from tformer_cli.evaluate.benchmark import Setting, stored_precision
 
-        given: list[PrecisionChoice] = [one.value for one in self.precision or ()]
-        precisions = given or [stored_precision(model)]
         shortlists: Sequence[str | None] = self.shortlist or [None]
         return [
-            Setting(
-                engine=engine.value,
-                precision=precision,
-                beam_size=beam_size,
-                shortlist=shortlist,
-            )
+            Setting(engine=engine, precision=precision, beam_size=beam_size, shortlist=shortlist)
             for beam_size in self.beam_size or [1, 5]
-            for engine in self.engine or [Engine.tformer]
-            for precision in precisions
+            for engine in self.engine or ["tformer"]
+            for precision in self.precision or [stored_precision(model)]
             for shortlist in shortlists
         ]
 

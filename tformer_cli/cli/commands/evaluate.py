@@ -14,7 +14,6 @@ from tformer_cli.cli.commands.evaluate_options import (
     TextOptions,
     TextScoringOptions,
 )
-from tformer_cli.cli.format_choice import TextOrJson
 from tformer_cli.cli.line_job import ReadImageOptions
 from tformer_cli.cli.options import (
     QuietOption,
@@ -92,7 +91,7 @@ def evaluate(
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
         tformer evaluate runs/new --text valid.txt --baseline-model runs/old
     """
-    as_json = scores.report_format == TextOrJson.json
+    as_json = scores.report_format == "json"
     if language.text is not None:
         chosen = language.check(model, texts, scores)
         _evaluate_text(
@@ -181,7 +180,7 @@ def _evaluate_translations(
     warn_of_bytes(read)
     warn_of_results(counts, quiet=quiet)
     has_intervals = scores.confidence
-    if scores.report_format == TextOrJson.json:
+    if scores.report_format == "json":
         write_line(json.dumps(result.record(has_intervals=has_intervals), ensure_ascii=False))
     elif sys.stdout.isatty():
         show_evaluation(stdout_console(), result, has_intervals=has_intervals)

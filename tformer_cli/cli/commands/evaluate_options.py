@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
     LowercaseOption,
     TokenizeOption,
@@ -83,10 +83,7 @@ class TextOptions:
 class ScoreOptions:
     """How scores are computed and shown."""
 
-    report_format: Annotated[
-        TextOrJson,
-        format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
-    ] = TextOrJson.text
+    report_format: str = text_or_json("A table with sacreBLEU's signatures, or one JSON object.")
     confidence: bool = option_field(
         False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
     )

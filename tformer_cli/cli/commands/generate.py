@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Unpack
 from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
-    DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
     ModelArgument,
@@ -92,7 +91,7 @@ def generate(
     writing: WritingOptions,
     adapter: AdapterOption = None,
     device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecision.auto,
+    precision: DecodingPrecisionOption = "auto",
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -141,7 +140,7 @@ def generate(
             stops=writing.stops,
             adapter=adapter,
             device=device,
-            precision=precision.value,
+            precision=precision,
             seed=seed,
             threads=threads,
             n_best=writing.n_best,

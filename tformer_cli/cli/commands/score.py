@@ -10,7 +10,6 @@ from tformer_cli.cli.line_job import ReadImageOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     CoveragePenaltyOption,
-    DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
     LengthPenaltyOption,
@@ -113,7 +112,7 @@ def score(
     length_normalization: NormalizationOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
     device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecision.auto,
+    precision: DecodingPrecisionOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
@@ -176,7 +175,7 @@ def score(
             model,
             "score",
             device=device,
-            precision=precision.value,
+            precision=precision,
             adapter=adapter,
             threads=threads,
             tell=partial(note, quiet=quiet),
