@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 TextsArgument = Annotated[
     list[str] | None, Option("Texts; without any, -i or stdin.", metavar="TEXT", is_argument=True)
 ]
+# Makes a result of each line of a buffer, given the number of the first.
 Compute = Callable[[list[str], int], list[Any]]
-"""Makes a result of each line of a buffer, given the number of the first."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,17 +2,13 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 from tformer_cli.cli.line_job import LineJob, ReadImageOptions
-from tformer_cli.cli.options import ModelArgument, option_field
+from tformer_cli.cli.options import ModelArgument, argument, option_field
 from tformer_cli.errors import UsageError
-from tformer_cli.settings import Option
 
-ClassifiedArgument = Annotated[
-    list[str] | None,
-    Option("Texts to label; without any, -i or stdin.", metavar="TEXT", is_argument=True),
-]
+CLASSIFIED = argument("TEXT", "Texts to label; without any, -i or stdin.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +27,7 @@ class LabelOptions:
 
 def classify(
     model: ModelArgument,
-    text: ClassifiedArgument = None,
+    text: list[str] | None = CLASSIFIED,
     *,
     job: LineJob,
     pictures: ReadImageOptions,

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Literal, Unpack
 
 from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
 from tformer_cli.cli.options import (
@@ -14,6 +14,7 @@ from tformer_cli.cli.options import (
     QuietOption,
     SeedOption,
     ThreadsOption,
+    argument,
     option_field,
     takes_generation_options,
     torch_preparation,
@@ -29,7 +30,6 @@ from tformer_cli.cli.streams import (
     warn_of_results,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.settings import Option
 from tformer_cli.text.lines import LineCounts, without_surrogates
 
 if TYPE_CHECKING:
@@ -38,15 +38,12 @@ if TYPE_CHECKING:
     from tformer_cli.search.generator import Generation, Generator
     from tformer_cli.search.keywords import SearchOverrides
 
-PromptArgument = Annotated[
-    list[str] | None,
-    Option(
-        'Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a terminal '
-        "a text from nothing.",
-        metavar="PROMPT",
-        is_argument=True,
-    ),
-]
+PROMPT = argument(
+    "PROMPT",
+    'Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a terminal '
+    "a text from nothing.",
+    default=None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +82,7 @@ class WritingOptions:
 @takes_generation_options
 def generate(
     model: ModelArgument,
-    prompt: PromptArgument = None,
+    prompt: list[str] | None = PROMPT,
     *,
     files: FileOptions,
     writing: WritingOptions,

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.cli.commands.translate_options import (
+from tformer_cli.cli.commands.translate import (
     ConstraintOptions,
     EnsembleOptions,
     parse_shard,

@@ -302,11 +302,11 @@ def inspect_heads(
 
 
 OF_SENTENCES = ("mode", "rank", "weights")
+# Options that apply where sentences are read.
 OF_MODELS = (
     *("TEXT", "source", "target", "target_file", "rank", "mode", "weights"),
     *("corpus", "dump", "verify"),
 )
-"""Options that apply where sentences are read."""
 
 
 def _refuse(given: set[str], options: Iterable[str], why: str) -> None:

@@ -221,10 +221,8 @@ class CommandWithWeights(CheckedCommand):
 
 
 def with_value(args: list[str]) -> list[str]:
-    """Gives every ``--weights`` that none of its values follows the value alpha.
-
-    Arguments after a ``--`` are text, and so is a sentence after ``--weights``.
-    """
+    """Gives every ``--weights`` that none of its values follows the value alpha."""
+    # Arguments after a `--` are text, and so is a sentence after `--weights`.
     end = args.index("--") if "--" in args else len(args)
     following = [*args[1:], ""][:end]
     written = [
@@ -240,11 +238,11 @@ def _is_meant_as_value(text: str) -> bool:
 
 
 READ_ONLY = {"image", "embed"}  # Tasks whose models write no text
+# Options that mean nothing to them.
 SEARCH_OPTIONS = (
     *("target", "target_file", "beam_size", "length_penalty"),
     *("source_language", "target_language", "seed"),
 )
-"""Options that mean nothing to them."""
 
 
 def view_command(view: View[Any]) -> Callable[..., None]:
