@@ -133,7 +133,7 @@ def test_a_wrong_format_is_answered_with_those_there_are():
     def show(form: Annotated[SomeFormat, format_option(SomeFormat)] = SomeFormat.text) -> None:
         typer.echo(repr(form))
 
-    assert CliRunner().invoke(one, ["--format", "text"]).stdout == "<SomeFormat.text: 'text'>\n"
+    assert CliRunner().invoke(one, ["--format", "text"]).stdout == "'text'\n"
     for wrong in ("pdf", "tty"):  # the latter an earlier name of text
         refused = CliRunner().invoke(one, ["--format", wrong], env={"COLUMNS": "200"})
         assert f"'{wrong}' is not one of 'text', 'jsonl', 'html'" in refused.stderr
