@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tests.cli.commands.test_classify import run
+from tests.commands import run
 from tests.inspect.views.test_image import directory
 from tests.oracles.vit import config
 from tformer_cli.heads.names import HeadId, attentions, head_layout

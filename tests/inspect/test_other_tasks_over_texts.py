@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts
 from typer.testing import CliRunner
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.inspect.jobs.ablate import inspect_ablate

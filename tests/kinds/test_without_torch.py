@@ -7,12 +7,11 @@ import sys
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.commands import run
 from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
 from tformer_cli.bulk.shards import Fields, Task
 from tformer_cli.bulk.translate_shard import opening
-from tformer_cli.cli.app import app
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native_search import default_threads
 from tformer_cli.kinds.lines.translate import translate_lines
@@ -74,7 +73,7 @@ def without_torch(*arguments, text=""):
 
 def with_torch(*arguments, text=""):
     """Runs a command in this process, which has torch; returns its output."""
-    done = CliRunner().invoke(app, [*map(str, arguments)], input=text)
+    done = run(*arguments, stdin=text)
     assert done.exit_code == 0, done.stderr
     return done.stdout
 

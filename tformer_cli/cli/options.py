@@ -215,7 +215,7 @@ def _words_of_list(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a type
 
 def one_of(words: Iterable[str]) -> Callable[[str], str]:
     """Makes the parser of an option whose value is one of these words."""
-    known = list(words)
+    known = list(map(str, words))
 
     def read(value: str) -> str:
         if value in known:

@@ -44,11 +44,11 @@ from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.trainer.distillation import DistillationConfig
 
+# Target tokens of each source token in the shortlist, as `tformer shortlist` keeps by default.
 N_BEST_TOKENS = 100
-"""Target tokens of each source token in the shortlist, as `tformer shortlist` keeps by default."""
 
+# Settings that rank the texts of a beam; greedy search has only one.
 RANKING = ("decoding.length_penalty", "decoding.length_normalization", "decoding.coverage_penalty")
-"""Settings that rank the texts of a beam; greedy search has only one."""
 
 
 def plain_recipe(setup: Setup) -> Recipe:
@@ -192,7 +192,6 @@ def stages_of(setup: Setup) -> list[Stage]:
 
 
 def plan_distillation(setup: Setup) -> tuple[list[tuple[Stage, State]], int]:
-    """Returns what a run would do for each stage, and the parameters of the student."""
     check(setup)
     check_test_sets(setup)
     check_translations(setup)

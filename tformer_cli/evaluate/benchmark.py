@@ -51,7 +51,6 @@ class Speed:
 
     setting: Setting
     n_lines: int
-    """Lines of the batch measurement."""
     lines_per_second: float
     """Lines a second, all lines at hand, reading the model not counted."""
     tokens_per_second: float
@@ -249,7 +248,6 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
 
 
 def _peak_memory() -> int:
-    """Returns the largest resident memory in bytes."""
     # Linux's `ru_maxrss` begins with that of the process that started this one, which may hold much
     # more; the high-water mark of `/proc` is this program's own.
     status = Path("/proc/self/status")

@@ -35,7 +35,6 @@ class LineCounts:
     """Counts of a reader's lines and problems."""
 
     lines: int = 0
-    """Lines read."""
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, now U+FFFD."""
 
@@ -46,6 +45,7 @@ def decode_line(line: bytes, counts: LineCounts) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
         return line.decode("utf-8")
+    # a line with a broken byte is still a line: N lines in are N lines out
     except UnicodeDecodeError:
         counts.not_utf8 += 1
         return line.decode("utf-8", errors="replace")
@@ -64,6 +64,7 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
     So a pipe that pauses gets its answers, and a file is read in large pieces.
     """
     begun: list[bytes] = []
+    # only before the first line; later it is a character (U+FEFF)
     mark = codecs.BOM_UTF8
     is_first = True
     while block := _next_block(stream):
@@ -106,6 +107,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
     if str(path) == "-":
         return sys.stdin.buffer
     check_file(path)
+    # by the name and not by the content: the user says what the file is
     opener: Callable[[Path, str], object] = OPENERS.get(Path(path).suffix, open)
     try:
         return cast("BinaryIO", opener(Path(path), "rb"))
@@ -114,7 +116,6 @@ def open_bytes(path: str | Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[str]:
-    """Yields the lines of a file as text."""
     stream = open_bytes(path)
     try:
         with readable(path):

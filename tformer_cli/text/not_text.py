@@ -11,41 +11,41 @@ from pathlib import Path
 
 from tformer_cli.errors import DataError
 
+# First bytes, the program that writes them, and the ending of files that are read through.
 COMPRESSED = {
     b"\x1f\x8b": ("gzip", ".gz"),
     b"\xfd7zXZ\x00": ("xz", ".xz"),
     b"BZh": ("bzip2", ".bz2"),
     b"\x28\xb5\x2f\xfd": ("zstd", ""),
 }
-"""First bytes, the program that writes them, and the ending of files that are read through."""
+# First bytes of documents by word processors.
 DOCUMENTS = {
     b"PK\x03\x04": "a zip archive or an office document (.docx, .odt, .xlsx)",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an office document (.doc, .xls)",
     b"%PDF-": "a PDF document",
     b"{\\rtf1": "an RTF document",
 }
-"""First bytes of documents by word processors."""
 WIDE_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is the beginning of this one
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+# A beginning with this many NUL bytes, and this share of them, is binary.
 FEWEST_NULS, NUL_SHARE = 32, 0.1
-"""A beginning with this many NUL bytes, and this share of them, is binary."""
+# A beginning with this many lines that are not UTF-8, this share of all, is in another encoding,
+# unless more than the last share of its lines with letters beyond ASCII are UTF-8.
 FEWEST_BROKEN_LINES, BROKEN_SHARE, MOST_VALID = 8, 0.25, 0.1
-"""A beginning with this many lines that are not UTF-8, this share of all, is in another encoding,
-unless more than the last share of its lines with letters beyond ASCII are UTF-8."""
 WESTERN_SHARE = 0.25
 """Bytes beyond ASCII are fewer in Latin-1 text, and more in other alphabets' encodings."""
 
+# Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`.
 MARKUP = re.compile(
     r"</(?!s>)[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*\\?[\"'][^<>]*|\s*/)>"
     r"|<(?:!DOCTYPE\b[^<>]*|!--.*?--|\?xml\b[^<>]*\?|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|p"
     r"|ol|span|strong|table|t[dhr]|title|ul))>",
     re.IGNORECASE,
 )
-"""Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`."""
 
 
 def check_text(block: bytes, path: str | Path) -> None:
