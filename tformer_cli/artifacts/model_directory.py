@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tformer_cli.acceleration import require_fast
-from tformer_cli.artifacts.adapter_directory import merge_adapter
 from tformer_cli.artifacts.array_file import write_arrays
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
@@ -35,7 +34,6 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
-from tformer_cli.text.images.tokenizer import ImageTokenizer
 from tformer_cli.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:
@@ -51,6 +49,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
     from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.text.images.tokenizer import ImageTokenizer
     from tformer_cli.text.tokenizer import Tokenizer
 
 
@@ -315,7 +314,9 @@ def read_model_directory(
             "this model's own tokenizer"
         )
     weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
-    if adapter is not None:
+    if adapter is not None:  # few are: a cold line does without the modules of adapters and images
+        from tformer_cli.artifacts.adapter_directory import merge_adapter
+
         weights = merge_adapter(path, record.model, weights, adapter)
     directory = ModelDirectory(
         path=path,
@@ -331,8 +332,9 @@ def read_model_directory(
 
 def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
     """Tells whether a tokenizer makes images of another size than a model reads, or texts."""
-    if not isinstance(tokenizer, ImageTokenizer):
+    if tokenizer.algorithm != "images":
         return config.reads_images
+    tokenizer = cast("ImageTokenizer", tokenizer)
     size, patch = tokenizer.scaling.size, tokenizer.patch_size
     return (size, patch) != (config.image_size, config.patch_size)
 

@@ -346,6 +346,7 @@ def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
 
 def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path | None:
     """Returns the import of a model that lies in the cache, if one has the weights asked for."""
+    # most models have no integers, so one import serves whatever weights are asked for
     for kind in dict.fromkeys((None, weights)):
         cached = _cached(model, path, kind)
         if _is_ours(cached) and weights in (None, kind, read_config(cached).weight_type):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from tformer_cli.corpora.algorithmic import SPLITS, TASKS
 from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
@@ -134,6 +133,9 @@ class CorpusConfig:
     def _check_algorithmic(self) -> None:
         if not self.algorithmic:
             return
+        # Tokenizers are read with these settings, and need no generator of strings
+        from tformer_cli.corpora.algorithmic import SPLITS, TASKS
+
         if self.algorithmic not in TASKS:
             named = ", ".join(f'"{name}"' for name in TASKS)
             raise ValueError(f'algorithmic: must be one of {named}, but is "{self.algorithmic}"')
