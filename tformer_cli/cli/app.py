@@ -68,6 +68,7 @@ class OneLineErrors(HelpfulGroup):
         """Runs the program; see `typer.core.TyperGroup.main`."""
         given = list(sys.argv[1:] if args is None else args)
         try:
+            # Not standalone: Typer would print errors of several lines and exit itself
             status = super().main(
                 given, prog_name, complete_var, False, windows_expand_args, **extra
             )
@@ -278,12 +279,13 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Runs the program with the process's arguments."""
-    prepare_standard_streams()
+    prepare_standard_streams()  # first: else a file of ours takes the place of a closed stream
+    # SystemExit unwinds the stack, so that what was written aside is removed
     signal.signal(signal.SIGTERM, _leave_on_signal)
     sys.unraisablehook = _leave_later
     if "--debug" not in sys.argv[1:2]:
         threading.excepthook = _say_of_thread
-    bound_waiting(os.environ)
+    bound_waiting(os.environ)  # OpenMP reads it when torch is loaded, and never again
     make_app(wanted_command(sys.argv[1:], os.environ))()
 
 
@@ -303,6 +305,7 @@ def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:
     """Repeats a signal that came while an object was destroyed, where exceptions are ignored."""
     if isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
         number = _signals[-1] if _signals else signal.SIGINT
+        # A moment later the main thread runs code of ours again, which the signal then ends
         again = threading.Timer(0.05, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()

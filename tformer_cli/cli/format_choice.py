@@ -81,6 +81,7 @@ def chosen_format(
     given: Format | None, output: str, formats: Iterable[Format], in_a_pipe: Format
 ) -> Format:
     """Chooses a format where none is given: by the file's name, else by the kind of output."""
+    # A file that stdout was redirected to is for people, like one that is named
     if output == STANDARD_STREAM:
         is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
     else:

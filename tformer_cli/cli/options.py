@@ -149,6 +149,7 @@ def takes_groups(command: Command) -> Command:
     def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
         for name, group in groups.items():
             given = {option.name: values.pop(option.name) for option in options[name]}
+            # Typer gives lists, and None for none; settings are frozen and hold tuples
             several = {one.name for one in fields(group) if isinstance(one.default, tuple)}
             given |= {one: tuple(given[one] or ()) for one in several & given.keys()}
             values[name] = group(**given)
@@ -191,6 +192,7 @@ def for_typer(one: inspect.Parameter) -> inspect.Parameter:
         return one
     if default is MISSING:
         default = inspect.Parameter.empty
+    # An immutable default for the dataclass; a list would be shared by all of its instances
     if default == ():  # what may be repeated: Typer then gives None
         kind, default = list[str] | None, None
     if words := _words_of_list(kind):

@@ -49,6 +49,7 @@ class PlainProgress(LineProgress):
 
     def end(self) -> None:
         """Reports the total, unless nothing or just that was reported."""
+        # A short job says nothing at all: scripts that run hundreds keep a readable log
         if self._said not in (None, self._done):
             self._say(self._done)
 

@@ -320,12 +320,14 @@ def prepare(
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
+    # Batches are drawn by number: with other data the processes would train on other pairs
     fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
     if processes.first(lambda: fingerprints) != fingerprints:
         raise DataError(
             f"data.train, data.valid: the corpora of process {processes.rank} differ from "
             "those of the first one; bring the same data to every machine"
         )
+    # The first decides: of machines with different processors each would choose its own
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     # A checkpoint will be loaded; the other processes take over the weights of the first one
     loads = processes.is_first and (fresh or not Checkpoints(run).steps())

@@ -240,7 +240,7 @@ def train(
         return
     is_first = place.rank == 0
     device = processes.device
-    with one_error_per_node():
+    with one_error_per_node():  # all processes would say the same of a wrong --threads
         prepare_torch(processes.threads)
     with naming_recipe(recipe, "data."), _reporting_stops_to(place.agent):
         if kind.trains:
