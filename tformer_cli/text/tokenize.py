@@ -60,7 +60,7 @@ def train(
     output: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> TrainedTokenizer:
-    """Trains one tokenizer on all lines of all files, and writes it if an output is named."""
+    """Trains one tokenizer on all lines of all files; `output` is replaced at the end."""
     counts = LineCounts()
     n_lines = _count_lines(files)
     lines = chain.from_iterable(read_lines(file, counts) for file in files)
