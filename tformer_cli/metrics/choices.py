@@ -80,7 +80,7 @@ class CompareSettings(ScoringSettings):
         "Scores and tests",
         shown_default="bleu, chrf, ter",
         metavar="|".join(MetricName),
-        completes=tuple(MetricName),
+        complete=lambda: list(MetricName),
     )
     baseline: str | None = setting(
         None,
@@ -150,7 +150,7 @@ class TestSetFiles:
         None,
         "Source text: shown beside the translations, and translated by SYSTEMs that are model "
         "directories.",
-        name="--source -i",
+        names=("-i",),
         metavar="FILE",
         role="reads_file",
     )

@@ -110,7 +110,6 @@ class OpeningSettings:
         "Use these attention heads and switch all others off. '!cross.5.3' switches off "
         "that one. Repeatable.",
         "Search",
-        name="--heads",
         shown_default="all heads",
         metavar="HEADS",
     )
