@@ -19,7 +19,7 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
-from tformer_cli.artifacts.token_frequencies import FREQUENCIES
+from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.ctranslate2.exporting import ORIGIN
 from tformer_cli.inspect.jobs.follow_heads import HEADS_LOG, PROBE

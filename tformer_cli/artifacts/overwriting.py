@@ -20,8 +20,7 @@ from itertools import islice
 from pathlib import Path
 
 from tformer_cli.errors import UsageError
-from tformer_cli.files.content import content_of
-from tformer_cli.files.regular_file import open_regular
+from tformer_cli.files.regular_file import content_of, open_regular
 
 LAYOUT = frozenset(
     {
@@ -112,15 +111,7 @@ def standard_stream(name: str, descriptor: int) -> list[Output]:
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> None:
-    """Checks that no output destroys an input, a model's file, another output or a foreign file.
-
-    Args:
-        outputs: paths to be written.
-        inputs: paths to be read.
-
-    Raises:
-        UsageError: naming the output, the file it would destroy, and another choice.
-    """
+    """Checks that no output destroys an input, a model's file, another output or a foreign file."""
     for number, output in enumerate(outputs):
         if _is_special(output):
             continue

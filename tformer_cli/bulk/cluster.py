@@ -52,16 +52,7 @@ class DaskCluster:
         tls: TlsFiles | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Connects to nothing yet.
-
-        Args:
-            address: of the scheduler, such as ``tcp://host:8786``.
-            tls: encrypt everything; None: the scheduler does not ask for it.
-            tell: told when there is no worker to wait for.
-
-        Raises:
-            UsageError: if Dask is not installed, or the address is of another protocol.
-        """
+        """Connects to nothing yet."""
         try:
             import distributed  # noqa: F401
         except ImportError:
@@ -203,11 +194,7 @@ class _Cluster:
 
 
 def _result(future: Any) -> Any:  # noqa: ANN401 - Dask's
-    """The result of a function that a worker has called.
-
-    Raises:
-        TformerError: if it could not call it.
-    """
+    """The result of a function that a worker has called."""
     from distributed import KilledWorker
 
     try:

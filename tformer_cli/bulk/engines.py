@@ -39,19 +39,11 @@ class Running(Protocol):
     """What `describe` says of the model."""
 
     def run(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[Event]:
-        """Translates shards, each with its number, in any order.
-
-        Raises:
-            TformerError: if there are no workers any more.
-        """
+        """Translates shards, each with its number, in any order."""
 
 
 class BulkEngine(Protocol):
     """Something that translates shards."""
 
     def start(self, opening: str) -> AbstractContextManager[Running]:
-        """Starts workers and has one open the model; in the end they are stopped.
-
-        Raises:
-            TformerError: if there are none, or the model cannot be opened.
-        """
+        """Starts workers and has one open the model; in the end they are stopped."""

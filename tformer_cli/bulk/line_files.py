@@ -17,7 +17,7 @@ from typing import Any
 from tformer_cli.bulk.shards import CorpusKind, Fields, Source, Task, file_state
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import written_aside
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.search.demands import NO_DEMANDS, Demands, demands_of
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.translator import Translation
@@ -53,21 +53,7 @@ def scan_lines(
     lines_per_shard: int,
     progress: Callable[[int], None],
 ) -> tuple[Source, list[int]]:
-    """Reads a file once: every line is one that can be translated, or none will be.
-
-    Args:
-        name: of the file.
-        kind: "text", "tsv" or "jsonl".
-        fields: where the texts are.
-        lines_per_shard: lines after which a shard begins.
-        progress: called with the number of lines read.
-
-    Returns:
-        The file, and the byte at which each shard begins.
-
-    Raises:
-        DataError: if the file cannot be read, or naming the line that holds no text.
-    """
+    """Reads a file once: every line is one that can be translated, or none will be."""
     path = corpus_file(name, "").absolute()
     state = file_state(path)
     read_row = _row_reader(kind, fields, name)
@@ -92,13 +78,7 @@ def scan_lines(
 
 
 def unpacked(source: Source, directory: Path, number: int) -> Source:
-    """Decompresses a source, if it is compressed, into a file that can be read from its middle.
-
-    Args:
-        source: from `scan_lines`.
-        directory: where that file is written, unless it is there from an earlier run.
-        number: of the source.
-    """
+    """Decompresses a source, if it is compressed, into a file that can be read from its middle."""
     if Path(source.path).suffix not in OPENERS:
         return source
     copy = unpacked_path(directory, number)
@@ -119,12 +99,7 @@ def unpacked_path(directory: Path, number: int) -> Path:
 
 
 def read_rows(task: Task, counts: LineCounts) -> Iterator[Row]:
-    """Yields the lines of a shard.
-
-    Args:
-        task: of a file of lines.
-        counts: counts them, and those that are not UTF-8.
-    """
+    """Yields the lines of a shard."""
     shard, source = task.shard, task.source
     read_row = _row_reader(source.kind, task.fields, source.name)
     with readable(source.name), Path(source.path).open("rb") as stream:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
-from tformer_cli.files.hashes import hash_file, hash_tree
+from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.foreign.import_model import resolve_model
 
 if TYPE_CHECKING:
@@ -32,16 +32,7 @@ def origin_of(
     options: Mapping[str, Any],
     facts: Mapping[str, Any],
 ) -> dict[str, str]:
-    """Returns the inputs and settings by their names, files by their content.
-
-    Args:
-        model: the model directory.
-        given: the sources.
-        plan: the same in shards.
-        glossary: phrases that translations must or must not hold.
-        options: of `open_translator`.
-        facts: what `describe` says of the opened model.
-    """
+    """Returns the inputs and settings by their names, files by their content."""
     settings = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
     origin = {name: json.dumps(value, default=str) for name, value in settings.items() if value}
     for name in ("adapter", "shortlist"):

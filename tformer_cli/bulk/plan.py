@@ -63,10 +63,6 @@ def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None
     """Reads sources once and divides them into shards, none of which has rows of two sources.
 
     Without rows there is one empty shard, so that there is a file, and tables keep their columns.
-
-    Raises:
-        UsageError: if they are of several kinds.
-        DataError: if one cannot be read.
     """
     kind = _kind(given)
     sources: list[Source] = []
@@ -112,11 +108,7 @@ def _shards(
 
 
 def check_sources(given: GivenCorpus, output: Path) -> None:
-    """Checks that sources can be read twice, and will not change while shards are written.
-
-    Raises:
-        UsageError: if not, or if an option of fields would have no effect.
-    """
+    """Checks that sources can be read twice, and will not change while shards are written."""
     places = {place.resolve() for place in (output, *output.absolute().parents)}
     for name in given.sources:
         if name == "-":

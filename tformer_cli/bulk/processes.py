@@ -32,12 +32,7 @@ class LocalProcesses:
     """The engine that needs no other program."""
 
     def __init__(self, workers: int | None = None, threads: int = 0) -> None:
-        """Starts nothing yet.
-
-        Args:
-            workers: processes; None: as many as processors, on a GPU one.
-            threads: CPU threads of each; 0: the processors divided by the processes.
-        """
+        """Starts nothing yet."""
         processors = n_processors()
         self._is_chosen = workers is not None
         self._n_workers = workers or processors
@@ -211,11 +206,7 @@ class _Processes:
         return Event(kind="done", worker=worker.name, number=number, answer=message["done"])
 
     def _count_failed_start(self, worker: _Worker) -> None:
-        """Forgets a process that died without a shard.
-
-        Raises:
-            TformerError: if several have died one after another.
-        """
+        """Forgets a process that died without a shard."""
         self._n_failed_starts += 1
         end = worker.end()
         if worker in self._workers:

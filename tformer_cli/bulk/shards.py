@@ -61,11 +61,7 @@ class Source:
     split: str = ""
 
     def check(self) -> None:
-        """Checks that the file is there and is that which was divided into shards.
-
-        Raises:
-            DataError: if not.
-        """
+        """Checks that the file is there and is that which was divided into shards."""
         if self.kind == "dataset":
             return
         try:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tformer_cli.bulk.shards import Fields, Source, Task, file_state
 from tformer_cli.errors import DataError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.corpora import corpus_file, format_of
 from tformer_cli.text.fields import missing_field
@@ -35,11 +35,7 @@ HUGGING_FACE = b"huggingface"
 
 
 def scan_parquet(name: str, fields: Fields) -> Source:
-    """Reads the schema of a Parquet file, and hashes it.
-
-    Raises:
-        DataError: if it cannot be read, or has no such column of texts.
-    """
+    """Reads the schema of a Parquet file, and hashes it."""
     path = corpus_file(name, "").absolute()
     state = file_state(path)
     with _parquet(path, name) as file:
@@ -52,11 +48,7 @@ def scan_parquet(name: str, fields: Fields) -> Source:
 
 
 def scan_dataset(config: CorpusConfig, fields: Fields) -> Source:
-    """Opens a dataset, which is downloaded if it must be.
-
-    Raises:
-        DataError: if it cannot be opened, or has no such column of texts.
-    """
+    """Opens a dataset, which is downloaded if it must be."""
     from tformer_cli.text.hub import local_path, open_dataset  # imports `datasets`, for a second
 
     path = local_path(config, "")
@@ -74,11 +66,7 @@ def scan_dataset(config: CorpusConfig, fields: Fields) -> Source:
 
 
 def check_columns(schema: pa.Schema, fields: Fields, name: str) -> None:
-    """Checks that a table has texts, and no column of a name that translations would get.
-
-    Raises:
-        DataError: if not.
-    """
+    """Checks that a table has texts, and no column of a name that translations would get."""
     field = fields.of_source("parquet")
     kind = _type_at(schema, field)
     if kind is None:
@@ -94,11 +82,7 @@ def check_columns(schema: pa.Schema, fields: Fields, name: str) -> None:
 
 
 def read_tables(task: Task) -> Iterator[pa.Table]:
-    """Yields the rows of a shard in tables that are translated at once.
-
-    Raises:
-        DataError: if they cannot be read.
-    """
+    """Yields the rows of a shard in tables that are translated at once."""
     shard, source = task.shard, task.source
     if source.kind == "dataset":
         dataset = _opened(source).select(range(shard.first, shard.first + shard.rows))

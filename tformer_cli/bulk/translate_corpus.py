@@ -102,20 +102,6 @@ def translate_corpus(
     """Translates sources into numbered shards of the same kind, all columns kept.
 
     A directory that an earlier run has begun with the same model, sources and options is continued.
-
-    Args:
-        model: a model directory.
-        given: what to translate.
-        output: directory of the shards; see `CorpusDirectory`.
-        bulk: by what.
-        **options: of `open_translator`.
-
-    Raises:
-        UsageError: if an option is impossible.
-        DataError: if a source cannot be read; it names the line.
-        ArtifactError: if the model cannot be used, or the directory holds something else.
-        TformerError: if shards were given up because every worker has died over them; all others
-            are done.
     """
     bulk, tell = bulk or BulkOptions(), options.get("tell") or (lambda _: None)
     with _prepared(model, given, output, bulk, options) as (running, plan, origin):
@@ -220,11 +206,7 @@ def _run(
 
 
 def _check_shared(file: Path, event: Event) -> None:
-    """Checks that what a worker has written is here.
-
-    Raises:
-        TformerError: if it is not.
-    """
+    """Checks that what a worker has written is here."""
     if not file.is_file():
         raise TformerError(
             f"{file}: worker {event.worker} has written it, but it is not here; name a directory "

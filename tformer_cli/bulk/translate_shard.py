@@ -17,7 +17,7 @@ from tformer_cli.bulk.line_files import read_rows, written
 from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.translate import TranslationCounts
 from tformer_cli.kinds.opening.translator import Opened, open_translator
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
@@ -37,13 +37,7 @@ _one_at_a_time = threading.Lock()
 
 
 def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -> str:
-    """Describes a model and how it is opened, as text.
-
-    Args:
-        model: the model directory.
-        options: of `open_translator`; None is as if one were not given.
-        glossary: phrases that translations must or must not hold.
-    """
+    """Describes a model and how it is opened, as text."""
     named = {name: value for name, value in options.items() if value is not None}
     for name in ("tell", "before_torch"):
         named.pop(name, None)
@@ -76,16 +70,7 @@ def describe(opening: str) -> dict[str, Any]:
 def translate_shard(
     opening: str, task: dict[str, Any], advance: Callable[[int], None] | None = None
 ) -> dict[str, Any]:
-    """Translates a shard into its file, which is there whole or not at all.
-
-    Args:
-        opening: from `opening`.
-        task: a `Task` as JSON.
-        advance: called with the number of its rows that are done.
-
-    Returns:
-        `ShardFacts`, or what is wrong.
-    """
+    """Translates a shard into its file, which is there whole or not at all."""
     try:
         with _one_at_a_time:
             return {**_translate(opening, Task.from_json(task), advance or (lambda _: None))}

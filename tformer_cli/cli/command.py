@@ -21,8 +21,7 @@ from tformer_cli.cli.help import ReadableHelp, value_of
 from tformer_cli.cli.options import Holds, PathRole, held_formats, named_path, path_roles
 from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.atomic import replaceable_directory
-from tformer_cli.files.guarded import guarded
+from tformer_cli.files.atomic import guarded, replaceable_directory
 
 TAKE_INTEGERS = frozenset(
     {"translate", "translate-corpus", "evaluate", "score", "benchmark", "info"}

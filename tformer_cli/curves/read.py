@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from tformer_cli.curves.metrics import METRICS, MetricName, XName
-from tformer_cli.files.run_log import read_run_log
+from tformer_cli.files.regular_file import read_run_log
 
 METRICS_FILE = "metrics.jsonl"
 Point = tuple[float, float]

@@ -24,7 +24,7 @@ from tformer_cli.distill.translations import (
 )
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.atomic import directory_aside
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.recipe import Recipe
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus

@@ -19,7 +19,7 @@ from tformer_cli.distill.setup import (
 )
 from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import TformerError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model

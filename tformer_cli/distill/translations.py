@@ -12,7 +12,7 @@ from tformer_cli.distill.setup import TRANSLATIONS, Setup, hash_of, model_hash
 from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import make_directory
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.translate import TranslationCounts, translated_text
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.quality.given import ending_of

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +14,7 @@ from tformer_cli.files.atomic import not_writable
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Holds a directory for this process; the system lets go of it if the process dies.
-
-    Raises:
-        ArtifactError: if another process holds it.
-    """
+    """Holds a directory for this process; the system lets go of it if the process dies."""
     descriptor = _opened(directory)
     try:
         hold(
@@ -31,11 +29,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def awaited(directory: Path) -> Iterator[None]:
-    """Holds a directory for this process, once no other process holds it; see `locked`.
-
-    Raises:
-        ArtifactError: if nothing can be written there.
-    """
+    """Holds a directory for this process, once no other process holds it; see `locked`."""
     descriptor = _opened(directory)
     try:
         hold(descriptor)
@@ -49,13 +43,6 @@ def hold(descriptor: int, refusal: str = "") -> None:
 
     On some file systems of clusters there are none (Lustre without its option `flock`, NFS without
     its lock service): no one could ever train there if that counted as being refused.
-
-    Args:
-        descriptor: the file.
-        refusal: message where another process holds it; empty: it is waited for.
-
-    Raises:
-        ArtifactError: with the message `refusal`, if another process holds it.
     """
     try:
         import fcntl
@@ -77,3 +64,19 @@ def _opened(directory: Path) -> int:
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Error numbers of file systems without locks."""
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Lets SIGINT and SIGTERM end the process at once, also where a library works."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

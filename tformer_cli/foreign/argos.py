@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.files.aside import scratch_directory, scratch_errors
+from tformer_cli.files.atomic import scratch_directory, scratch_errors
 from tformer_cli.files.regular_file import open_regular
 from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
 from tformer_cli.foreign.foreign_model import ForeignModel, check_settings, read_json_file

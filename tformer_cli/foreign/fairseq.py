@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tformer_cli.artifacts.library_names import MODULES
+from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.assembly import MOST_ROWS, Reader, Rows, arranged
 from tformer_cli.foreign.foreign_model import (

@@ -67,9 +67,6 @@ def compare_losses(
         n_resamples: draws.
         seed: of the draws.
         name: of the number.
-
-    Returns:
-        For each of the others its difference from the baseline.
     """
     sums = np.column_stack((n_tokens, baseline, others.T))
     drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])

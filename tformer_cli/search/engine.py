@@ -126,21 +126,7 @@ class PreparedSearch(Protocol):
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sentences that the model can take whole.
-
-        Args:
-            sentences: those that the engine takes.
-            config: settings that the engine supports.
-            before_batch: called before each batch, and between where batches take long; what it
-                raises ends the search.
-
-        Returns:
-            For every sentence at most `config.n_searched` hypotheses, best first; samples in the
-            order drawn.
-
-        Raises:
-            EngineUnavailableError: if it cannot; another engine may.
-        """
+        """Finds the hypotheses of sentences that the model can take whole."""
 
 
 @runtime_checkable
@@ -153,11 +139,7 @@ class PreparedScoring(Protocol):
         targets: Sequence[Sequence[int]],
         config: DecodingConfig,
     ) -> list[Hypothesis]:
-        """Scores N translations of N sources, in token ids without special tokens.
-
-        Raises:
-            EngineUnavailableError: if it cannot; another engine may.
-        """
+        """Scores N translations of N sources, in token ids without special tokens."""
 
 
 class SearchEngine(Protocol):
@@ -178,11 +160,7 @@ class SearchEngine(Protocol):
         """Gives the reason why it cannot translate a sentence as demanded; None if it can."""
 
     def prepare(self, model: SearchedModel) -> PreparedSearch:
-        """Gets ready to search with a model that it supports; this may take long.
-
-        Raises:
-            EngineUnavailableError: if it cannot.
-        """
+        """Gets ready to search with a model that it supports; this may take long."""
 
 
 class Choice(NamedTuple):
@@ -212,11 +190,7 @@ class Searcher:
         self._unavailable: dict[str, str] = {}
 
     def choice(self, config: DecodingConfig, sentence: Sentence) -> Choice:
-        """Chooses the engine of a sentence, and prepares it.
-
-        Raises:
-            UsageError: if no engine can search so.
-        """
+        """Chooses the engine of a sentence, and prepares it."""
         reasons: dict[str, str] = {}
         for engine in self._engines:
             reason = engine.takes(sentence) or self._refusal(engine, config)
@@ -226,11 +200,7 @@ class Searcher:
         raise self._none_left(reasons)
 
     def check(self, config: DecodingConfig, sentence: Sentence) -> None:
-        """Makes sure that an engine supports settings and sentence; prepares none.
-
-        Raises:
-            UsageError: with the reason why none does.
-        """
+        """Makes sure that an engine supports settings and sentence; prepares none."""
         reasons: dict[str, str] = {}
         for engine in self._engines:
             reason = engine.takes(sentence) or engine.supports(config, self._model)
@@ -242,11 +212,7 @@ class Searcher:
     def search(
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each sentence; see `PreparedSearch.search`.
-
-        Raises:
-            UsageError: if no engine can.
-        """
+        """Finds the hypotheses of each sentence; see `PreparedSearch.search`."""
         found: dict[int, list[Hypothesis]] = {}
         reasons: dict[str, str] = {}
         for engine in self._engines:
@@ -285,9 +251,6 @@ class Searcher:
         """Scores translations that are given; see `PreparedScoring`.
 
         Of the settings only the penalties count.
-
-        Raises:
-            UsageError: if no engine can.
         """
         settings = DecodingConfig(
             length_penalty=config.length_penalty,

@@ -26,11 +26,7 @@ SEEDS = 2**63
 
 @dataclass(frozen=True, kw_only=True)
 class OpeningSettings:
-    """How a model is opened, besides its settings for the search.
-
-    Raises:
-        UsageError: if a value is impossible, or two exclude each other.
-    """
+    """How a model is opened, besides its settings for the search."""
 
     device: str = setting(
         "auto",

@@ -48,11 +48,7 @@ class PromptedModel:
     def __init__(
         self, model: SearchedModel, on_token: Callable[[Sequence[int]], None] | None = None
     ) -> None:
-        """Takes a language model.
-
-        Args:
-            on_token: called with the tokens (B·W) that a search has chosen before it reads them.
-        """
+        """Takes a language model."""
         self.model = model
         """The language model."""
         self.on_token = on_token

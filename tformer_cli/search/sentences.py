@@ -95,16 +95,7 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
 
 
 def sentence_splitter(rule: SentenceRule, language: str) -> Callable[[str], list[str]] | None:
-    """Makes what splits a line into sentences, white space included, as `split_sentences` does.
-
-    Args:
-        rule: "rule": `split_sentences`; "sentencex": Wikimedia's library with its lists of
-            abbreviations of about 300 languages; "none": nothing does.
-        language: ISO code of the text's language; "sentencex" takes English where it is unknown.
-
-    Raises:
-        UsageError: if the library is not installed.
-    """
+    """Makes what splits a line into sentences, white space included, as `split_sentences` does."""
     if rule != "sentencex":
         return split_sentences if rule == "rule" else None
     try:

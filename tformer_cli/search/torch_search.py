@@ -157,12 +157,7 @@ class TorchSteps:
         most_steps: int,
         processors: Sequence[ScoreProcessor] = (),
     ) -> None:
-        """Encodes a sentence.
-
-        Args:
-            source: (1, S) source token ids, ended by the end of sentence.
-            source_mask: (1, S) boolean, True at tokens.
-        """
+        """Encodes a sentence."""
         self._model = model
         self._processors = processors
         self._device = source.device

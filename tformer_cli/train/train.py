@@ -25,7 +25,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
-from tformer_cli.artifacts.token_frequencies import (
+from tformer_cli.artifacts.shortlist_file import (
     FREQUENCIES,
     load_frequencies,
     save_frequencies,

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tformer_cli import load
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.artifacts.token_frequencies import save_frequencies
+from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.fast.native import library
 from tformer_cli.model.config import ModelConfig

@@ -61,7 +61,7 @@ def opened_output(
         raise UsageError("--resume: works from a file to a file; give --input and --output")
     from tformer_cli.artifacts.config_file import WEIGHTS
     from tformer_cli.artifacts.resumable import resumable_file
-    from tformer_cli.files.hashes import hash_file
+    from tformer_cli.files.regular_file import hash_file
 
     if Path(output).is_dir():
         raise UsageError(f"--output: {output} is a directory; name a file")

@@ -11,7 +11,7 @@ import json
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.artifacts.array_file import write_arrays
+from tformer_cli.artifacts.weights_file import write_arrays
 from tformer_cli.heads.names import Kind
 from tformer_cli.inspect.json_lines import describe
 from tformer_cli.inspect.record import HeadsRecord

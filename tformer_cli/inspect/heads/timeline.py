@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.run_log import read_run_log
+from tformer_cli.files.regular_file import read_run_log
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import Role
 from tformer_cli.heads.selectors import HeadSelection

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.files.atomic import not_writable, write_text
-from tformer_cli.files.run_log import LARGEST_LOG
+from tformer_cli.files.regular_file import LARGEST_LOG
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
 from tformer_cli.heads.rare_tokens import TokenFrequencies, rare_positions
 from tformer_cli.heads.roles import role_of

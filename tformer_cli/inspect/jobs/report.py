@@ -8,7 +8,7 @@ from typing import Unpack
 from tformer_cli.artifacts.config_file import WEIGHTS, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import DataError, TformerError, UsageError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import HeadInspector
 from tformer_cli.inspect.jobs.reader import InspectionOptions, open_for_inspection

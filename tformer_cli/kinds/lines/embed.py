@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 
-from tformer_cli.artifacts.array_file import write_header
+from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds.opening.encoder import computed_by_buffer, fitting, source_ids
 from tformer_cli.search.pooled import pooled

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import check_task
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory, read_model_directory
-from tformer_cli.artifacts.token_frequencies import load_seen_words
+from tformer_cli.artifacts.shortlist_file import load_seen_words
 from tformer_cli.errors import UsageError
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.opening.engines import search_engines, tell_if_slower
