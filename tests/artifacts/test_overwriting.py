@@ -6,8 +6,8 @@ import pytest
 
 from tformer_cli.artifacts import (
     adapter_directory,
+    corpus_directory,
     model_directory,
-    shard_directory,
     shortlist_file,
 )
 from tformer_cli.artifacts.overwriting import (
@@ -39,7 +39,7 @@ def test_the_layout_lists_the_files_written():
         *(model_directory.CONFIG, model_directory.TOKENIZER, model_directory.WEIGHTS),
         *(checkpoints.MODEL, checkpoints.OPTIMIZER, checkpoints.AVERAGE, checkpoints.STATE),
         *(train.RECIPE, train.METRICS, HEADS_LOG, PROBE, FREQUENCIES, ".lock"),
-        *(shard_directory.MANIFEST, ORIGIN, shortlist_file.SHORTLIST),
+        *(corpus_directory.MANIFEST, ORIGIN, shortlist_file.SHORTLIST),
         *(IMPORTED, adapter_directory.ADAPTER_CONFIG, adapter_directory.ADAPTER_WEIGHTS),
     } == LAYOUT
     checkpoint_tree = checkpoints.Checkpoints(Path()).directory.name

@@ -34,7 +34,7 @@ from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.encoding import label_probabilities
-from tformer_cli.search.text_scoring import score_texts
+from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.label_tokenizer import FIRST_LABEL
 from tformer_cli.text.tokenizer import EOS_ID

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tformer_cli.bulk.plan import CorpusPlan, GivenCorpus
-    from tformer_cli.search.demands import Term
+    from tformer_cli.search.constraints import Term
 
 WITHOUT_EFFECT = frozenset(
     {"device", "precision", "threads", "batch_tokens", "tell", "before_torch"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.bulk.engines import BulkEngine, Event, Running
     from tformer_cli.bulk.plan import GivenCorpus
-    from tformer_cli.search.demands import Term
+    from tformer_cli.search.constraints import Term
     from tformer_cli.search.keywords import TranslatorOptions
 
 SCHEMA = "tformer.corpus/1"

@@ -21,7 +21,7 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.translate import TranslationCounts
 from tformer_cli.kinds.opening.translator import Opened, open_translator
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
-from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, with_terms
+from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, with_terms
 from tformer_cli.search.translator import BUFFER_LINES, Translator
 from tformer_cli.text.lines import LineCounts, without_surrogates
 from tformer_cli.version import __version__

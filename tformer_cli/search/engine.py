@@ -11,22 +11,26 @@ attention is recorded, a table of probabilities in a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast, runtime_checkable
 
+from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.errors import UsageError
-from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.config import ANY_SEARCH, DecodingConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from tformer_cli.model.config import ModelConfig
-    from tformer_cli.search.demands import Constraints
+    from tformer_cli.model.config import ModelConfig, Precision
+    from tformer_cli.search.constraints import Constraints
     from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.torch_search import TorchSearch
 
 
 class SearchedModel(Protocol):
@@ -295,3 +299,131 @@ class Searcher:
 
 def _go_on() -> None:
     """Ends nothing."""
+
+
+KNOWN_DEMANDS: Mapping[str, Container[Any]] = MappingProxyType(
+    dict.fromkeys(("tokens", "key", "prefix", "constraints", "candidates"), ANY)
+)
+"""Demands on a sentence that it knows."""
+
+
+@dataclass(frozen=True)
+class TorchEngine:
+    """Searches in padded batches, with every rule and every demand."""
+
+    device: torch.device | str
+    """Where the model is."""
+    precision: Precision = "float32"
+    """"bfloat16" computes the products in it."""
+    name: ClassVar[str] = "torch"
+
+    def supports(self, config: DecodingConfig, model: SearchedModel) -> str | None:
+        """See `SearchEngine`."""
+        unknown = unknown_setting(config, ANY_SEARCH)
+        if unknown is not None:
+            return f"the setting {unknown} is unknown"
+        if isinstance(model, StoredModel):  # of a Transformer
+            return None
+        if not isinstance(model, DecodingModel):
+            return "the model does not decode step by step"
+        if config.coverage_penalty:
+            from tformer_cli.search.scoring import takes_targets
+
+            if not takes_targets(model):
+                return "the coverage penalty needs a single model"
+        return None
+
+    def takes(self, sentence: Sentence) -> str | None:
+        """See `SearchEngine`."""
+        return unknown_setting(sentence, KNOWN_DEMANDS)
+
+    def prepare(self, model: SearchedModel) -> TorchSearch:
+        """See `SearchEngine`; makes a stored model."""
+        from tformer_cli.search.torch_search import TorchSearch
+
+        made = model.make() if isinstance(model, StoredModel) else model
+        if not isinstance(made, DecodingModel):
+            raise EngineUnavailableError("the model does not decode step by step")
+        return TorchSearch(made, self.device, self.precision)
+
+
+@dataclass
+class PromptedCache:
+    """The cache of the model and what it says after the prompts."""
+
+    cache: DecodingCache
+    """Of the model; the prompts are in it."""
+    logits: Tensor | None
+    """(B, V) logits of the first tokens; None once the search has had them."""
+
+    @property
+    def beam_size(self) -> int:
+        """W, rows for each sentence."""
+        return self.cache.beam_size
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Keeps and rearranges rows; see `DecoderCache.reorder`."""
+        self.cache.reorder(rows, sentences)
+
+
+class PromptedModel:
+    """A `DecodingModel` whose sources are prompts, those of a batch in torch equally long."""
+
+    source_eos = False
+
+    def __init__(
+        self, model: SearchedModel, on_token: Callable[[Sequence[int]], None] | None = None
+    ) -> None:
+        """Takes a language model."""
+        self.model = model
+        """The language model."""
+        self.on_token = on_token
+        """The listener, called with tokens; it may change for each search."""
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+
+    @property
+    def _in_torch(self) -> DecodingModel:
+        """The language model, made if need be."""
+        if isinstance(self.model, StoredModel):
+            return self.model.make()
+        return cast("DecodingModel", self.model)
+
+    def within(self, config: DecodingConfig, n_prompt: int) -> DecodingConfig:
+        """Settings of the search for a prompt of this length, within the positions left."""
+        left = self.max_positions - n_prompt
+        if left < 1:
+            raise ValueError(
+                f"a prompt may have at most {self.max_positions - 1} tokens, but has {n_prompt}"
+            )
+        most = min(config.max_length or left, left)
+        return replace(config, max_length=most, min_length=min(config.min_length, most))
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Returns the tokens of the prompts, (B, P)."""
+        lengths = source_mask.sum(dim=1)
+        longest = int(lengths.max())
+        if not bool((lengths == longest).all()):
+            raise ValueError("prompts that are continued together must be equally long")
+        return source[:, :longest]
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> PromptedCache:
+        """Reads the prompts, (B, P), one position after the other; each has one row at first."""
+        n_read = memory.shape[1]
+        model = self._in_torch
+        nothing = model.encode(memory, source_mask[:, :n_read])
+        cache = model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
+        logits = None
+        for position in range(n_read):
+            logits = model.decode_step(memory[:, position], cache)
+        return PromptedCache(cache, logits)
+
+    def decode_step(self, tokens: Tensor, cache: PromptedCache) -> Tensor:
+        """Reads one more token of each row; the first, `<s>`, stands for the prompt."""
+        if cache.logits is not None:
+            logits, cache.logits = cache.logits, None
+            return logits
+        if self.on_token is not None:
+            self.on_token(tokens.tolist())
+        return self._in_torch.decode_step(tokens, cache.cache)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Searcher, Sentence
+from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.hypothesis import Hypothesis
-from tformer_cli.search.prompted_model import PromptedModel
 from tformer_cli.search.translator import line_key
 from tformer_cli.text.lines import given_lines
 from tformer_cli.text.prefetch import buffers

@@ -10,7 +10,7 @@ from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.errors import DataError
-from tformer_cli.search.demands import (
+from tformer_cli.search.constraints import (
     NO_DEMANDS,
     Constraints,
     Demands,
@@ -20,7 +20,7 @@ from tformer_cli.search.demands import (
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import length_divisor, longest_source
-from tformer_cli.search.splitting import split_line
+from tformer_cli.search.sentences import split_line
 from tformer_cli.text.languages import mostly_unseen
 from tformer_cli.text.lines import check_lines, checked_line, given_lines
 from tformer_cli.text.prefetch import buffers

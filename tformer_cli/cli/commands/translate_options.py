@@ -14,7 +14,7 @@ from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.opening.translator import Opened
-    from tformer_cli.search.demands import Term
+    from tformer_cli.search.constraints import Term
 
 
 TextArgument = Annotated[
@@ -73,7 +73,7 @@ class ConstraintOptions:
 
     def terms(self) -> "list[Term]":
         """Reads the glossary."""
-        from tformer_cli.search.demands import read_glossary
+        from tformer_cli.search.constraints import read_glossary
 
         if self.glossary is None:
             return []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from tformer_cli.kinds.opening.translator import open_translator
-from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
+from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.search.formats import (
     NO_DETAILS,
     Details,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tformer_cli.acceleration import has_fast, require_fast
-from tformer_cli.search.torch_engine import TorchEngine
+from tformer_cli.search.engine import TorchEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable

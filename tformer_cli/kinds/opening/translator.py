@@ -16,9 +16,9 @@ from tformer_cli.kinds.opening.sentence_models import trained_on_sentences
 from tformer_cli.kinds.opening.shortlists import chosen_shortlist
 from tformer_cli.kinds.opening.stored_model import DirectoryModel, is_cpu
 from tformer_cli.search.config import MOST_HYPOTHESES, DecodingConfig
+from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.opening import OpeningSettings, split_options
 from tformer_cli.search.sentences import sentence_splitter
-from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.settings import type_problem, types_of
 
