@@ -38,9 +38,8 @@ cli/inspect/inspect_report.py
 cli/inspect/inspect_step.py
 cli/inspect/inspect_view.py
 cli/inspect/options.py
-foreign/argos.py
-foreign/hugging_face/exporting.py
-foreign/hugging_face/model_card.py
+foreign/ctranslate2/importing.py
+foreign/export.py
 search/encoding.py
 fast/native/search.py
 fast/native/weights.py
@@ -64,7 +63,6 @@ recipe.py
 trainer/config.py
 kinds/lines/classify.py
 kinds/lines/embed.py
-foreign/export.py
 inspect/jobs/ablate.py
 inspect/jobs/dump_heads.py
 inspect/jobs/follow_heads.py

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 Value = TypeVar("Value")
 Panel = Literal[
     "Common", "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs", "Machine",
-    "Messages",
+    "Messages", "Test sets", "Scores and tests",
 ]  # fmt: skip
 """Panels of options in a command's help."""
 Role = Literal["reads_file", "reads_model", "reads_adapter"]
@@ -59,12 +59,15 @@ class Option:
     help: str
     panel: Panel | None = None
     name: str | None = None
+    """Its names, separated by spaces, where they do not follow from the field's."""
     metavar: str | None = None
     min: float | None = None
     max: float | None = None
     shown_default: str | None = None
     """Default in the help, where the value itself would say little."""
     role: Role | None = None
+    completes: tuple[str, ...] = ()
+    """Values that a shell offers."""
 
 
 Declared = TypeVar("Declared", bound=Option)

@@ -37,9 +37,8 @@ from harness import (
 from rich.console import Console
 from rich.table import Table
 
-from tformer_cli.curves.chart import Chart, Curve, Panel
-from tformer_cli.curves.metrics import MetricName, XName
-from tformer_cli.curves.render_svg import render_svg
+from tformer_cli.show.chart import render_svg
+from tformer_cli.show.curves import Chart, Curve, MetricName, Panel, XName
 
 VOCAB_SIZE = 8000
 BATCH_TOKENS = {"hf": 2048, "hf-tuned": 2048, "hf-trainer": 0, "fairseq": 4096}

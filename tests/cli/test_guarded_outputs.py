@@ -31,7 +31,7 @@ from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
 from tformer_cli.files.regular_file import content_of
 from tformer_cli.foreign import import_model
-from tformer_cli.foreign.import_model import recognized
+from tformer_cli.foreign.recognizing import recognize
 
 
 def gpt2(path):
@@ -126,8 +126,8 @@ def test_no_file_of_another_tools_model_is_replaced(kind, tmp_path, monkeypatch)
     MODELS[kind](model)
     (model / "README.md").write_text("# A model\n")
     named = [model, model / AS_FILES[kind]] if kind in AS_FILES else [model]
-    named = [one for one in named if recognized(one) is not None]
-    read = {Path(file) for one in named for file in recognized(one)(None).files}
+    named = [one for one in named if recognize(one, Path) is not None]
+    read = {Path(file) for one in named for file in recognize(one, Path)(None).files}
     before = content(tmp_path)
     inside = {file for file in before if file.is_relative_to(model)}
     assert len(WRITERS) > 15
@@ -158,7 +158,7 @@ def test_no_file_of_a_model_that_is_not_named_is_replaced(kind, tmp_path, monkey
     MODELS[kind](place)
     (place / "README.md").write_text("# A model\n")
     (tmp_path / "link").symlink_to(max(one for one in place.rglob("*") if one.is_file()))
-    inside = [one for one in content(place) if recognized(place) or one.name != "README.md"]
+    inside = [one for one in content(place) if recognize(place, Path) or one.name != "README.md"]
     before = content(tmp_path)
     for words, output in (one.values for one in OUTPUTS):
         if output[1] is PathRole.writes_file:

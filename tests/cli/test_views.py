@@ -27,10 +27,8 @@ from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.benchmark import show_speeds
-from tformer_cli.cli.commands.data import show_report
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
-from tformer_cli.cli.commands.plot import show_chart
 from tformer_cli.cli.commands.quickstart import (
     show_language_model,
     show_quickstart,
@@ -40,7 +38,6 @@ from tformer_cli.cli.commands.quickstart import (
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
 from tformer_cli.cli.inspect.inspect_heads import show_role_rules
-from tformer_cli.curves.plot import plot_runs
 from tformer_cli.evaluate.benchmark import Setting, Speed
 from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
@@ -78,9 +75,11 @@ from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.quality.check_data import check_data
+from tformer_cli.quality.check_data import check_data, report_document
 from tformer_cli.quality.given import given_data
 from tformer_cli.search.config import DecodingConfig
+from tformer_cli.show.chart import show_chart
+from tformer_cli.show.curves import XName, make_chart, read_run
 from tformer_cli.show.terminal import show_document
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenize import measure
@@ -258,7 +257,7 @@ def chart(tmp_path_factory):
         ]
         text = "".join(f"{json.dumps(entry)}\n" for entry in entries)
         (runs[-1] / "metrics.jsonl").write_text(text)
-    return plot_runs(runs)
+    return make_chart(list(map(read_run, runs)), XName.step)
 
 
 @pytest.fixture(scope="module")
@@ -412,7 +411,7 @@ def draw(models, chart, report, biased):
         "show_quickstart": [lambda c: show_quickstart(c, quickstart, run)],
         "show_ratings": [lambda c: show_ratings(c, ratings, run)],
         "show_language_model": [lambda c: show_language_model(c, language_model, run)],
-        "show_report": [lambda c: show_report(c, report)],
+        "data check": [lambda c: show_document(c, report_document(report))],
     }
 
     @cache

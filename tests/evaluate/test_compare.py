@@ -5,11 +5,11 @@ import pytest
 
 from tests.evaluate.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE, THIRD
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.evaluate.compare import CompareSettings, TestSetFiles, compare, read_manifest
-from tformer_cli.evaluate.comparison.paired_tests import TestSettings
+from tformer_cli.evaluate.compare import compare, read_manifest
 from tformer_cli.kinds.lines.translate import translate_lines
+from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
 
-FAST = CompareSettings(metrics=["bleu"], test=TestSettings(samples=20))
+FAST = CompareSettings(metric=("bleu",), samples=20)
 
 
 @pytest.fixture
@@ -53,13 +53,16 @@ def test_a_manifest_has_a_table_for_each_test_set(here):
         ("", "m.toml: has no test set; write a table for each"),
         ("x = 1", "m.toml: x: must be a table, [x]; correct it"),
         ("[x", "m.toml: is not TOML ("),
-        ("[x]\nreference = 'ref'", "m.toml: x.systems: is missing; it has no default; correct it"),
+        ("[x]\nreference = 'ref'", "m.toml: x.systems: name at least one; correct it"),
         ("[x]\nreference = 'ref'\nsystems = {}", "x.systems: name at least one; correct it"),
-        ("[x]\nsystems = {a = 'a', b = 'b'}", "x.reference: give files, or a test_set"),
+        (
+            "[x]\nsystems = {a = 'a', b = 'b'}",
+            "x.reference: is missing; name a file, or a test_set;",
+        ),
         ("[x]\nrefrence = 'r'", 'x.refrence: unknown key; did you mean "reference"?; correct it'),
         (
             "[x]\ntest_set = 'wmt20'\nsource = 's'\nsystems = {a = 'a', b = 'b'}",
-            "x.source: a test_set has its own; omit one of the two; correct it",
+            "x.test_set: has source and references; omit it or those; correct it",
         ),
         (
             MANIFEST.replace("b = ", "z = ", 1),
@@ -84,11 +87,11 @@ def sets(reference=("ref",), source=None, **systems):
 
 def test_the_baseline_comes_first_and_frequencies_are_of_the_training_text(here):
     settings = CompareSettings(
-        metrics=["chrf"],
-        test=TestSettings(samples=20),
+        metric=("chrf",),
+        samples=20,
         baseline="c",
-        train_text=Path("train"),
-        n_examples=0,
+        train_text="train",
+        examples=0,
     )
     Path("train").write_text("The old cat .\nThe cat\n")
     (found,) = compare(sets(a="a", b="b", c="c"), settings)
@@ -121,17 +124,17 @@ def test_what_does_not_fit_is_refused(here, monkeypatch):
     with pytest.raises(DataError, match=r"ref, short: different numbers of lines \(60 and 1\);"):
         compare(sets(a="a", short="short"), FAST)
     with pytest.raises(UsageError, match="--metric: must be of bleu, chrf, ter, comet; found sari"):
-        CompareSettings(metrics=["sari"])
+        CompareSettings(metric=("sari",))
     with pytest.raises(UsageError, match=r"ter, comet; found nothing$"):
-        CompareSettings(metrics=["bleu", ""])
+        CompareSettings(metric=("bleu,",))
     with pytest.raises(UsageError, match="--baseline: d is no system; name one of a, b"):
         compare(sets(a="a", b="b"), CompareSettings(baseline="d"))
     monkeypatch.setattr("tformer_cli.metrics.comet.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="--metric: comet needs the package unbabel-comet"):
-        compare(sets(a="nowhere", b="nowhere"), CompareSettings(metrics=["comet"]))
+        compare(sets(a="nowhere", b="nowhere"), CompareSettings(metric=("comet",)))
     monkeypatch.setattr("tformer_cli.metrics.comet.find_spec", lambda name: name)
     with pytest.raises(UsageError, match="--metric: comet needs the source sentences; give --sour"):
-        compare(sets(a="a", b="b"), CompareSettings(metrics=["comet"]))
+        compare(sets(a="a", b="b"), CompareSettings(metric=("comet",)))
 
 
 FOLDER = os.environ.get("TFORMER_SYSTEMS")

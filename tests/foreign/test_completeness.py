@@ -9,8 +9,8 @@ from tests.foreign import encoders
 from tests.foreign.spm import MERGES
 from tests.foreign.test_fairseq import fairseq_model
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import read_json_file, read_lines
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.foreign.keys import read_json_file, read_lines
 
 transformers = pytest.importorskip("transformers")
 

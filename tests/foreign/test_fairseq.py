@@ -285,7 +285,7 @@ REFUSED = {
     "has no tensor encoder.layer_norm": both(normalize_before=True),
     "has no tensor encoder.layernorm_embedding": {"layernorm_embedding": True},
     "is not a whole number": {"encoder_layers": "many"},
-    "is neither true nor false": {"layernorm_embedding": "yes"},
+    'layernorm_embedding = "yes" is not supported': {"layernorm_embedding": "yes"},
     "would have the shape": both(ffn_embed_dim=32),
     r"dict\.fr\.txt: no such file": {"target_lang": "fr"},
 }

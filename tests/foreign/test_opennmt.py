@@ -16,7 +16,7 @@ from tests.foreign.against_torch import logits_differ
 from tests.foreign.spm import MERGES, PIECES, spm
 from tests.oracles.torch_translation import TorchTranslation, halves, interleaved, layer_tensors
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign import eole, opennmt, torch_family
+from tformer_cli.foreign import opennmt, torch_family
 from tformer_cli.foreign.import_model import import_model
 
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
@@ -384,7 +384,7 @@ def test_vocabularies_that_are_not_supported_are_named(tmp_path, said):
 
 
 EOLE_REFUSED = {
-    "has the setting new_feature, which": {"new_feature": False},
+    "new_feature = false is unknown": {"new_feature": False},
     "layer_norm = ": {"layer_norm": "rms"},
     "heads_kv = 1": {"heads_kv": 1},
     "position_encoding_type = ": {"embeddings": {"position_encoding_type": "Rotary"}},
@@ -430,8 +430,3 @@ def test_tensors_that_eole_has_or_lacks_are_named(tmp_path, change, said):
     save_file({name: tensor for name, tensor in found.items() if tensor is not None}, file)
     with pytest.raises(ArtifactError, match=said):
         import_model(str(tmp_path / "model"), None)
-
-
-def test_eole_settings_are_each_of_one_kind():
-    assert not set(eole.KNOWN) & (eole.READ | eole.WITHOUT_EFFECT)
-    assert not eole.READ & eole.WITHOUT_EFFECT

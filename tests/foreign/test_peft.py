@@ -19,8 +19,8 @@ from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.artifacts.weights_file import MODULES, library_name
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import foreign_names
 from tformer_cli.foreign.export import export_hugging_face, export_int8
+from tformer_cli.foreign.foreign_model import foreign_names
 from tformer_cli.foreign.hugging_face.families import MARIAN
 from tformer_cli.foreign.import_model import import_model, resolve_model
 from tformer_cli.kinds.opening.translator import open_translator

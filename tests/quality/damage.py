@@ -13,7 +13,7 @@ from random import Random
 
 from tformer_cli.quality.checks import CHECKS, DROPPING
 from tformer_cli.quality.examine import Corpora, judge, survey
-from tformer_cli.quality.facts import Detector, Limits
+from tformer_cli.quality.facts import Detector
 from tformer_cli.quality.minhash import HeldOut
 from tformer_cli.text.config import CorpusConfig
 
@@ -272,12 +272,16 @@ def measure(
     """Runs checks on a damaged corpus."""
     source, target = map(str, damaged.files)
     config = CorpusConfig(source=source, target=target)
-    corpora = Corpora(configs=[config], languages=damaged.languages, detector=detector)
-    held_out_sides = HeldOut(side for pair in damaged.held_out for side in pair)
+    corpora = Corpora(
+        configs=[config],
+        languages=damaged.languages,
+        held_out=HeldOut(side for pair in damaged.held_out for side in pair),
+        detector=detector,
+    )
     n_damaged, n_found, flagged, right = Counter(), Counter(), Counter(), Counter()
     n_false = 0
-    with survey(corpora, wanted, Limits()) as surveyed:
-        for one in judge(corpora, surveyed, wanted, DROPPING, held_out_sides):
+    with survey(corpora, wanted) as surveyed:
+        for one in judge(corpora, surveyed, wanted, DROPPING):
             kind = damaged.kinds[one.record.number - 1]
             flagged.update(one.found.keys())
             if kind:

@@ -5,7 +5,8 @@ import pytest
 from tests.quality.damage import CYRILLIC
 from tformer_cli.errors import UsageError
 from tformer_cli.quality.checks import CHECKS, DROPPING, findings_of, known_checks
-from tformer_cli.quality.facts import CorpusFacts, Limits
+from tformer_cli.quality.facts import CorpusFacts
+from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 
 ENGLISH = "The old man is in the house, and he was not happy with this."
@@ -15,7 +16,7 @@ FACTS = CorpusFacts(
     scripts=(frozenset(["LATIN"]), frozenset(["LATIN"])),
     ratio=1.1,
     spread=1.5,
-    limits=Limits(max_characters=400),
+    settings=CheckSettings(max_characters=400),
 )
 DOUBTFUL = [
     ("empty", "", FRENCH, "source blank"),

@@ -6,7 +6,7 @@ from tests.quality.test_checks import ENGLISH, FRENCH
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.errors import UsageError
 from tformer_cli.quality.checks import checks_for, findings_of
-from tformer_cli.quality.facts import LABELED, PAIRS, TEXTS, Detector, Limits, estimate_facts
+from tformer_cli.quality.facts import LABELED, PAIRS, TEXTS, Detector, estimate_facts
 from tformer_cli.text.corpora import SentencePair
 
 SWAHILI = "Watoto wanacheza mpira karibu na nyumba ya zamani, na mama yao anapika chakula."
@@ -22,7 +22,7 @@ def detector():
 @pytest.fixture(scope="module")
 def facts(detector):
     pairs = [SentencePair(one.source, one.target) for _, one in generate_corpus(300, seed=2)]
-    return estimate_facts(pairs, ("", ""), Limits(), PAIRS, detector)
+    return estimate_facts(pairs, ("", ""), PAIRS, detector)
 
 
 def found_in(source, target, facts):
@@ -46,13 +46,13 @@ def test_sides_are_swapped(facts):
 
 def test_labels_have_no_language(detector):
     pairs = [SentencePair(ENGLISH, "bad")] * 40
-    facts = estimate_facts(pairs, ("", ""), Limits(), LABELED, detector)
+    facts = estimate_facts(pairs, ("", ""), LABELED, detector)
     assert facts.languages == ("en", "")
     assert dict(findings_of(SentencePair(SWAHILI, FRENCH), facts, checks_for(LABELED))) == {
         "language": "text is in sw, not en"
     }
     texts = [SentencePair("", ENGLISH)] * 40
-    assert estimate_facts(texts, ("", ""), Limits(), TEXTS, detector).languages == ("", "en")
+    assert estimate_facts(texts, ("", ""), TEXTS, detector).languages == ("", "en")
 
 
 def test_an_unknown_language_is_refused(detector):

@@ -3,8 +3,10 @@ import random
 
 import pytest
 
-from tformer_cli.quality.content import wrong_language
-from tformer_cli.quality.facts import Limits, Sample, deviation, estimate_facts
+from tformer_cli.errors import UsageError
+from tformer_cli.quality.checks import wrong_language
+from tformer_cli.quality.facts import Sample, deviation, estimate_facts
+from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 
 
@@ -19,7 +21,7 @@ def pairs_of(ratio, spread, n=4000):
 
 @pytest.mark.parametrize(("ratio", "spread"), [(1.2, 2.0), (0.4, 4.0), (2.0, 6.8)])
 def test_ratio_and_spread_are_those_that_lengths_were_drawn_with(ratio, spread):
-    facts = estimate_facts(list(pairs_of(ratio, spread)), ("", ""), Limits())
+    facts = estimate_facts(list(pairs_of(ratio, spread)), ("", ""))
     assert facts.ratio == pytest.approx(ratio, rel=0.03)
     assert facts.spread == pytest.approx(spread, rel=0.15)
 
@@ -30,17 +32,15 @@ def test_the_deviation_is_that_of_the_paper_with_the_mean_length():
 
 
 def test_little_or_blank_text_gives_no_facts():
-    facts = estimate_facts(
-        [SentencePair("", "")] * 100 + [SentencePair("a", "b")], ("", ""), Limits()
-    )
+    facts = estimate_facts([SentencePair("", "")] * 100 + [SentencePair("a", "b")], ("", ""))
     assert (facts.spread, facts.scripts) == (0.0, (frozenset(), frozenset()))
 
 
 def test_scripts_are_those_of_the_languages_else_of_the_letters():
     pairs = [SentencePair("Мы дома", "We are at home")] * 40
-    guessed = estimate_facts(pairs, ("", ""), Limits()).scripts
+    guessed = estimate_facts(pairs, ("", "")).scripts
     assert guessed == (frozenset(["CYRILLIC"]), frozenset(["LATIN"]))
-    assert estimate_facts(pairs, ("el", "xx"), Limits()).scripts == (
+    assert estimate_facts(pairs, ("el", "xx")).scripts == (
         frozenset(["GREEK"]),
         guessed[1],
     )
@@ -53,7 +53,7 @@ FRENCH = ("Un homme est dans la rue avec le chien.", "Une femme ne joue pas sur 
 @pytest.mark.parametrize("n_french", [3, 50, 95, 100])
 def test_words_of_lines_in_another_language_are_not_common(n_french):
     lines = [FRENCH[n % 2] if n < n_french else GERMAN[n % 2] for n in range(100)]
-    facts = estimate_facts([SentencePair("x", line) for line in lines], ("", "de"), Limits())
+    facts = estimate_facts([SentencePair("x", line) for line in lines], ("", "de"))
     found = facts.common_words[1]
     assert found.isdisjoint(["homme", "chien", "une", "la"])
     if n_french <= 50:
@@ -64,7 +64,7 @@ def test_words_of_lines_in_another_language_are_not_common(n_french):
 
 def test_common_words_of_a_language_without_a_list_are_those_of_all_lines():
     pairs = [SentencePair("Kalimera, Anna", "x")] * 40
-    assert "kalimera" in estimate_facts(pairs, ("el", ""), Limits()).common_words[0]
+    assert "kalimera" in estimate_facts(pairs, ("el", "")).common_words[0]
 
 
 def test_a_sample_has_its_size_and_every_pair_the_same_chance():
@@ -82,5 +82,5 @@ def test_a_sample_has_its_size_and_every_pair_the_same_chance():
     "wrong", [{"max_characters": 0}, {"max_deviation": 0.0}, {"max_deviation": math.nan}]
 )
 def test_impossible_limits_are_refused(wrong):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))}: must be"):
-        Limits(**wrong)
+    with pytest.raises(UsageError, match=f"--{next(iter(wrong)).replace('_', '-')}: must be"):
+        CheckSettings(**wrong)

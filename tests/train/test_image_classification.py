@@ -14,6 +14,7 @@ from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.kinds import training_of
+from tformer_cli.model.encoder_only import model_of
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.loading.encoded import encode_corpus
 from tformer_cli.train.data import completed_recipe, make_tokenizer
@@ -110,12 +111,12 @@ def test_a_resumed_run_ends_with_the_same_bytes(make, tmp_path, one_thread):
 
 def test_a_token_is_a_patch_for_budgets_and_counts(make, one_thread):
     recipe = completed_recipe(make())
-    tokenizer = training_of(recipe).sides(recipe, make_tokenizer(recipe))
+    tokenizer = training_of(recipe).sides(make_tokenizer(recipe), recipe.task.labels)
     corpus = encode_corpus(recipe.data.train[0], recipe.data, tokenizer)
     assert corpus.lengths([0, 1]).tolist() == [[9, 9], [1, 1]]
     lengths = PairLengths.of([corpus])
     assert (lengths.source, lengths.shortest, lengths.total) == (10, 10, 1200)
-    model = training_of(recipe).new_model(recipe.model, tokenizer.source.vocab_size)
+    model = model_of(recipe.model, tokenizer.source.vocab_size)
     open_budget = replace(recipe.training, tokens_per_batch=0)
     assert settle_tokens_per_batch(model, open_budget, lengths, "float32") == 1200
     plan = plan_training(make())

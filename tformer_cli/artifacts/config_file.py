@@ -187,6 +187,8 @@ class TaskRow(NamedTuple):
     """Scores that validation may be judged by, the default first; none: only imports make it."""
     has_labels: bool = False
     """True if what it predicts is one of the labels that `config.json` lists."""
+    at_places: bool = False
+    """True if it predicts something at some tokens of a text, and so can be seen there."""
     predicts: bool = True
     """False of an encoder that only turns what it reads into vectors."""
     has_export: bool = True
@@ -243,6 +245,7 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             "is a masked language model, which fills gaps in texts; use `tformer fill`, or "
             "`tformer evaluate --text`",
             head="tokens",
+            at_places=True,
             reads="texts",
             metrics=("loss", "perplexity", "accuracy"),
             defaults={"model": {**_ENCODER, "head": "tokens"}, "training": _EXACT},

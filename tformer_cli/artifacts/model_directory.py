@@ -286,14 +286,12 @@ def make_model(
     import torch
 
     from tformer_cli.artifacts.tensors import shapes_alone
-    from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
+    from tformer_cli.model.encoder_only import model_of
     from tformer_cli.model.transformer import Transformer
 
-    heads = {"labels": Classifier, "tokens": MaskedLanguageModel, "none": EncoderOnly}
-    kind = heads[config.head] if config.is_encoder_only else Transformer
     arrays = weights.arrays
     with shapes_alone():  # the weights are where the file is mapped
-        model = kind(config, vocab_size)
+        model = model_of(config, vocab_size)
     in_integers = [name for name, array in arrays.items() if array.dtype == np.int8]
     tensors = {
         name: torch.from_numpy(arrays[name]).to(device)

@@ -6,8 +6,8 @@ file system ignores case, and under ``/dev/stdin``. A path that is neither a fil
 
 Two rules replace a list of names that other tools give their files. Nothing that is read is
 replaced: what was named, what lies in the directory of a model of another tool, and what the
-program opens while it runs (`files.guarded`). And a file is replaced only if its content may be an
-earlier result of the same command (`files.content`), or the user insists.
+program opens while it runs (`files.atomic`). And a file is replaced only if its content may be an
+earlier result of the same command (`files.regular_file`), or the user insists.
 """
 
 import os

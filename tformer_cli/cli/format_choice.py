@@ -3,17 +3,21 @@
 One rule for all commands: text on a terminal or in a file, a format for programs in a pipe.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import typer
 
-from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file
+from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file, text_console, utf8_line
 from tformer_cli.errors import UsageError
+
+if TYPE_CHECKING:
+    from tformer_cli.show.document import Document
 
 Format = TypeVar("Format", bound=str)
 
@@ -118,6 +122,30 @@ def format_by_name(given: Format | None, output: str, formats: Sequence[Format])
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
     return chosen
+
+
+def write_result(
+    stream: BinaryIO,
+    output: str,
+    chosen: str,
+    record: Callable[[], object],
+    document: Callable[[], "Document"],
+    indent: int | None = None,
+) -> None:
+    """Writes a result: its record as JSON, or its document as any other format."""
+    if chosen == "json":
+        text = json.dumps(record(), ensure_ascii=False, indent=indent)
+        stream.write(utf8_line(text))
+    elif chosen == "text":
+        from tformer_cli.show.terminal import show_document
+
+        show_document(text_console(output, stream), document())
+    else:
+        from tformer_cli.show.html import render_html
+        from tformer_cli.show.markup import render_latex, render_markdown
+
+        renderers = {"html": render_html, "latex": render_latex, "markdown": render_markdown}
+        stream.write(utf8_line(renderers[chosen](document()).removesuffix("\n")))
 
 
 def check_ending(output: str, formats: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ from tformer_cli.artifacts.overwriting import Writes
 from tformer_cli.cli.help import MACHINE, MESSAGES
 from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
-from tformer_cli.metrics.choices import Tokenization
+from tformer_cli.metrics.choices import ScoringSettings
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Limits, Option, declared_options, types_of
@@ -253,16 +253,22 @@ def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
 def _typer_option(option: Option) -> list[Any]:
     shown = {} if option.shown_default is None else {"show_default": option.shown_default}
     declared = typer.Option(
-        *([option.name] if option.name else []),
+        *(option.name or "").split(),
         metavar=option.metavar,
         min=option.min,
         max=option.max,
         help=option.help,
         rich_help_panel=option.panel,
-        autocompletion=complete_heads if option.metavar in ("HEAD", "HEADS") else None,
+        autocompletion=_completion(option),
         **shown,  # type: ignore[arg-type]
     )
     return [declared, PathRole[option.role]] if option.role else [declared]
+
+
+def _completion(option: Option) -> Callable[..., list[str]] | None:
+    if option.metavar in ("HEAD", "HEADS"):
+        return complete_heads
+    return (lambda: list(option.completes)) if option.completes else None
 
 
 def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
@@ -395,14 +401,8 @@ QuietOption = Annotated[
     bool,
     option("Show only warnings and errors on stderr.", "--quiet", "-q", panel=MESSAGES),
 ]
-LowercaseOption = Annotated[bool, option("Ignore case when scoring.", "--lowercase")]
-TokenizeOption = Annotated[
-    Tokenization,
-    option(
-        "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
-        "flores101, flores200 and spBLEU-1K the extra spm, and a model that is downloaded once."
-    ),
-]
+LowercaseOption = option_type(ScoringSettings, "lowercase")
+TokenizeOption = option_type(ScoringSettings, "tokenize")
 
 
 def prepare_torch(threads: int = 0) -> None:

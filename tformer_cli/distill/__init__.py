@@ -1,6 +1,5 @@
-"""A student of a teacher's translations, from one recipe to a report; `distill` joins the stages.
+"""A student of a teacher's translations, from one recipe to a report.
 
-Read in this order: `stages` (what is skipped, resumed or done again), `display`, `setup` (inputs
-and places), `translations` (what teachers write), `selection` (what the student reads), `students`,
-`report`, `distill`.
+Begin with `distill`, which joins the stages; `stages` is a small make, `translations` what the
+student reads, `setup` the inputs and their checks.
 """

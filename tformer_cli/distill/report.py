@@ -6,16 +6,14 @@ of their directories; what they translate is what is scored.
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from tformer_cli.artifacts.config_file import CONFIG, TOKENIZER, WEIGHTS, read_config
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
-from tformer_cli.distill.selection import COUNTS
 from tformer_cli.distill.setup import (
     CORPORA,
     INT8,
@@ -27,7 +25,7 @@ from tformer_cli.distill.setup import (
     model_hash,
 )
 from tformer_cli.distill.stages import Stage
-from tformer_cli.distill.translations import read_translations
+from tformer_cli.distill.translations import COUNTS, read_translations
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluate.benchmark import System, measure_in_turns, percentile
 from tformer_cli.evaluate.comparison.compare import (
@@ -44,7 +42,7 @@ from tformer_cli.metrics.scores import check_counts, make_bleu, make_metric
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.quality.given import plain_name
 from tformer_cli.search.keywords import TranslatorOptions
-from tformer_cli.show.document import Cell, Document, Section, Table
+from tformer_cli.show.document import Document, Section, Table
 from tformer_cli.show.html import render_html
 from tformer_cli.structure import StructureError, structure
 from tformer_cli.text.config import CorpusConfig
@@ -349,76 +347,56 @@ def _selected(path: Path) -> Iterator[Selected]:
         yield Selected(corpus=name, pairs=one["pairs"], ranks=tuple(one.get("ranks", ())))
 
 
+Column = tuple[str, Callable[[Any], str]]
+
+
+def _table(title: str, columns: Sequence[Column], rows: Sequence[object], note: str = "") -> Table:
+    head = tuple(name for name, _ in columns)
+    cells = tuple(tuple(write(one) for _, write in columns) for one in rows)
+    return Table(title=title, head=head, rows=cells, note=note)
+
+
+SIZES: Sequence[Column] = (
+    ("System", lambda one: one.name),
+    ("Directory", lambda one: ", ".join(one.models)),
+    ("Parameters", lambda one: f"{one.n_parameters:,}"),
+    ("Type", lambda one: one.weight_type),
+    ("Weights MB", lambda one: f"{one.weight_bytes / _MB:.2f}"),
+    ("All files MB", lambda one: f"{one.total_bytes / _MB:.2f}"),
+)
+SPEEDS: Sequence[Column] = (
+    ("System", lambda one: one.name),
+    ("Beam", lambda one: f"{one.beam_size}{', shortlist' if one.has_shortlist else ''}"),
+    ("Lines/s", lambda one: f"{one.lines_per_second:,.1f}"),
+    ("Speed", lambda one: f"{one.speed_ratio:.2f}×"),
+    ("Processor", lambda one: f"{one.processor_ratio:.2f}×"),
+    ("A line ms", lambda one: f"{1000 * one.latency_p50:.1f}"),
+    ("Memory MB", lambda one: f"{one.peak_memory / _MB:,.0f}"),
+)
+
+
 def report_document(report: DistillationReport) -> Document:
     """The systems and what the student has read, then the comparisons."""
-    tables = [_sizes(report.systems), _speeds(report)]
-    if any(one.ranks for one in report.selected):
-        tables.append(_ranks([one for one in report.selected if one.ranks]))
+    first = report.systems[0].name
+    note = (
+        f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as a "
+        f"multiple of the {first}'s; Processor: the {first}'s processor time as a multiple; "
+        "medians of the rounds' ratios. A line: translated alone."
+    )
+    tables = [
+        _table("Size", SIZES, report.systems),
+        _table("Speed", SPEEDS, report.systems, note),
+    ]
+    if chosen := [one for one in report.selected if one.ranks]:
+        n_ranks = max(len(one.ranks) for one in chosen)
+        ranks = [(f"Rank {rank + 1}", partial(_share_of_rank, rank)) for rank in range(n_ranks)]
+        columns = [("Corpus", lambda one: one.corpus), ("Pairs", lambda one: f"{one.pairs:,}")]
+        tables.append(_table("Chosen of the teacher's translations", [*columns, *ranks], chosen))
     # the header says what the columns of the comparisons mean, nothing of sizes
     systems = Section(title="Systems", tables=tuple(tables), legend=LEGEND)
     return Document(title=TITLE, sections=[systems, *sections_of(report.test_sets)])
 
 
-def _sizes(systems: Sequence[SystemReport]) -> Table:
-    rows = tuple(
-        (
-            Cell(one.name),
-            Cell(", ".join(one.models)),
-            Cell(f"{one.n_parameters:,}"),
-            Cell(one.weight_type),
-            Cell(f"{one.weight_bytes / _MB:.2f}"),
-            Cell(f"{one.total_bytes / _MB:.2f}"),
-        )
-        for one in systems
-    )
-    return Table(
-        title="Size",
-        head=("System", "Directory", "Parameters", "Type", "Weights MB", "All files MB"),
-        rows=rows,
-    )
-
-
-def _speeds(report: DistillationReport) -> Table:
-    first = report.systems[0].name
-    rows = tuple(
-        (
-            Cell(one.name),
-            Cell(f"{one.beam_size}{', shortlist' if one.has_shortlist else ''}"),
-            Cell(f"{one.lines_per_second:,.1f}"),
-            Cell(f"{one.speed_ratio:.2f}×"),
-            Cell(f"{one.processor_ratio:.2f}×"),
-            Cell(f"{1000 * one.latency_p50:.1f}"),
-            Cell(f"{one.peak_memory / _MB:,.0f}"),
-        )
-        for one in report.systems
-    )
-    return Table(
-        title="Speed",
-        head=("System", "Beam", "Lines/s", "Speed", "Processor", "A line ms", "Memory MB"),
-        rows=rows,
-        note=(
-            f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as "
-            f"a multiple of the {first}'s; Processor: the {first}'s processor time as a multiple; "
-            "medians of the rounds' ratios. A line: translated alone."
-        ),
-    )
-
-
-def _ranks(selected: Sequence[Selected]) -> Table:
-    n_ranks = max(len(one.ranks) for one in selected)
-    rows = tuple(
-        (
-            Cell(one.corpus),
-            Cell(f"{one.pairs:,}"),
-            *(
-                Cell(f"{count / max(one.pairs, 1):.1%}")
-                for count, _ in zip_longest(one.ranks, range(n_ranks), fillvalue=0)
-            ),
-        )
-        for one in selected
-    )
-    return Table(
-        title="Chosen of the teacher's translations",
-        head=("Corpus", "Pairs", *(f"Rank {rank}" for rank in range(1, n_ranks + 1))),
-        rows=rows,
-    )
+def _share_of_rank(rank: int, one: Selected) -> str:
+    count = one.ranks[rank] if rank < len(one.ranks) else 0
+    return f"{count / max(one.pairs, 1):.1%}"

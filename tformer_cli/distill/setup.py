@@ -1,7 +1,5 @@
 """A distillation's recipe, places and inputs, checked before anything is done."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tformer_cli.acceleration import require_fast
 from tformer_cli.artifacts.config_file import (
@@ -22,25 +20,19 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import TRANSLATORS
 from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_outputs
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
-from tformer_cli.distill.stages import MANIFEST
+from tformer_cli.distill.stages import MANIFEST, Stage, State
 from tformer_cli.errors import RecipeError, UsageError
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.import_model import resolve_model
+from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
 from tformer_cli.search.keywords import TranslatorOptions
+from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import corpus_file, format_of
 from tformer_cli.text.tokenizer_file import read_tokenizer
 from tformer_cli.train.data import check_files, check_files_of, named_inputs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tformer_cli.distill.stages import Stage, State
-    from tformer_cli.kinds.training import Progress
-    from tformer_cli.recipe import Recipe
-    from tformer_cli.text.config import CorpusConfig
-    from tformer_cli.trainer.distillation import DistillationConfig
-    from tformer_cli.trainer.events import TrainingObserver
+from tformer_cli.trainer.distillation import DistillationConfig
+from tformer_cli.trainer.events import TrainingObserver
 
 
 class Display(Protocol):
@@ -59,10 +51,10 @@ class Display(Protocol):
 
     @contextmanager
     def training(
-        self,
-        recipe: Recipe,  # noqa: ARG002
+        self, recipe: Recipe
     ) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
         """Yields observers of a training, and what is told of the preparation of its data."""
+        del recipe
         yield (), None
 
 

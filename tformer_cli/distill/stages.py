@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, not_writable, remove_tree, write_text
 from tformer_cli.files.regular_file import MIB, hash_file, read_regular
+from tformer_cli.structure import structure
 
-SCHEMA = "tformer.distill/1"
 MANIFEST, EARLIER = "distillation.json", "earlier"
 
 
@@ -68,21 +68,33 @@ class Stage:
 class Record:
     """What the manifest says of a stage."""
 
-    inputs: Mapping[str, str]
+    inputs: dict[str, str]
     """Hashes or values by name, when it began."""
-    outputs: Mapping[str, str] | None = None
+    outputs: dict[str, str] | None = None
     """SHA-256 of the outputs that are not changed later; None: it has not ended."""
+
+
+@dataclass(kw_only=True)
+class Kept(Record):
+    """The record of what is in a directory of `earlier`."""
+
+    stage: str
+
+
+@dataclass(kw_only=True)
+class _File:
+    schema: Literal["tformer.distill/1"]
+    stages: dict[str, Record]
+    earlier: dict[str, Kept]
 
 
 @dataclass
 class Manifest:
-    """The record of all stages in a directory."""
+    """The record of all stages in a directory that were begun or done."""
 
     directory: Path
     stages: dict[str, Record] = field(default_factory=dict)
-    """Those begun or done, by name."""
-    earlier: dict[str, tuple[str, Record]] = field(default_factory=dict)
-    """Directories in `earlier`, each with the stage that made its content and its record."""
+    earlier: dict[str, Kept] = field(default_factory=dict)
 
     @staticmethod
     def read(directory: Path) -> "Manifest":
@@ -91,30 +103,16 @@ class Manifest:
         if not path.exists():
             return Manifest(directory)
         try:
-            found = json.loads(read_regular(path, MIB))
-            is_ours = found["schema"] == SCHEMA
-            stages = {str(name): _record(one) for name, one in found["stages"].items()}
-            earlier = {
-                str(name): (str(one["stage"]), _record(one))
-                for name, one in found["earlier"].items()
-            }
-        except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
-            is_ours = False
-        if not is_ours:
+            found = structure(_File, json.loads(read_regular(path, MIB)))
+        except (OSError, ValueError, RecursionError):
             raise ArtifactError(
                 f"{path}: is damaged; start over with --fresh, or in another directory"
-            )
-        return Manifest(directory, stages, earlier)
+            ) from None
+        return Manifest(directory, found.stages, found.earlier)
 
     def write(self) -> None:
-        record = {
-            "schema": SCHEMA,
-            "stages": {name: asdict(one) for name, one in self.stages.items()},
-            "earlier": {
-                name: {"stage": stage, **asdict(one)} for name, (stage, one) in self.earlier.items()
-            },
-        }
-        text = json.dumps(record, ensure_ascii=False, indent=1)
+        file = _File(schema="tformer.distill/1", stages=self.stages, earlier=self.earlier)
+        text = json.dumps(asdict(file), ensure_ascii=False, indent=1)
         write_text(self.directory / MANIFEST, text + "\n")
 
     def state(self, stage: Stage, inputs: Mapping[str, str]) -> State:
@@ -150,7 +148,7 @@ class Manifest:
         outputs = self._outputs(stage)
         if outputs is None:
             raise ArtifactError(f"{self.directory / stage.place}: is missing; run it again")
-        self.stages[stage.name] = Record(inputs=inputs, outputs=outputs)
+        self.stages[stage.name] = Record(inputs=dict(inputs), outputs=outputs)
         self.write()
 
     def _outputs(self, stage: Stage) -> dict[str, str] | None:
@@ -164,8 +162,8 @@ class Manifest:
 
     def _kept(self, stage: Stage, inputs: Mapping[str, str]) -> str | None:
         """Name of the directory in `earlier` with what a stage made of these inputs, if any."""
-        for name, (made_by, record) in self.earlier.items():
-            is_same = made_by == stage.name and record.inputs == inputs
+        for name, record in self.earlier.items():
+            is_same = record.stage == stage.name and record.inputs == inputs
             if is_same and (self.directory / EARLIER / name).is_dir():
                 return name
         return None
@@ -179,7 +177,7 @@ class Manifest:
         keeps = stage.keeps_earlier and bool(there)
         target = _free_name(self.directory / EARLIER, place.stem)
         if keeps and record is not None:
-            self.earlier[target.name] = stage.name, record
+            self.earlier[target.name] = Kept(stage=stage.name, **vars(record))
         self.write()
         try:
             if keeps:
@@ -196,7 +194,6 @@ class Manifest:
 
     def _take_back(self, stage: Stage, inputs: Mapping[str, str], kept: str | None) -> None:
         """Begins a stage, with what it made of the same inputs before, if that was kept."""
-        record = Record(inputs=inputs)
         if kept is not None:
             source, target = self.directory / EARLIER / kept, (self.directory / stage.place).parent
             make_directory(target)
@@ -207,13 +204,8 @@ class Manifest:
             except OSError as error:
                 raise not_writable(source, error) from None
             del self.earlier[kept]
-        self.stages[stage.name] = record
+        self.stages[stage.name] = Record(inputs=dict(inputs))
         self.write()
-
-
-def _record(values: Mapping[str, Any]) -> Record:
-    outputs = values["outputs"]
-    return Record(inputs=dict(values["inputs"]), outputs=None if outputs is None else dict(outputs))
 
 
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:

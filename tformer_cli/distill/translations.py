@@ -1,25 +1,48 @@
-"""Translations by teachers, resumable line by line, and translations made elsewhere."""
+"""What the student reads: translations by teachers or made elsewhere, of each sentence one.
+
+Teachers' translations are resumable line by line. Of several the reference chooses, where there is
+one. The student's corpora are JSONL, an object with "source" and "target" for each pair, for a
+sentence of a JSONL file or a dataset may hold a line end.
+"""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any, TextIO
 
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+
+from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.resumable import resumable_file
-from tformer_cli.distill.setup import TRANSLATIONS, Setup, hash_of, model_hash
+from tformer_cli.distill.setup import (
+    CORPORA,
+    TRANSLATIONS,
+    Setup,
+    hash_of,
+    model_hash,
+)
 from tformer_cli.distill.stages import Stage
-from tformer_cli.errors import DataError
-from tformer_cli.files.atomic import make_directory
+from tformer_cli.errors import DataError, RecipeError
+from tformer_cli.files.atomic import directory_aside, make_directory
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.translate import TranslationCounts, translated_text
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.quality.given import ending_of
+from tformer_cli.recipe import Recipe
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.text.lines import read_lines, without_surrogates
+from tformer_cli.text.tokenizer import Tokenizer
+from tformer_cli.train.data import make_tokenizer
+from tformer_cli.trainer.distillation import Choice, DistillationConfig
 from tformer_cli.wording import count_of
+
+COUNTS = "selection.json"
+"""Counts of the selection, beside the corpora."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,3 +206,239 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return without_surrogates(value)
+
+
+SentenceScore = Callable[[str, str], float]
+
+
+def sentence_score(choice: Choice) -> SentenceScore | None:
+    """Makes what scores a translation by its reference; None: the teacher's own order counts."""
+    # Sentence BLEU has its effective order: most sentences share no 4-gram with their reference
+    # (Chen & Cherry 2014).
+    if choice == "first":
+        return None
+    metric: Any = CHRF() if choice == "chrf" else BLEU(effective_order=True)
+    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
+
+
+def chosen(translations: Sequence[str], reference: str, score: SentenceScore | None) -> int:
+    """Returns the place of the translation to learn; of equal ones that of the first."""
+    if score is None or not reference.strip():
+        return 0
+    scores = {text: score(text, reference) for text in dict.fromkeys(translations)}
+    return max(range(len(translations)), key=lambda place: (scores[translations[place]], -place))
+
+
+def selection_stage(setup: Setup) -> Stage:
+    """Makes the stage that writes the student's corpora, and its tokenizer if that has a tag."""
+    names = [f"{CORPORA}/{name}.jsonl" for name, _ in _written(setup)]
+    tokenizer = [f"{CORPORA}/{TOKENIZER}"] if _makes_tokenizer(setup) else []
+    return Stage(
+        name="select",
+        what=f"the best by {setup.config.choice}"
+        if setup.config.choice != "first"
+        else "the first translation",
+        place=CORPORA,
+        files=(*names, *tokenizer, f"{CORPORA}/{COUNTS}"),
+        inputs=partial(_selection_inputs, setup),
+        run=partial(_select, setup),
+        needs=tuple(stage.name for stage in translation_stages(setup)),
+        keeps_earlier=False,
+    )
+
+
+def student_recipe(setup: Setup) -> Recipe:
+    recipe, config = setup.recipe, setup.config
+    try:
+        corpora = [
+            replace(corpus, weight=corpus.weight * config.original_weight)
+            for corpus in recipe.data.train
+            if config.original_weight
+        ]
+        corpora += [
+            CorpusConfig(jsonl=str(setup.place / CORPORA / f"{name}.jsonl"), weight=weight)
+            for name, weight in _written(setup)
+        ]
+    except ValueError as error:
+        raise RecipeError(f"distillation: {error}") from None
+    tokenizer, model = recipe.tokenizer, recipe.model
+    if _makes_tokenizer(setup):
+        tokenizer = replace(tokenizer, path=str(setup.place / CORPORA / TOKENIZER))
+    elif _tag(config) and _tag(config) not in tokenizer.new_tokens:
+        tokenizer = replace(tokenizer, new_tokens=(*tokenizer.new_tokens, _tag(config)))
+        if model.source_vocab_size:
+            model = replace(model, source_vocab_size=model.source_vocab_size + 1)
+    return replace(
+        recipe,
+        model=model,
+        data=replace(recipe.data, train=tuple(corpora)),
+        tokenizer=tokenizer,
+        distillation=DistillationConfig(),
+    )
+
+
+def _written(setup: Setup) -> Iterator[tuple[str, float]]:
+    config = setup.config
+    if config.teachers or config.translations:
+        for number, corpus in enumerate(setup.recipe.data.train):
+            if config.distilled_weight:
+                yield f"train-{number}", corpus.weight * config.distilled_weight
+    for key in ("monolingual", "back_translation"):
+        weight = getattr(config, f"{key}_weight")
+        if weight:
+            yield from ((f"{key}-{n}", weight) for n in range(len(getattr(config, key))))
+
+
+def _tag(config: DistillationConfig) -> str:
+    has_any = bool(config.back_translation) and config.back_translation_weight > 0
+    return config.back_translation_tag if has_any else ""
+
+
+def _makes_tokenizer(setup: Setup) -> bool:
+    """True if the tag must be added to a tokenizer; that of a model is extended by the training."""
+    return bool(_tag(setup.config)) and not setup.recipe.start.model
+
+
+def _translation_files(setup: Setup) -> dict[str, Path]:
+    config = setup.config
+    found = {name: setup.directory / TRANSLATIONS / f"{name}.jsonl" for name, _ in _written(setup)}
+    if config.distilled_weight:
+        found |= {f"train-{n}": setup.file(file) for n, file in enumerate(config.translations)}
+    return found
+
+
+def _selection_inputs(setup: Setup) -> dict[str, str]:
+    config = setup.config
+    found = {f"translations {n}": hash_file(f) for n, f in _translation_files(setup).items()}
+    for number, corpus in enumerate(setup.recipe.data.train):
+        found[f"train {number}"] = setup.content(corpus)
+    for number, file in enumerate(config.back_translation):
+        found[f"back-translated {number}"] = hash_file(setup.file(file))
+    settings: dict[str, Any] = {"choice": config.choice, "tag": _tag(config)}
+    if _makes_tokenizer(setup):
+        settings |= {"tokenizer": asdict(setup.recipe.tokenizer)}
+        settings |= {"original": config.original_weight > 0}
+    return {**found, "settings": json.dumps(settings, sort_keys=True)}
+
+
+def check_translations(setup: Setup) -> None:
+    """Makes sure that translations of the training data made elsewhere are theirs: reads all."""
+    for number, file in enumerate(setup.config.translations):
+        path = setup.file(file)
+        for _ in _translated(_pairs(setup, "train", number, path), path):
+            pass
+
+
+def _select(setup: Setup) -> None:
+    counts: dict[str, dict[str, Any]] = {}
+    score = sentence_score(setup.config.choice)
+    files = _translation_files(setup)
+    with directory_aside(setup.directory / CORPORA) as aside:
+        for name, _ in _written(setup):
+            with (
+                (aside / f"{name}.jsonl").open("w", encoding="utf-8", newline="\n") as out,
+                setup.display.lines(f"selecting {name}", None) as progress,
+            ):
+                key, _, number = name.rpartition("-")
+                if key == "back_translation":
+                    targets = read_lines(setup.file(setup.config.back_translation[int(number)]))
+                    counts[name] = _write_reverse(
+                        out, targets, files[name], _tag(setup.config), progress
+                    )
+                    continue
+                pairs = _pairs(setup, key, int(number), files[name])
+                counts[name] = _write_chosen(out, pairs, files[name], score, progress)
+        if _makes_tokenizer(setup):
+            tokenizer = _tagged_tokenizer(setup, aside)
+            (aside / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
+        text = json.dumps(counts, ensure_ascii=False, indent=1) + "\n"
+        (aside / COUNTS).write_text(text, encoding="utf-8", newline="\n")
+
+
+def _pairs(setup: Setup, key: str, number: int, file: Path) -> Iterator[tuple[str, str]]:
+    """Sources with their references, which are blank where there are none."""
+    if key == "train":
+        yield from read_corpus(setup.recipe.data.train[number], setup.recipe.data.directory)
+        return
+    for source, _ in read_translations(file):
+        yield source or "", ""
+
+
+def _write_chosen(
+    out: TextIO,
+    pairs: Iterator[tuple[str, str]],
+    file: Path,
+    score: SentenceScore | None,
+    progress: Callable[[int], None],
+) -> dict[str, Any]:
+    """Writes each source with the chosen translation; counts the ranks of the chosen ones."""
+    ranks: list[int] = []
+    for number, ((source, reference), found) in enumerate(_translated(pairs, file), 1):
+        place = chosen(found, reference, score)
+        ranks += [0] * (place + 1 - len(ranks))
+        ranks[place] += 1
+        _write(out, source, found[place])
+        if number % 100 == 0:
+            progress(number)
+    return {"pairs": sum(ranks), "ranks": ranks}
+
+
+def _write_reverse(
+    out: TextIO,
+    targets: Iterator[str],
+    file: Path,
+    tag: str,
+    progress: Callable[[int], None],
+) -> dict[str, Any]:
+    """Writes each target with its back-translation before it, which the tag begins."""
+    n_pairs = 0
+    pairs = ((target, "") for target in targets)
+    for n_pairs, ((target, _), (source, *_)) in enumerate(_translated(pairs, file), 1):
+        _write(out, f"{tag} {source}" if tag and source.strip() else source, target)
+        if n_pairs % 100 == 0:
+            progress(n_pairs)
+    return {"pairs": n_pairs}
+
+
+def _write(out: TextIO, source: str, target: str) -> None:
+    pair: Mapping[str, str] = {"source": source, "target": target}
+    out.write(without_surrogates(json.dumps(pair, ensure_ascii=False)) + "\n")
+
+
+def _translated(
+    pairs: Iterator[tuple[str, str]], file: Path
+) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    """Yields each pair with the translations of its first side."""
+    both = zip_longest(pairs, read_translations(file))
+    for number, (pair, found) in enumerate(both, 1):
+        if pair is None or found is None:
+            counts = [number - 1, number + sum(1 for _ in both)]
+            n_sentences, n_translations = counts if pair is None else reversed(counts)
+            raise DataError(
+                f"{file}: has not a translation for each sentence of its corpus, but "
+                f"{n_translations:,} for {n_sentences:,}; translate it again"
+            )
+        check_same_source(file, number, pair[0], found[0])
+        yield pair, found[1]
+
+
+def _tagged_tokenizer(setup: Setup, corpora: Path) -> Tokenizer:
+    """The student's tokenizer with the tag, which its training would not have made one token."""
+    recipe, config = student_recipe(setup), setup.config
+    written = [
+        CorpusConfig(jsonl=str(corpora / f"{name}.jsonl"))
+        for name, _ in _written(setup)
+        if not name.startswith("back_translation")
+    ]
+    originals = setup.recipe.data.train if config.original_weight or not written else ()
+    data = replace(recipe.data, train=(*originals, *written))
+    original = replace(recipe, data=data, tokenizer=setup.recipe.tokenizer)
+    with setup.display.training(recipe) as (_, progress):
+        tokenizer = make_tokenizer(original, progress)
+    tag = _tag(config)
+    if tag in tokenizer.new_tokens:
+        return tokenizer
+    try:
+        return tokenizer.with_new_tokens([tag])
+    except DataError as error:
+        raise RecipeError(f"distillation.back_translation_tag: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,10 @@ from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
 from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
 from tformer_cli.kinds.opening.translator import open_translator
-from tformer_cli.metrics.choices import MetricName
-from tformer_cli.metrics.comet import MODEL as COMET_MODEL
+from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
-from tformer_cli.structure import StructureError, structure
+from tformer_cli.structure import structure
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import did_you_mean, suggestions
 
@@ -32,65 +30,6 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
     from tformer_cli.evaluate.comparison.compare import Comparison
-
-
-DEFAULT_METRICS = (MetricName.bleu, MetricName.chrf, MetricName.ter)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestSetFiles:
-    """A test set and the systems that translated it; a table of a manifest."""
-
-    __test__ = False  # no test of pytest's
-
-    systems: dict[str, str]
-    """For each system the file of its translations, or the model directory that makes them."""
-    reference: tuple[str, ...] = ()
-    source: str | None = None
-    test_set: str | None = None
-    """Name of one of sacreBLEU's test sets, which has source and references."""
-    language_pair: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.systems:
-            raise ValueError("systems: name at least one")
-        if (self.test_set is None) == (not self.reference):
-            raise ValueError("reference: give files, or a test_set of sacreBLEU's instead")
-        if self.test_set is not None and self.source is not None:
-            raise ValueError("source: a test_set has its own; omit one of the two")
-
-    @property
-    def paths(self) -> list[Path]:
-        texts = [*self.reference, *([] if self.source is None else [self.source])]
-        return [Path(one) for one in (*texts, *self.systems.values())]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareSettings:
-    """How systems are compared."""
-
-    metrics: Sequence[str] = DEFAULT_METRICS
-    """Names of the metrics; by the first one lengths and sentences are compared."""
-    test: TestSettings = field(default_factory=TestSettings)
-    baseline: str | None = None
-    """Name of the system that the others are tested against; None: the first."""
-    tokenize: str = "13a"
-    """sacreBLEU's tokenizer, for BLEU and for words."""
-    lowercase: bool = False
-    train_text: Path | None = None
-    """Text to count word frequencies in; None: the first reference."""
-    n_examples: int = 3
-    """Sentences to list of each system that differ most, in each direction."""
-    comet_model: str = COMET_MODEL
-    device: str = "auto"
-    """Device for COMET, and for systems that are model directories."""
-    threads: int = 0
-
-    def __post_init__(self) -> None:
-        unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
-        if unknown is not None or not self.metrics:
-            names = ", ".join(MetricName)
-            raise UsageError(f"--metric: must be of {names}; found {unknown or 'nothing'}")
 
 
 def read_manifest(path: Path) -> dict[str, TestSetFiles]:
@@ -109,9 +48,10 @@ def read_manifest(path: Path) -> dict[str, TestSetFiles]:
         values = table | {"reference": [one]} if isinstance(one, str) else table
         try:
             found[name] = structure(TestSetFiles, values)
-        except StructureError as error:
-            where = f"{name}.{error.key}" if error.key else name
-            raise DataError(f"{path}: {where}: {error.problem}; correct it") from None
+            found[name].check()
+        except ValueError as error:
+            message = str(error).replace("--", "").replace("test-set", "test_set")
+            raise DataError(f"{path}: {name}.{message}; correct it") from None
     names = {system: None for one in found.values() for system in one.systems}
     for name, one in found.items():
         missing = next((system for system in names if system not in one.systems), None)
@@ -130,17 +70,21 @@ def compare(
     *,
     counts: LineCounts | None = None,
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
-    before_torch: Callable[[], None] | None = None,
+    **opening: Any,  # noqa: ANN401 - options of opening a model
 ) -> list[Comparison]:
-    """Compares systems on test sets: scores with tests, and where the systems differ."""
+    """Compares systems on test sets: scores with tests, and where the systems differ.
+
+    `opening`: device, threads and the like, for systems that are model directories.
+    """
     counts = counts if counts is not None else LineCounts()
     order = _ordered(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
         check_installed()  # before anything is read
-    answers = _answers("translating", _translations, settings, tell, before_torch)
+    answers = _answers("translating", _translations, tell, opening)
     read = [_read(name, files, order, counts, answers) for name, files in test_sets.items()]
     tell(_testing(order))
-    return [_compared(one, settings, counts) for one in read]
+    on_gpu = str(opening.get("device", "")).startswith("cuda")
+    return [_compared(one, settings, counts, on_gpu=on_gpu) for one in read]
 
 
 def compare_classifiers(
@@ -149,20 +93,20 @@ def compare_classifiers(
     *,
     counts: LineCounts | None = None,
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
-    before_torch: Callable[[], None] | None = None,
+    **opening: Any,  # noqa: ANN401 - options of opening a model
 ) -> LabelComparison:
     """Compares the labels of classifiers: accuracy and macro F1, with tests."""
     if len(files.reference) != 1:
         raise UsageError("--reference: an example has one right label; name one file")
     order = _ordered(files, settings.baseline)
-    answers = _answers("labeling", _labels, settings, tell, before_torch)
+    answers = _answers("labeling", _labels, tell, opening)
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_testing(order))
     return compare_labelings(
         [(one.name, one.lines) for one in read.systems],
         read.references[0],
-        samples=settings.test.samples,
-        seed=settings.test.seed,
+        samples=settings.samples or 0,
+        seed=settings.seed,
     )
 
 
@@ -216,21 +160,14 @@ def _read(
 def _answers(
     verb: str,
     answer: Callable[[str, Sequence[str], Mapping[str, Any]], Iterable[str]],
-    settings: CompareSettings,
     tell: Callable[[str], None],
-    before_torch: Callable[[], None] | None,
+    opening: Mapping[str, Any],
 ) -> Callable[[str, Sequence[str]], tuple[str, ...]]:
     """Makes what gives a line for each line of a source, by a system that is a model."""
-    how = {
-        "device": settings.device,
-        "threads": settings.threads,
-        "tell": tell,
-        "before_torch": before_torch,
-    }
 
     def answers(model: str, sources: Sequence[str]) -> tuple[str, ...]:
         tell(f"{verb} {len(sources):,} lines with {model}")
-        return tuple(answer(model, sources, how))
+        return tuple(answer(model, sources, {"tell": tell, **opening}))
 
     return answers
 
@@ -244,28 +181,33 @@ def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Itera
     return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
 
 
-def _compared(test_set: TestSet, settings: CompareSettings, counts: LineCounts) -> Comparison:
+def _compared(
+    test_set: TestSet, settings: CompareSettings, counts: LineCounts, *, on_gpu: bool
+) -> Comparison:
     words = make_bleu(lowercase=settings.lowercase, tokenize=settings.tokenize)
     train = settings.train_text
     return compare_systems(
         test_set,
-        list(_metrics(test_set, settings)),
-        settings.test,
+        list(_metrics(test_set, settings, on_gpu=on_gpu)),
+        test_settings(settings),
         tokenize=words.tokenizer,
         lowercase=settings.lowercase,
-        train_lines=None if train is None else partial(read_lines, train, counts),
-        n_examples=settings.n_examples,
+        train_lines=None if train is None else partial(read_lines, Path(train), counts),
+        n_examples=settings.examples,
     )
 
 
-def _metrics(test_set: TestSet, settings: CompareSettings) -> Iterator[Metric]:
-    for name in dict.fromkeys(settings.metrics):
+def test_settings(settings: CompareSettings) -> TestSettings:
+    return TestSettings(name=settings.test, samples=settings.samples or 0, seed=settings.seed)
+
+
+def _metrics(test_set: TestSet, settings: CompareSettings, *, on_gpu: bool) -> Iterator[Metric]:
+    for name in settings.metrics:
         if name != MetricName.comet:
             yield make_metric(name, lowercase=settings.lowercase, tokenize=settings.tokenize)
         elif test_set.source is None:
             raise UsageError("--metric: comet needs the source sentences; give --source FILE")
         else:
-            on_gpu = settings.device.startswith("cuda")
             yield Comet(test_set.source, settings.comet_model, on_gpu=on_gpu)
 
 

@@ -1,5 +1,6 @@
-"""Models of other tools, made into model directories, and back.
+"""Models of other tools, made into model directories and back.
 
-Begin with `import_model.py` and `hugging_face/families.py`, the table of families; `formats` opens
-containers of named arrays without executing anything.
+Begin at `recognizing` (whose a file is), `foreign_model` (weights by a table of names) and `keys`
+(no setting is read that a table does not know). A family is a table in `hugging_face/families` or a
+module; `import_model` keeps the cache of imports, `export` writes the tables backwards.
 """

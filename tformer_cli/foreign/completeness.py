@@ -11,25 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import UNUSED
-from tformer_cli.foreign.foreign_model import ForeignModel, read_json_file
+from tformer_cli.foreign.foreign_model import UNUSED, ForeignModel
+from tformer_cli.foreign.keys import read_json_file
 from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 from tformer_cli.text.pieces import CONTINUES, END, PieceSide
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer, TokenizerSide
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 
+# multiples that tools pad the rows of a vocabulary to, for the speed of their products
 PADDED_TO = (8, 64, 128)
-"""Multiples that tools pad the rows of a vocabulary to, for the speed of their products."""
+# one piece of so many may be one that no merge makes, as of words that merges were not learned of
 _TOLERATED = 100
-"""One piece of so many may be one that no merge makes, as of words that merges were not learned
-of."""
 _UNUSED = re.compile(rf"{UNUSED}(\d+)>")
+# pieces that are names, not text; fairseq pads its dictionaries with the last
 _NAME = re.compile(r"<.*>|\[.*\]|madeupword\d+", re.DOTALL)
-"""Pieces that are names, not text; fairseq pads its dictionaries with the last."""
 _VOCABULARIES = ("vocab", "dict", "tokenizer", ".spm", ".model")
+# parts of the names of files of vocabularies and of merges
 _MERGES = ("merges", "code", ".bpe", ".model", "tokenizer")
-"""Parts of the names of files of vocabularies and of merges."""
 _DECLARING = ("added_tokens.json", "tokenizer.json", "tokenizer_config.json")
 
 

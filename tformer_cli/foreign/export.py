@@ -1,25 +1,43 @@
-"""A model in another form: for another engine, or with int8 weights."""
+"""A model in another form: for another engine or library, or with int8 weights."""
 
+import json
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tformer_cli.acceleration import require_fast
-from tformer_cli.artifacts.config_file import TASKS, WEIGHTS, TaskKind
+from tformer_cli.allow_list import unknown_setting
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    TASKS,
+    WEIGHTS,
+    TaskKind,
+    WeightType,
+    task_kind,
+)
 from tformer_cli.artifacts.model_directory import (
+    TRANSLATORS,
+    ModelDirectory,
     load_model_directory,
     named_integers,
     read_model_directory,
     save_model_directory,
 )
 from tformer_cli.artifacts.shortlist_file import copy_shortlist
-from tformer_cli.errors import UsageError
-from tformer_cli.files.atomic import check_free, directory_aside
+from tformer_cli.artifacts.tensors import save_tensors
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.files.atomic import check_free, directory_aside, write_text
+from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.foreign.ctranslate2.exporting import EXPORT, ORIGIN, export_ctranslate2
+from tformer_cli.foreign.hugging_face import decoders, encoders, translators, vision
+from tformer_cli.foreign.hugging_face.family import Family
 from tformer_cli.foreign.import_model import resolve_model
+from tformer_cli.model.weight_shapes import parameter_count
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 
+# tasks whose models Hugging Face's library gets
 EXPORTED: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.has_export)
-"""Tasks whose models Hugging Face's library gets."""
 Quantization = Literal["float32", "float16", "bfloat16", "int16", "int8"]
 
 
@@ -37,8 +55,7 @@ def export(
     if adapter is not None and path.resolve() == own.resolve():
         raise UsageError(f"--output: {own} is for MODEL without --adapter; name another directory")
     check_free(path, unless=ORIGIN)
-    directory = load_model_directory(source, adapter=adapter)
-    export_ctranslate2(directory, path, quantization)
+    export_ctranslate2(load_model_directory(source, adapter=adapter), path, quantization)
     return path
 
 
@@ -48,68 +65,233 @@ def export_int8(
     """Writes a model directory whose matrices are 8-bit integers, whole or not at all.
 
     It translates and scores as `--precision int8` does with the model itself, to the last bit.
-    Scores are omitted, for they are those of the float32 weights.
     """
-    path = Path(output)
     require_fast("--format int8")
     from tformer_cli.fast.products import quantized_matrices
 
-    check_free(path)
-    directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
+    directory = _opened(model, output, adapter)
     weights = directory.model.state_dict()
-    with directory_aside(path) as aside:
-        save_model_directory(
-            aside,
-            named_integers(weights, quantized_matrices(weights)),
-            config=directory.model.config,
-            tokenizer=directory.tokenizer,
-            decoding=directory.decoding,
-            info=replace(directory.info, scores={}),
-            weight_type="int8",
-        )
-        copy_shortlist(directory.path, aside)
-    before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, path))
+    integers = named_integers(weights, quantized_matrices(weights))
+    _save(directory, Path(output), integers, "int8")
+    before, after = ((place / WEIGHTS).stat().st_size for place in (directory.path, Path(output)))
     return before, after
 
 
 def export_merged(model: Path | str, output: Path | str, adapter: Path) -> None:
-    """Writes a model directory with an adapter added to its weights, whole or not at all.
+    """Writes a model directory with an adapter added to its weights, whole or not at all."""
+    directory = _opened(model, output, adapter)
+    _save(directory, Path(output), directory.model.state_dict(), "float32")
 
-    Scores are omitted, for they are those of the model without the adapter.
-    """
-    path = Path(output)
-    check_free(path)
-    directory = load_model_directory(resolve_model(model, weights="float32"), adapter=adapter)
+
+def _opened(
+    model: Path | str,
+    output: Path | str,
+    adapter: Path | None,
+    tasks: Container[TaskKind] = TRANSLATORS,
+) -> ModelDirectory:
+    check_free(Path(output))
+    source = resolve_model(model, weights="float32")
+    return load_model_directory(source, adapter=adapter, tasks=tasks)
+
+
+def _save(
+    directory: ModelDirectory, path: Path, weights: Mapping[str, Any], weight_type: WeightType
+) -> None:
     with directory_aside(path) as aside:
         save_model_directory(
             aside,
-            directory.model.state_dict(),
+            weights,
             config=directory.config,
             tokenizer=directory.tokenizer,
             decoding=directory.decoding,
+            # its scores are those of other weights: of float32, or without the adapter
             info=replace(directory.info, scores={}),
+            weight_type=weight_type,
         )
-
-
-def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
-    """Writes a directory that Hugging Face's library loads, whole or not at all."""
-    from tformer_cli.foreign.hugging_face import exporting as hugging_face_export
-
-    path = Path(output)
-    check_free(path)
-    directory = load_model_directory(
-        resolve_model(model, weights="float32"), adapter=adapter, tasks=EXPORTED
-    )
-    return hugging_face_export.export_hugging_face(directory, path)
+        if weight_type == "int8":
+            copy_shortlist(directory.path, aside)
 
 
 def export_marian(model: Path | str, output: Path | str, adapter: Path | None = None) -> None:
     """Writes a directory that Marian loads, whole or not at all."""
     from tformer_cli.foreign.marian import exporting as marian
 
-    path = Path(output)
-    check_free(path)
+    check_free(Path(output))
     directory, weights = read_model_directory(
         resolve_model(model), takes_int8=True, adapter=adapter
     )
-    marian.export_marian(directory, weights, path)
+    marian.export_marian(directory, weights, Path(output))
+
+
+def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | None = None) -> str:
+    """Writes a directory that Hugging Face's library loads; returns the class that loads it.
+
+    The table of the model's family is read backwards. One of tformer's tokenizers is stored in the
+    format of Hugging Face `tokenizers`, which needs no SentencePiece.
+    """
+    directory = _opened(model, output, adapter, tasks=EXPORTED)
+    config = directory.config
+    if config.is_encoder_only:
+        module = vision if config.reads_images else encoders
+    elif config.is_decoder_only:
+        module = decoders
+    else:
+        module = translators
+    family = module.family_of(directory)
+    head = config.head if config.is_encoder_only else ""
+    name: str = family.classes[head]
+    _check(directory, family, name)
+    parts = module.write(directory, family)
+    files = dict(parts.files)
+    texts = {
+        CONFIG: _json({"architectures": [name], "model_type": family.model_type, **parts.settings}),
+        "README.md": model_card(directory, name),
+    }
+    if parts.layout is not None:
+        files |= parts.layout.files
+        limits = {
+            "model_input_names": ["input_ids", "attention_mask"],
+            "model_max_length": config.max_positions,
+            "clean_up_tokenization_spaces": False,
+        }
+        texts["tokenizer_config.json"] = _json({**parts.layout.settings, **limits})
+    if parts.generation is not None:
+        texts["generation_config.json"] = _json(parts.generation)
+    weights = family.prefixed(parts.weights, has_head=head != "none")
+    with directory_aside(Path(output)) as aside:
+        for file, content in files.items():
+            (aside / file).write_bytes(content)
+        for file, text in texts.items():
+            write_text(aside / file, text)
+        save_tensors(aside / WEIGHTS, weights, {"format": "pt"})
+    return name
+
+
+def _check(directory: ModelDirectory, family: Family, name: str) -> None:
+    """Refuses a model that has more than its family's class."""
+    config = directory.config
+    unknown = unknown_setting(config, family.known)
+    if unknown is not None:
+        # only translation models can be written in CTranslate2's format
+        translates = not (config.is_encoder_only or config.is_decoder_only)
+        way = "export with --format ctranslate2" if translates else "use it here"
+        raise UsageError(f"{directory.path}: {name} of Hugging Face has no {unknown}; {way}")
+    if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
+        raise UsageError(
+            f"{directory.path}: some heads are pruned, but {name} of Hugging Face needs the same "
+            "number in every layer; export the unpruned model"
+        )
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+_TITLES = {"labels": "Classifier", "tokens": "Masked language model", "none": "Encoder"}
+# tags of the hub, by the task of a model
+_PIPELINES = {
+    "translate": "translation",
+    "language-model": "text-generation",
+    "classify": "text-classification",
+    "masked": "fill-mask",
+    "image": "image-classification",
+    "embed": "feature-extraction",
+}
+_EXAMPLE = """\
+```python
+from transformers import {imports}
+
+path = "."  # this directory, or its name on the hub
+{tokenizer} = Auto{tokenizer_class}.from_pretrained(path{source})
+model = {model}.from_pretrained(path)
+{use}
+```"""
+_GENERATE = """\
+batch = tokenizer({text}, return_tensors="pt"{padding})
+{target}print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))"""
+
+
+def model_card(directory: ModelDirectory, name: str) -> str:
+    """The README.md of an export: what its directory says of languages, size, scores, recipe."""
+    info, config = directory.info, directory.config
+    languages = info.source_language, info.target_language
+    # quoted, since YAML reads no as a boolean
+    codes = [f"- {json.dumps(code)}" for code in languages if code]
+    images = "image-" if config.reads_images and config.head == "none" else ""
+    head = [
+        "---",
+        "library_name: transformers",
+        f"pipeline_tag: {images}{_PIPELINES[task_kind(config)]}",
+        *(["language:", *codes] if codes else []),
+        "tags:",
+        "- tformer",
+        "# license: fill in an identifier, such as apache-2.0 or cc-by-4.0",
+        "---",
+    ]
+    encoder, decoder = f"{config.n_encoder_layers} encoder", f"{config.n_decoder_layers} decoder"
+    if config.is_encoder_only:
+        title, layers = _TITLES[config.head], encoder
+    elif config.is_decoder_only:
+        title, layers = "Language model", decoder
+    else:
+        title = f"Translation {' → '.join(languages)}" if all(languages) else "Translation model"
+        layers = f"{encoder} and {decoder}"
+    size = parameter_count(config, directory.tokenizer.vocab_size)
+    blocks = [
+        "\n".join(head),
+        f"# {title}",
+        (
+            f"A Transformer with {layers} layers, {config.n_heads} heads, width {config.d_model} "
+            f"and {size:,} parameters, exported by tformer as a `{name}`."
+        ),
+    ]
+    if info.origin is not None:
+        origin = f"`{info.origin.source}` ({info.origin.kind})"
+        blocks.append(f"It comes from {origin}, whose license applies.")
+    elif info.start is not None:
+        start = f"`{info.start.model}`"
+        blocks.append(f"It was trained from {start}; that model's license applies, too.")
+    blocks.append(_example(directory, name))
+    if info.scores:
+        rows = [f"| {measure} | {score:.6g} |" for measure, score in info.scores.items()]
+        blocks += ["## Validation scores", "\n".join(["| measure | score |", "|---|---|", *rows])]
+    return "\n\n".join([*blocks, *_recipe(directory.path)]) + "\n"
+
+
+def _example(directory: ModelDirectory, name: str) -> str:
+    config, tokenizer = directory.config, directory.tokenizer
+    about = {"tokenizer": "tokenizer", "tokenizer_class": "Tokenizer", "source": "", "model": name}
+    if config.is_encoder_only and config.reads_images:
+        about |= {"tokenizer": "processor", "tokenizer_class": "ImageProcessor"}
+        imports = f"AutoImageProcessor, {name}\nfrom PIL import Image"
+        use = 'print(model(**processor(Image.open("photo.jpg"), return_tensors="pt"))[0])'
+        return _EXAMPLE.format(imports=imports, use=use, **about)
+    if config.is_encoder_only:
+        use = 'print(model(**tokenizer("A text", return_tensors="pt"))[0])'
+        return _EXAMPLE.format(imports=f"AutoTokenizer, {name}", use=use, **about)
+    about["model"] = f"AutoModelFor{'CausalLM' if config.is_decoder_only else 'Seq2SeqLM'}"
+    text, padding, target = '"A text"', "", ""
+    if not config.is_decoder_only:
+        text, padding = '["A sentence."]', ", padding=True"
+        if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.languages.has_source:
+            # any two languages make an example where the model has chosen none
+            languages, codes = tokenizer.languages, list(tokenizer.languages.tokens)
+            about["source"] = f', src_lang="{languages.source or codes[0]}"'
+            piece = languages.tokens[languages.target or codes[-1]]
+            forced = f'tokenizer.convert_tokens_to_ids("{piece}")'
+            target = f'batch["forced_bos_token_id"] = {forced}\n'
+    use = _GENERATE.format(text=text, padding=padding, target=target)
+    return _EXAMPLE.format(imports=f"{about['model']}, AutoTokenizer", use=use, **about)
+
+
+def _recipe(path: Path) -> list[str]:
+    file = path / "recipe.toml"
+    if not file.is_file():
+        return []
+    try:
+        text = read_regular(file, MIB).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ArtifactError(f"{file}: cannot be read ({reason.lower()}); restore it") from None
+    trained = "Trained with `tformer train` and this recipe:"
+    return ["## Recipe", trained, f"~~~toml\n{text.rstrip()}\n~~~"]

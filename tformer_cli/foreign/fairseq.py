@@ -10,103 +10,107 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import MOST_ROWS, Reader, Rows, arranged
 from tformer_cli.foreign.foreign_model import (
+    MOST_ROWS,
     ForeignModel,
-    check_settings,
+    Reader,
+    Rows,
+    arranged,
     model_config,
+    tensor2tensor_halves,
+)
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
+from tformer_cli.foreign.formats.weight_files import named_tensors, plain
+from tformer_cli.foreign.hugging_face.families import MARIAN
+from tformer_cli.foreign.hugging_face.tokenizers import FAIRSEQ_FIRST
+from tformer_cli.foreign.keys import (
+    Setting,
+    check_settings,
     number,
     read_bytes,
+    read_shape,
     shown,
 )
-from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.foreign.formats.torch_checkpoint import named_tensors, plain
-from tformer_cli.foreign.hugging_face.tokenizers import FAIRSEQ_FIRST
-from tformer_cli.foreign.positions import tensor2tensor_halves
-from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model
+from tformer_cli.foreign.torch_family import DECODING, Names, flag, read_model, values_of
 from tformer_cli.model.config import ModelConfig
 
-TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        **{
-            ours: tuple(f"{{side}}.layers.{{n}}.{name}.{{part}}" for name in theirs)
-            for ours, theirs in MODULES.items()
-        },
-        "final_norm": ("{side}.layer_norm.{part}",),
-        "input.norm": ("{side}.layernorm_embedding.{part}",),
-    }
-)
-"""Foreign names of the modules of a layer and of the norms around the stacks."""
+TABLE = MARIAN.modules  # the library took the names of its Marian from fairseq
 NAMES = Names(
     layers=TABLE,
     source="encoder.embed_tokens.weight",
     target="decoder.embed_tokens.weight",
     output="decoder.output_projection.weight",
 )
-_NO = (False, None)
-_NONE = (None, 0, False)
+_SIDES = ("encoder", "decoder")
+_ACTIVATIONS = {name: name for name in ("relu", "gelu", "swish")}
+_SETTINGS = (
+    *(Setting("d_model", f"{side}_embed_dim") for side in _SIDES),
+    *(Setting("d_ff", f"{side}_ffn_embed_dim") for side in _SIDES),
+    *(Setting("n_heads", f"{side}_attention_heads") for side in _SIDES),
+    Setting("n_encoder_layers", "encoder_layers"),
+    Setting("n_decoder_layers", "decoder_layers"),
+    *(
+        Setting("norm", f"{side}_normalize_before", False, {False: "post", True: "pre"})
+        for side in _SIDES
+    ),
+    *(
+        Setting("positions", f"{side}_learned_pos", False, {False: "table", True: "learned"})
+        for side in _SIDES
+    ),
+    Setting("activation", "activation_fn", "relu", _ACTIVATIONS),
+    Setting("embedding_norm", "layernorm_embedding", False, {False: False, True: True}),
+    Setting("scale_embeddings", "no_scale_embedding", False, {False: True, True: False}),
+)
 KNOWN = {
     "task": ("translation", None),
-    "activation_fn": ("relu", "gelu", "swish"),
-    **{f"{side}_learned_pos": (False, True) for side in ("encoder", "decoder")},
-    **{f"{side}_normalize_before": (False, True) for side in ("encoder", "decoder")},
-    **{f"{side}_layers_to_keep": (None,) for side in ("encoder", "decoder")},
-    **{f"{side}_recurrent_stacking": (None, 1) for side in ("encoder", "decoder")},
-    **{f"{side}_add_adapters": _NO for side in ("encoder", "decoder")},
-    **{f"{side}_factorized_embed_dim": (None,) for side in ("encoder", "decoder")},
-    **{f"{side}_xformers_att_config": (None,) for side in ("encoder", "decoder")},
-    "no_token_positional_embeddings": _NO,
-    "no_decoder_final_norm": _NO,
-    "no_cross_attention": _NO,
-    "cross_self_attention": _NO,
-    "adaptive_input": _NO,
-    "adaptive_softmax_cutoff": (None,),
-    "merge_src_tgt_embed": _NO,
-    "use_factorized_embedding": _NO,
-    "char_inputs": _NO,
-    "base_layers": _NONE,
-    "scale_attn": _NO,
-    "scale_heads": _NO,
-    "scale_fc": _NO,
-    "scale_resids": _NO,
-    "quant_noise_scalar": _NONE,
+    **{
+        f"{side}_{name}": values
+        for side in _SIDES
+        for name, values in {
+            "layers_to_keep": (None,),
+            "recurrent_stacking": (None, 1),
+            "add_adapters": (False, None),
+            "factorized_embed_dim": (None,),
+            "xformers_att_config": (None,),
+        }.items()
+    },
+    **values_of(
+        "no_token_positional_embeddings no_decoder_final_norm no_cross_attention"
+        " cross_self_attention adaptive_input merge_src_tgt_embed use_factorized_embedding"
+        " char_inputs scale_attn scale_heads scale_fc scale_resids prepend_bos",
+        (False, None),
+    ),
+    **values_of("base_layers quant_noise_scalar", (None, 0, False)),
+    **values_of("adaptive_softmax_cutoff langs lang_pairs", (None,)),
     "truncate_source": (False, True, None),
-    "prepend_bos": _NO,
-    "langs": (None,),
-    "lang_pairs": (None,),
 }
-"""Settings that could change what is computed, with the values that are known."""
+# tasks of models of many languages
 _MULTILINGUAL = (
     "multilingual_translation",
     "multilingual_translation_latent_depth",
     "translation_multi_simple_epoch",
     "translation_from_pretrained_bart",
 )
-"""Tasks of models of many languages."""
+# names of the Transformers that have only these settings
 _ARCHITECTURE = re.compile(
     r"transformer(_tiny|_iwslt_de_en|(_vaswani)?_wmt_en_(de|fr)(_big(_t2t)?)?|_[124]x(_v0)?)?"
 )
-"""Names of the Transformers that have only these settings."""
-_OFFSET = 2
-"""Position of the first token: behind that of padding, 1."""
+_OFFSET = 2  # position of the first token: behind that of padding, 1
+# longest sentences: of models that do not say, and of those that are imported
 _DEFAULT_POSITIONS, _MOST_POSITIONS = 1024, 1 << 14
-"""Longest sentences: of models that do not say, and of those that are imported."""
 _PAD, _EOS, _UNK = 1, 2, 3
-_VERSION = 3
-"""Of stacks that end with a norm if they are pre-norm."""
+_VERSION = 3  # of stacks that end with a norm if they are pre-norm
 _FUSED = re.compile(r"(.+\.)in_proj_(weight|bias)")
 _NUMBERED = re.compile(r"((?:en|de)coder)(\..+\.)layer_norms\.(\d)\.(weight|bias)")
 _NORMS = {
     "encoder": ("self_attn_layer_norm", "final_layer_norm"),
     "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
 }
+# tensors that decide nothing, or that are checked apart
 _IGNORED = re.compile(r"(en|de)coder\.(version|embed_positions\.(_float_tensor|weights))")
-"""Tensors that decide nothing, or that are checked apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,11 +118,8 @@ class FairseqSource:
     """A checkpoint, opened."""
 
     path: Path
-    """Its file."""
     settings: Mapping[str, Any]
-    """Settings of the model and of the task."""
-    arrays: LazyArrays
-    """Its weights, under the names of today's fairseq."""
+    arrays: LazyArrays  # its weights, under the names of today's fairseq
 
 
 def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: ANN401
@@ -134,9 +135,7 @@ def open_source(path: Path, checkpoint: Any) -> FairseqSource | None:  # noqa: A
         settings["task"] = (found[0] or {}).get("_name")
         settings.setdefault("arch", settings.get("_name"))
     return FairseqSource(
-        path=path,
-        settings=_flat(settings),
-        arrays=_renamed(named_tensors(checkpoint["model"])),
+        path=path, settings=_flat(settings), arrays=_renamed(named_tensors(checkpoint["model"]))
     )
 
 
@@ -228,7 +227,6 @@ def _languages(settings: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _dictionaries(path: Path, settings: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Finds the dictionaries of source and target beside a checkpoint."""
     names = [f"dict.{code}.txt" if code else "dict.txt" for code in _languages(settings)]
     found = [path.parent / name for name in names]
     missing = next((file for file in found if not file.is_file()), None)
@@ -265,43 +263,21 @@ def _read_dictionary(file: Path) -> list[str]:
 def _config(
     source: FairseqSource, reader: Reader, sides: tuple[Rows, Rows]
 ) -> tuple[ModelConfig, dict[str, Array]]:
-    """Returns the settings of a model, and the tables of its positions."""
     path, settings = source.path, source.settings
-    reads = {
-        **dict.fromkeys(("embed_dim", "ffn_embed_dim", "attention_heads"), number),
-        **dict.fromkeys(("normalize_before", "learned_pos"), flag),
-    }
-    for name, read in reads.items():
-        values = [read(path, settings, f"{side}_{name}") for side in ("encoder", "decoder")]
-        if values[0] != values[1]:
-            raise ArtifactError(
-                f"{path}: encoder and decoder differ in {name}, which is not supported; import "
-                "another model"
-            )
-    d_model = number(path, settings, "encoder_embed_dim")
+    shape = read_shape(path, settings, _SETTINGS)
     for name in ("decoder_input_dim", "decoder_output_dim"):
-        check_settings(path, settings, {name: (d_model, None)})
-    is_pre = flag(path, settings, "encoder_normalize_before")
-    _check_versions(source, is_pre=is_pre)
-    tables = _tables(path, settings, reader, d_model)
+        check_settings(path, settings, {name: (shape["d_model"], None)})
+    _check_versions(source, is_pre=shape["norm"] == "pre")
+    tables = _tables(path, settings, reader, shape)
     is_joint = flag(path, settings, "share_all_embeddings")
     is_tied = is_joint or flag(path, settings, "share_decoder_input_output_embed")
     config = model_config(
         path,
-        d_model=d_model,
-        n_heads=number(path, settings, "encoder_attention_heads"),
-        d_ff=number(path, settings, "encoder_ffn_embed_dim"),
-        n_encoder_layers=number(path, settings, "encoder_layers"),
-        n_decoder_layers=number(path, settings, "decoder_layers"),
-        norm="pre" if is_pre else "post",
-        activation=settings.get("activation_fn", "relu"),
-        positions="learned" if flag(path, settings, "encoder_learned_pos") else "table",
+        **shape,
         max_positions=len(tables["encoder"]),
         tied_embeddings="all" if is_joint else "decoder" if is_tied else "none",
         source_vocab_size=0 if is_joint else len(sides[0].pieces),
         output_bias=True,
-        embedding_norm=flag(path, settings, "layernorm_embedding"),
-        scale_embeddings=not flag(path, settings, "no_scale_embedding"),
     )
     return config, tables
 
@@ -319,16 +295,16 @@ def _check_versions(source: FairseqSource, *, is_pre: bool) -> None:
 
 
 def _tables(
-    path: Path, settings: Mapping[str, Any], reader: Reader, d_model: int
+    path: Path, settings: Mapping[str, Any], reader: Reader, shape: Mapping[str, Any]
 ) -> dict[str, Array]:
     """Returns the positions of both sides, as many as both have."""
     sides = (("encoder", "source"), ("decoder", "target"))
-    if flag(path, settings, "encoder_learned_pos"):
+    if shape["positions"] == "learned":
         read = {s: reader.take(f"{s}.embed_positions.weight")[_OFFSET:] for s, _ in sides}
         n_positions = min(map(len, read.values()))
     else:
         n_positions = min(_max_positions(path, settings, name) for _, name in sides)
-        table = tensor2tensor_halves(n_positions, d_model, _OFFSET)
+        table = tensor2tensor_halves(n_positions, shape["d_model"], _OFFSET)
         read = dict.fromkeys((side for side, _ in sides), table)
     return {side: rows[:n_positions] for side, rows in read.items()}
 

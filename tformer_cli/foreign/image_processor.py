@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import read_json_file, shown
-from tformer_cli.foreign.hugging_face.keys import rows_of
-from tformer_cli.foreign.keys import USED, Keys, no_effect, only
+from tformer_cli.foreign.keys import USED, Keys, no_effect, only, read_json_file, rows_of, shown
 from tformer_cli.text.images.decoding import Resample, Scaling
 
 if TYPE_CHECKING:
@@ -24,18 +22,16 @@ if TYPE_CHECKING:
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 HALF = (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)
 _CLIP = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+# ways to interpolate pixels by Pillow's numbers
 RESAMPLING: Mapping[int, Resample] = {2: "bilinear", 3: "bicubic"}
-"""Ways to interpolate pixels by Pillow's numbers."""
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ViT": {"size": 224, "square": True, "resample": 2, "crops": False, "normal": HALF},
     "DeiT": {"size": 256, "square": True, "resample": 3, "crops": True, "normal": HALF},
     "Bit": {"size": 224, "square": False, "resample": 3, "crops": True, "normal": _CLIP},
     "CLIP": {"size": 224, "square": False, "resample": 3, "crops": True, "normal": _CLIP},
 }
-"""Defaults of the library's image processors."""
 _CROP_SIZE = 224
-_USUAL = {"vit": "ViT", "dinov2": "Bit"}
-"""The processor of a model whose file does not name it."""
+_USUAL = {"vit": "ViT", "dinov2": "Bit"}  # the processor of a model whose file does not name it
 _NAMES = {f"{name}{end}": name
           for name in _DEFAULTS
           for end in ("ImageProcessor", "ImageProcessorFast", "ImageProcessorPil",
@@ -73,9 +69,7 @@ TIMM_PREPARATION = {
     **rows_of("url file hf_hub_id hf_hub_filename source architecture tag", no_effect("origin")),
     **rows_of("license description origin_url paper_name paper_ids notes", no_effect("origin")),
 }
-"""Keys of timm's pretrained_cfg."""
-_CROP_SHARE = 0.875
-"""timm's, of models that do not say."""
+_CROP_SHARE = 0.875  # timm's, of models that do not say
 _LARGEST_SIDE = 1 << 13
 
 
@@ -84,20 +78,16 @@ class Preparation:
     """Scaling and normalization of images."""
 
     size: tuple[int, int]
-    """Height and width that the model reads."""
-    resize: tuple[int, ...]
-    """See `Scaling`."""
+    resize: tuple[int, ...]  # see `Scaling`
     resample: Resample
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    own_size: tuple[int, int]
-    """Of the images that the positions were trained for."""
+    own_size: tuple[int, int]  # of the images that the positions were trained for
     is_timm: bool = False
     files: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
 
     def scaling(self, channels: int) -> Scaling:
-        """Returns the scaling of images with so many channels."""
         return Scaling(
             size=(*self.size, channels),
             resize=self.resize,
@@ -107,7 +97,6 @@ class Preparation:
 
 
 def of_processor(file: Path, settings: Mapping[str, Any], kind: str) -> Preparation:
-    """Reads a preprocessor_config.json."""
     config = file.with_name("config.json")
     own_size = _both_sides(config, "image_size", settings.get("image_size", 224))
     if not file.is_file():

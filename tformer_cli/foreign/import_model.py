@@ -26,21 +26,19 @@ from tformer_cli.files.regular_file import hash_file, open_regular
 from tformer_cli.text.lines import without_surrogates
 
 if TYPE_CHECKING:
-    from tformer_cli.artifacts.adapter_directory import StoredAdapter
     from tformer_cli.artifacts.overwriting import NamedPath
     from tformer_cli.foreign.foreign_model import ForeignModel
+    from tformer_cli.foreign.recognizing import Convert
 
 ImportedWeights = Literal["float32", "int8"]
-_CODE = re.compile(r"[\w.+-]{1,100}")
-"""Code of a language, or several joined by `+`."""
+_CODE = re.compile(r"[\w.+-]{1,100}")  # code of a language, or several joined by `+`
+# endings of files that a model's file may be read with
 BESIDE = {".npz", ".bin", ".yml", ".spm", ".json", ".model", ".txt", ".pt", ".codes", ""}
-"""Endings of files that a model's file may be read with."""
 WEIGHT_ENDINGS = {".safetensors", ".npz", ".bin", ".pt"}
-"""Endings of files of weights."""
+# names of directories in a model's: of Argos and of sentence-transformers
 INSIDE = re.compile(r"model|\d+_\w+")
-"""Names of directories in a model's: of Argos and of sentence-transformers."""
+# endings of the files of a Hugging Face directory
 PARTS = {".json", ".safetensors", ".bin", ".spm"}
-"""Endings of the files of a Hugging Face directory."""
 HUB_FILES = (
     "*.json",
     "*.spm",
@@ -52,18 +50,13 @@ HUB_FILES = (
     "vocab.txt",
     "merges.txt",
 )
-"""Files of a repository on the hub that a model may need."""
+# bytes of a file's beginning and of its end that tell it from another one of its size
 _END = 1 << 16
-"""Bytes of a file's beginning and of its end that tell it from another one of its size."""
-_VERSION = 5
-"""Of what an import makes of the same files, for the cache."""
+_VERSION = 5  # of what an import makes of the same files, for the cache
 
 
 def import_model(
-    source: str,
-    output: Path | None,
-    *,
-    weights: ImportedWeights | None = None,
+    source: str, output: Path | None, *, weights: ImportedWeights | None = None
 ) -> "ForeignModel":
     """Converts a foreign model and writes it as a model directory, whole or not at all."""
     if output is not None:
@@ -156,7 +149,7 @@ def _has_rounded(model: Path, twin: Path) -> bool:
 
 
 def _import_into_cache(
-    convert: "Callable[[ImportedWeights | None], ForeignModel]",
+    convert: "Convert",
     model: Path,
     path: Path,
     weights: ImportedWeights | None,
@@ -188,12 +181,12 @@ def _import_into_cache(
 def sources_of(name: str, model: Path, imported: Path) -> Iterator["NamedPath"]:
     """Names what a foreign model was imported from: a directory, or a file with those beside it."""
     from tformer_cli.artifacts.overwriting import NamedPath
-    from tformer_cli.foreign import peft
+    from tformer_cli.foreign.recognizing import find_adapter
 
     path = model if _exists(model) else _downloaded(str(model))
     if path is None:
         return
-    adapter = peft.find_adapter(path)
+    adapter = find_adapter(path)
     places = [path] if adapter is None else [path, Path(adapter.settings.base)]
     yield from (NamedPath(name=name, path=place, is_model=True) for place in places)
     origin = read_config(imported).origin
@@ -229,76 +222,23 @@ def resolve_tokenizer(tokenizer: Path, say: Callable[[str], None] | None = None)
     return tokenizer if is_pipe or tokenizer.suffix == ".json" else resolve_model(tokenizer, say)
 
 
-def recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
-    """Finds what converts a directory or file; None if it is of no known kind."""
-    from tformer_cli.foreign import argos, checkpoints, eole, llama2c, peft
-    from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
-    from tformer_cli.foreign.marian import importing as marian
-    from tformer_cli.foreign.marian.layout import find_source
-
-    family = _family_of(path)
-    if family is not None:
-        return lambda _: family()
-    shape = llama2c.find_file(path)
-    if shape is not None:
-        return lambda _: llama2c.convert_file(path, shape)
-    adapter = peft.find_adapter(path)
-    if adapter is not None:
-        return lambda _: peft.with_base(adapter, _base_of(adapter))
-    if path.is_dir() and eole.is_eole(path):
-        return lambda _: eole.convert(path)
-    package = argos.find_source(path)
-    if package is not None:
-        return lambda weights: argos.convert(package, weights)
-    binary = ctranslate2.find_source(path)
-    if binary is not None:
-        return lambda weights: ctranslate2.convert(binary, weights)
-    source = find_source(path)
-    if source is not None:
-        return lambda weights: marian.convert(source, weights)
-    checkpoint = checkpoints.find_checkpoint(path)
-    return None if checkpoint is None else lambda _: checkpoint()
-
-
 def _family_of(path: Path) -> "Callable[[], ForeignModel] | None":
-    """Finds what reads a directory of Hugging Face, by its config.json."""
-    from tformer_cli.foreign.hugging_face.importing import find_directory
+    from tformer_cli.foreign.recognizing import find_directory
 
     return find_directory(path) if path.is_dir() else None
 
 
-def _base_of(adapter: "StoredAdapter") -> "ForeignModel":
-    """Converts the model that an adapter of peft names."""
-    from tformer_cli.foreign import peft
+def _recognized(path: Path) -> "Convert | None":
+    from tformer_cli.foreign.recognizing import recognize
 
-    base = adapter.settings.base
-    try:
-        path = _local(base)
-    except ArtifactError as error:
-        raise ArtifactError(f"{adapter.path}: is an adapter for {error}") from None
-    is_other = _is_ours(path) or peft.find_adapter(path) is not None
-    convert = None if is_other else recognized(path)
-    if convert is None:
-        raise ArtifactError(
-            f"{adapter.path}: is an adapter for {base}, which is not a model of Hugging Face; name "
-            "the model, and the adapter with --adapter"
-        )
-    return convert("float32")
-
-
-def _recognized(path: Path) -> "Callable[[ImportedWeights | None], ForeignModel] | None":
     try:
         with _foreign(path):
-            return recognized(path)
+            return recognize(path, _local)
     except OSError:  # a directory that may not be read
         return None
 
 
-def _converted(
-    convert: "Callable[[ImportedWeights | None], ForeignModel]",
-    weights: ImportedWeights | None,
-    path: Path,
-) -> "ForeignModel":
+def _converted(convert: "Convert", weights: ImportedWeights | None, path: Path) -> "ForeignModel":
     from tformer_cli.foreign.completeness import check_complete
 
     with _foreign(path):
@@ -395,7 +335,7 @@ def _is_hub_name(path: Path) -> bool:
 def _unknown(path: Path) -> ArtifactError:
     if _is_ours(path):
         return ArtifactError(f"{path}: is a model directory already; name it as MODEL")
-    from tformer_cli.foreign.foreign_model import read_json_file
+    from tformer_cli.foreign.keys import read_json_file
 
     file = path / CONFIG
     return not_a_model(path, read_json_file(file) if file.is_file() else None)
@@ -421,7 +361,7 @@ def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path 
 
 def _key(path: Path, weights: ImportedWeights | None) -> str:
     """Names an import by the files, as far as is quick to tell, and the type of its weights."""
-    from tformer_cli.foreign import peft
+    from tformer_cli.foreign.recognizing import find_adapter
 
     # a file is read with others beside it
     directory = path.parent if path.is_file() else path
@@ -431,9 +371,9 @@ def _key(path: Path, weights: ImportedWeights | None) -> str:
     files = [p for p in beside if p == path or not path.is_file() or p.suffix in BESIDE]
     facts = [(str(file.resolve()), *_facts(file)) for file in files]
     named = [_VERSION, path.name if path.is_file() else "", facts, weights]
-    adapter = peft.find_adapter(path)
+    adapter = find_adapter(path)
     if adapter is not None and _exists(base := Path(adapter.settings.base)):
-        named.append(_key(base, weights) if peft.find_adapter(base) is None else "")
+        named.append(_key(base, weights) if find_adapter(base) is None else "")
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
 
 

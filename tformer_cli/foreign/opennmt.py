@@ -1,55 +1,63 @@
-"""Translation models of OpenNMT-py: a checkpoint (`.pt`) that holds its vocabularies, too.
+"""Translation models of OpenNMT-py, a checkpoint (`.pt`), and of Eole, a directory.
 
-Models are pre-norm with norms of an epsilon of 1e-6; sources have no `</s>`. Newer ones may have no
-biases, and their weights beside the checkpoint as `.safetensors`. Source: OpenNMT-py 3.5,
-onmt/models/model_saver.py, onmt/encoders/transformer.py, onmt/decoders/transformer.py.
+Models are pre-norm; sources have no `</s>`. Newer checkpoints may have no biases, and their weights
+beside them as `.safetensors`. Eole has the same models under other names; its config.json has only
+the settings that were given, those of encoder and decoder before those of the model. Sources:
+OpenNMT-py 3.5, onmt/models/model_saver.py, onmt/encoders/transformer.py,
+onmt/decoders/transformer.py; Eole 0.6, eole/config/models.py, eole/models/model_saver.py.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import Reader, Rows, arranged
 from tformer_cli.foreign.foreign_model import (
     ForeignModel,
-    check_settings,
+    Reader,
+    Rows,
+    arranged,
     model_config,
-    number,
-    shown,
+    name_table,
 )
-from tformer_cli.foreign.formats.lazy_arrays import LazyArrays
-from tformer_cli.foreign.formats.torch_checkpoint import named_tensors, plain
-from tformer_cli.foreign.formats.weight_files import read_safetensors
-from tformer_cli.foreign.torch_family import Names, flag, read_model
+from tformer_cli.foreign.formats.mapped_file import LazyArrays
+from tformer_cli.foreign.formats.weight_files import named_tensors, plain, read_safetensors
+from tformer_cli.foreign.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Setting,
+    check_settings,
+    no_effect,
+    number,
+    only,
+    read_json_file,
+    read_shape,
+    rows_of,
+)
+from tformer_cli.foreign.torch_family import Names, flag, read_model, values_of
 from tformer_cli.model.config import ModelConfig
 
-_LAYER = "{side}.transformer_layers.{n}."
-_ATTENTION = ("linear_query", "linear_keys", "linear_values")
-TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
+# those of encoder layers as in decoder layers
+_ATTENTION = "{0}.linear_query {0}.linear_keys {0}.linear_values"
+TABLE = name_table(
+    "{side}.transformer_layers.{n}.",
     {
-        "self_attention.in_projection": tuple(
-            f"{_LAYER}self_attn.{name}.{{part}}" for name in _ATTENTION
-        ),
-        "self_attention.out_projection": (f"{_LAYER}self_attn.final_linear.{{part}}",),
-        "self_attention_norm": (f"{_LAYER}layer_norm_1.{{part}}",),
-        "cross_attention.in_projection": tuple(
-            f"{_LAYER}context_attn.{name}.{{part}}" for name in _ATTENTION
-        ),
-        "cross_attention.out_projection": (f"{_LAYER}context_attn.final_linear.{{part}}",),
-        "cross_attention_norm": (f"{_LAYER}layer_norm_2.{{part}}",),
-        "feed_forward.inner": (f"{_LAYER}feed_forward.w_1.{{part}}",),
-        "feed_forward.outer": (f"{_LAYER}feed_forward.w_2.{{part}}",),
-        "feed_forward_norm": (f"{_LAYER}feed_forward.layer_norm.{{part}}",),
-        "final_norm": ("{side}.layer_norm.{part}",),
-    }
+        "self_attention.in_projection": _ATTENTION.format("self_attn"),
+        "self_attention.out_projection": "self_attn.final_linear",
+        "self_attention_norm": "layer_norm_1",
+        "cross_attention.in_projection": _ATTENTION.format("context_attn"),
+        "cross_attention.out_projection": "context_attn.final_linear",
+        "cross_attention_norm": "layer_norm_2",
+        "feed_forward.inner": "feed_forward.w_1",
+        "feed_forward.outer": "feed_forward.w_2",
+        "feed_forward_norm": "feed_forward.layer_norm",
+    },
+    final_norm="{side}.layer_norm",
 )
-"""Foreign names of the modules of a layer and of the final norms, those of encoder layers as in
-decoder layers."""
 NAMES = Names(
     layers=TABLE,
     source="encoder.embeddings.make_embedding.emb_luts.0.weight",
@@ -59,50 +67,45 @@ NAMES = Names(
     positions={side: f"{side}.embeddings.make_embedding.pe.pe" for side in ("encoder", "decoder")},
     lacks_biases=True,
 )
-_NO, _ZERO = (False, None), (0, None)
+_SETTINGS = (
+    Setting("n_encoder_layers", "enc_layers"),
+    Setting("n_decoder_layers", "dec_layers"),
+    Setting("n_heads", "heads"),
+    Setting("d_ff", "transformer_ff"),
+    Setting("norm_epsilon", "norm_eps", 1e-6),
+    Setting("activation", "pos_ffn_activation_fn", "relu", {"relu": "relu", "gelu": "gelu"}),
+)
 KNOWN: Mapping[str, tuple[Any, ...]] = {
     "model_type": ("text", None),
     "model_task": ("seq2seq", None),
     "encoder_type": ("transformer",),
     "decoder_type": ("transformer",),
     "self_attn_type": ("scaled-dot", "scaled-dot-flash", None),
-    "pos_ffn_activation_fn": ("relu", "gelu"),
     "layer_norm": ("standard", None),
     "position_encoding": (True,),
-    "max_relative_positions": _ZERO,
-    "relative_positions_buckets": _ZERO,
-    "sliding_window": _ZERO,
-    "num_kv": _ZERO,
-    "num_experts": _ZERO,
-    "n_src_feats": _ZERO,
-    "multiquery": _NO,
-    "parallel_residual": _NO,
-    "shared_layer_norm": _NO,
-    "copy_attn": _NO,
-    "coverage_attn": _NO,
-    "lora_embedding": _NO,
-    "lora_layers": ([], None),
-    "quant_layers": ([], None),
+    **values_of(
+        "max_relative_positions relative_positions_buckets sliding_window num_kv num_experts"
+        " n_src_feats",
+        (0, None),
+    ),
+    **values_of(
+        "multiquery parallel_residual shared_layer_norm copy_attn coverage_attn lora_embedding",
+        (False, None),
+    ),
+    **values_of("lora_layers quant_layers", ([], None)),
     "generator_function": ("softmax", None),
     "context_gate": (None,),
 }
-"""Settings that could change what is computed, with the values that are known."""
-_WIDTHS = tuple(
-    f"{side}_{name}"
-    for side, name in (
-        *((side, name) for side in ("enc", "dec") for name in ("hid_size", "rnn_size")),
-        *((side, "word_vec_size") for side in ("src", "tgt")),
-    )
+# settings that are the width of the model; older ones say rnn_size
+_WIDTHS = (
+    *("enc_hid_size", "enc_rnn_size", "dec_hid_size", "dec_rnn_size"),
+    *("src_word_vec_size", "tgt_word_vec_size"),
 )
-"""Settings that are the width of the model; older ones say rnn_size."""
-_EPSILON = 1e-6
-MAX_POSITIONS = 1024
-"""Positions that are imported; the table has 5,000."""
+MAX_POSITIONS = 1024  # positions that are imported; the table has 5,000
 PAD, UNK, START, EOS = "<blank>", "<unk>", "<s>", "</s>"
 _ENCODER_LAYER = re.compile(r"encoder\.transformer\.(\d+)\.(.+)")
 _OLD_NORM = re.compile(r"(.+\.)([ab])_2")
-_MOST_NESTED = 6
-"""Objects that a vocabulary of torchtext lies in."""
+_MOST_NESTED = 6  # objects that a vocabulary of torchtext lies in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,19 +113,13 @@ class OpenNmtSource:
     """A checkpoint, opened."""
 
     path: Path
-    """Its file."""
-    files: tuple[Path, ...]
-    """It and the file of its weights, if that is another."""
+    files: tuple[Path, ...]  # it and the file of its weights, if that is another
     settings: Mapping[str, Any]
-    """Settings of its training run."""
     vocabulary: Any
-    """Its vocabularies as they were saved."""
-    arrays: LazyArrays
-    """Its weights, those of encoder layers under the names of decoder layers."""
+    arrays: LazyArrays  # its weights, those of encoder layers under the names of decoder layers
 
 
 def open_source(path: Path, checkpoint: Any) -> OpenNmtSource | None:  # noqa: ANN401
-    """Recognizes a checkpoint of OpenNMT-py."""
     if not isinstance(checkpoint, dict) or not {"opt", "vocab"} <= checkpoint.keys():
         return None
     settings = plain(checkpoint["opt"])
@@ -163,7 +160,12 @@ def convert(source: OpenNmtSource) -> ForeignModel:
     check_settings(path, settings, KNOWN)
     entries, start = _vocabularies(path, source.vocabulary)
     sides = vocabulary_sides(path, entries, start)
-    config = _config(source, sides)
+    widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
+    if len({*widths.values()}) != 1:
+        said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
+        raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
+    shape = {"d_model": max(widths.values()), **read_shape(path, settings, _SETTINGS)}
+    config = _config(path, settings, sides, shape)
     reader = Reader(source.arrays, str(path))
     return read_model(
         "OpenNMT-py", NAMES, reader, config, sides, directory=path.parent, files=source.files
@@ -173,7 +175,6 @@ def convert(source: OpenNmtSource) -> ForeignModel:
 def vocabulary_sides(
     path: Path, entries: tuple[list[str], list[str]], start: str, pad: str = PAD
 ) -> tuple[Rows, Rows]:
-    """Orders the rows of source and target."""
     found = []
     for pieces in entries:
         ids = {piece: n for n, piece in enumerate(pieces)}
@@ -188,52 +189,21 @@ def vocabulary_sides(
     return found[0], found[1]
 
 
-def _config(source: OpenNmtSource, sides: tuple[Rows, Rows]) -> ModelConfig:
-    path, settings = source.path, source.settings
-    widths = {name: number(path, settings, name) for name in _WIDTHS if name in settings}
-    if len({*widths.values()}) != 1:
-        said = ", ".join(f"{name} = {width}" for name, width in widths.items()) or "no enc_hid_size"
-        raise ArtifactError(f"{path}: has {said}, but must have one width; import another model")
-    return family_config(
-        path,
-        settings,
-        sides,
-        epsilon=settings.get("norm_eps", _EPSILON),
-        d_model=next(iter(widths.values())),
-        n_encoder_layers=number(path, settings, "enc_layers"),
-        n_decoder_layers=number(path, settings, "dec_layers"),
-        n_heads=number(path, settings, "heads"),
-        d_ff=number(path, settings, "transformer_ff"),
-        activation=settings.get("pos_ffn_activation_fn", "relu"),
-    )
-
-
-def family_config(
-    path: Path,
-    settings: Mapping[str, Any],
-    sides: tuple[Rows, Rows],
-    *,
-    epsilon: object,
-    **values: Any,  # noqa: ANN401
+def _config(
+    path: Path, settings: Mapping[str, Any], sides: tuple[Rows, Rows], shape: Mapping[str, Any]
 ) -> ModelConfig:
-    """Makes the settings of a model of OpenNMT-py or of Eole, which came from it."""
-    if not isinstance(epsilon, float):
-        raise ArtifactError(
-            f"{path}: norm_eps = {shown(epsilon)} is not a number; import another model"
-        )
     is_joint = flag(path, settings, "share_embeddings")
     is_tied = flag(path, settings, "share_decoder_embeddings")
     return model_config(
         path,
         norm="pre",
-        norm_epsilon=epsilon,
         positions="table",
         max_positions=MAX_POSITIONS,
         tied_embeddings="none" if not is_tied else "all" if is_joint else "decoder",
         source_vocab_size=0 if is_joint else len(sides[0].pieces),
         output_bias=True,
         source_eos=False,
-        **values,
+        **shape,
     )
 
 
@@ -278,3 +248,134 @@ def _entries(saved: Any, depth: int) -> list[str] | None:  # noqa: ANN401
     if isinstance(fields, list) and len(fields) == 1 and isinstance(fields[0], tuple):
         return _entries(fields[0][-1], depth - 1)
     return _entries(attributes.get("itos", attributes.get("vocab")), depth - 1)
+
+
+_EOLE_WORDS = {
+    ".layer_norm_1.": ".input_layernorm.",
+    ".layer_norm_2.": ".precontext_layernorm.",
+    ".feed_forward.layer_norm.": ".post_attention_layernorm.",
+    ".feed_forward.w_1.": ".mlp.gate_up_proj.",
+    ".feed_forward.w_2.": ".mlp.down_proj.",
+}
+
+
+def _renamed(template: str) -> str:
+    for theirs, ours in _EOLE_WORDS.items():
+        template = template.replace(theirs, ours)
+    return template
+
+
+EOLE_NAMES = replace(
+    NAMES,
+    layers={module: tuple(map(_renamed, templates)) for module, templates in TABLE.items()},
+    source="src_emb.embeddings.weight",
+    target="tgt_emb.embeddings.weight",
+    positions={"encoder": "src_emb.pe.pe", "decoder": "tgt_emb.pe.pe"},
+)
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "swish"}
+_BOTH = ("encoder", "decoder")
+_EOLE_SETTINGS = (
+    Setting("n_encoder_layers", "encoder_layers", 2),
+    Setting("n_decoder_layers", "decoder_layers", 2),
+    *(Setting("d_model", f"{side}_hidden_size", 512) for side in _BOTH),
+    *(Setting("n_heads", f"{side}_heads", 8) for side in _BOTH),
+    *(Setting("d_ff", f"{side}_transformer_ff", 2048) for side in _BOTH),
+    *(Setting("norm_epsilon", f"{side}_norm_eps", 1e-5) for side in _BOTH),
+    *(Setting("activation", f"{side}_mlp_activation_fn", "relu", _ACTIVATIONS) for side in _BOTH),
+)
+_HERE_UNUSED = no_effect("of what such a model does not have, or that its tensors tell")
+_EOLE_ROWS: KeyRows = {
+    "architecture": only("transformer", "custom"),
+    **rows_of("encoder_type decoder_type", only("transformer")),
+    "embedding_type": only("standard"),
+    "position_encoding_type": only("SinusoidalInterleaved", "SinusoidalConcat"),
+    "mlp_activation_fn": only(*_ACTIVATIONS),
+    "layer_norm": only("standard", "standardFP32"),
+    "encoder_layer_style": only("standard"),
+    **rows_of("final_encoder_layer_norm with_cross_attn", only(True)),
+    "generator_function": only("softmax"),
+    **rows_of("head_dim attn_scaling heads_kv layer_types interpolate_mode", only(None)),
+    **rows_of(
+        "normalize embedding_layer_norm shared_layer_norm ffn_layernorm query_norm key_norm"
+        " value_norm qk_norm_post_rope q_gating parallel_residual coverage_attn add_estimator"
+        " left_pad mtp_emb_norm shared_expert_gate aan_useffn",
+        only(False, None),
+    ),
+    **rows_of(
+        "position_shift token_type_vocab_size sliding_window num_experts"
+        " relative_positions_buckets num_shared_experts num_mtp_heads",
+        only(0, None),
+    ),
+    **rows_of("hidden_size layers heads transformer_ff norm_eps share_embeddings", USED),
+    **rows_of("share_decoder_embeddings word_vec_size src_word_vec_size tgt_word_vec_size", USED),
+    **rows_of(
+        "add_qkvbias add_key_bias add_final_linear_bias add_ffnbias generator_bias"
+        " position_encoding n_positions max_position_embeddings rope_config freeze_word_vecs_enc"
+        " freeze_word_vecs_dec alignment_layer alignment_heads full_context_alignment lambda_align"
+        " lambda_coverage mtp_lambda LM_type global_attention global_attention_function input_feed"
+        " dim_per_head num_experts_per_tok moe_transformer_ff moe_softmax_after moe_renormalize"
+        " first_k_dense_replace huggingface_model eole_version adapter_bias projector_activation_fn"
+        " spatial_merge_size estimator_type",
+        _HERE_UNUSED,
+    ),
+}
+EOLE = Keys(
+    "config.json", "Eole", {**_EOLE_ROWS, **rows_of("encoder decoder embeddings", _EOLE_ROWS)}
+)
+
+
+def is_eole(path: Path) -> bool:
+    files = (path / "config.json", path / "vocab.json")
+    if not all(file.is_file() for file in files):
+        return False
+    return isinstance(read_json_file(files[0]).get("model"), dict)
+
+
+def convert_eole(path: Path) -> ForeignModel:
+    file = path / "config.json"
+    model = read_json_file(file)["model"]
+    EOLE.read(file, model)
+    stacks = {
+        f"{side}_{name}": value
+        for side in _BOTH
+        for name, value in {**model, **(model.get(side) or {})}.items()
+    }
+    vocabulary_file = path / "vocab.json"
+    sides = _sides(vocabulary_file)
+    config = _config(file, model, sides, read_shape(file, stacks, _EOLE_SETTINGS))
+    weight_files = sorted(path.glob("model*.safetensors"))
+    if not weight_files:
+        raise ArtifactError(f"{path}: has no model.00.safetensors; download the whole model")
+    arrays = LazyArrays({})
+    for one in weight_files:
+        arrays |= read_safetensors(one)
+    reader = Reader(arrays, str(path))
+    # other models have factors of layers' outputs
+    for name in arrays:
+        if name.endswith(".layer_scalar") and (reader.take(name) != 1).any():
+            raise ArtifactError(
+                f"{path}: {name} is not 1, which is not supported; import another model"
+            )
+    files = (file, vocabulary_file, *weight_files)
+    return read_model("Eole", EOLE_NAMES, reader, config, sides, directory=path, files=files)
+
+
+def _sides(file: Path) -> tuple[Rows, Rows]:
+    saved = read_json_file(file)
+    entries = [saved.get(side) for side in ("src", "tgt")]
+    special = saved.get("specials", {})
+    for side in entries:
+        if not isinstance(side, list) or not all(isinstance(entry, str) for entry in side):
+            raise ArtifactError(f"{file}: lacks a list of entries; download it again")
+    check_settings(
+        file,
+        special if isinstance(special, dict) else {},
+        {"unk_token": ("<unk>",), "eos_token": ("</s>",), "pad_token": (PAD, "<pad>")},
+    )
+    start, pad = saved.get("decoder_start_token", START), PAD
+    if isinstance(special, dict):
+        pad = special.get("pad_token", PAD)
+    if not isinstance(start, str):
+        raise ArtifactError(f"{file}: decoder_start_token is not a text; download it again")
+    source, target = entries
+    return vocabulary_sides(file, (source or [], target or []), start, pad)

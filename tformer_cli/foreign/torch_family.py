@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import Reader, Rows, Weight, assembled, output_bias
-from tformer_cli.foreign.foreign_model import ForeignModel, read_bytes
-from tformer_cli.foreign.formats.lazy_arrays import Array
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
+    Reader,
+    Rows,
+    Weight,
+    assembled,
+    output_bias,
+)
+from tformer_cli.foreign.formats.mapped_file import Array
+from tformer_cli.foreign.keys import read_bytes
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.pieces import PieceTokenizer
@@ -24,11 +31,9 @@ from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.text.tokenizer import Tokenizer
 
 CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
-"""Names of files of merges."""
-SPMS = ("*.model", "*.spm")
-"""Names of SentencePiece models; a file of merges may be called so, too."""
+SPMS = ("*.model", "*.spm")  # names of SentencePiece models; a file of merges may be called so, too
+# begins a file of merges
 _VERSION = b"#version:"
-"""Begins a file of merges."""
 DECODING = DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0)
 IN_PIECES = (
     "no SentencePiece model (*.model) and no list of merges (bpecodes) lies beside it, so texts "
@@ -43,7 +48,6 @@ IN_WORDS = (
 def read_tokenizer(
     directory: Path, languages: tuple[str, str], sides: tuple[Rows, Rows]
 ) -> tuple[Tokenizer, list[Path], list[str]]:
-    """Makes the tokenizer of a model from the files beside it."""
     pieces = sides[0].pieces
     others = None if sides[1].pieces == pieces else sides[1].pieces
     models, merges = _files(directory)
@@ -110,8 +114,12 @@ def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
     return rows.of(array)
 
 
+def values_of(names: str, values: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """The same known values of several settings, which a text names with spaces between them."""
+    return dict.fromkeys(names.split(), values)
+
+
 def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
-    """Returns a setting that is no or yes."""
     value = settings.get(name, default)
     if value is None:
         return default
@@ -124,17 +132,15 @@ def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = 
 class Names:
     """A tool's names of weights."""
 
+    # those of the modules of a layer and of norms; see `assembled`
     layers: Mapping[str, Sequence[str]]
-    """Those of the modules of a layer and of norms; see `assembled`."""
     source: str
     target: str
-    output: str
-    """Embeddings, and the matrix of the logits."""
+    output: str  # embeddings, and the matrix of the logits
     output_bias: str = ""
+    # tables of positions of "encoder" and "decoder", where the file holds them
     positions: Mapping[str, str] = field(default_factory=dict)
-    """Tables of positions of "encoder" and "decoder", where the file holds them."""
-    lacks_biases: bool = False
-    """True if a bias that no layer of a stack has is zero."""
+    lacks_biases: bool = False  # true if a bias that no layer of a stack has is zero
 
 
 def read_model(

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tformer_cli.model.attention import MultiHeadAttention
-    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, PositionPredictor
     from tformer_cli.model.transformer import Transformer
 
-Inspected: TypeAlias = "Transformer | Classifier | MaskedLanguageModel"
+Inspected: TypeAlias = "Transformer | Classifier | PositionPredictor"
 """Models whose heads can be looked at."""
 Kind = Literal["enc", "dec", "cross"]
 KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")

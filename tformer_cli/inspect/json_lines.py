@@ -45,7 +45,7 @@ def describe(record: HeadsRecord) -> dict[str, Any]:
             "ids": _source_ids(record),
         },
         **(label if record.is_pooled else {}),
-        **({"gaps": plain(record.gaps)} if record.model.task == "masked" else {}),
+        **({"gaps": plain(record.gaps)} if record.has_places else {}),
         "target": {
             "text": record.target,
             "pieces": list(record.target_pieces),

@@ -14,6 +14,7 @@ from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
 from tformer_cli.inspect.capture.search_tree import SearchTree
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
+from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.text.images.named import short_name
 
 
@@ -56,16 +57,6 @@ class PageExtras:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilledGap:
-    """A gap of a text, with the most probable token by a masked language model."""
-
-    position: int
-    piece: str
-    id: int
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class HeadsRecord:
     """The heads of a model on one sentence and its translation."""
 
@@ -84,7 +75,7 @@ class HeadsRecord:
     probability: float | None = None
     """A classifier's probability of the label; None of other models and of a blank text."""
     gaps: tuple[FilledGap, ...] = ()
-    """Gaps that a masked language model fills."""
+    """Gaps that a masked language model fills, or words that a tagger labels."""
     source_pieces: tuple[str, ...] = ()
     """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
     target_pieces: tuple[str, ...] = ()
@@ -135,7 +126,8 @@ class HeadsRecord:
         if not self.model.n_decoder_layers:
             read = ("image", short_name(self.source)) if self.is_image else ("text", self.source)
             given = [("label", self.labeled)] if self.probability is not None else []
-            filled = [("filled", self.target)] if self.gaps else []
+            name = "labels" if self.gives_labels else "filled"
+            filled = [(name, self.target)] if self.gaps else []
             return [read, *given, *filled]
         name = "given target" if self.is_forced else "translation"
         if (self.rank or 1) > 1:
@@ -148,9 +140,14 @@ class HeadsRecord:
         return self.model.n_encoder_layers > 0 and self.model.n_decoder_layers > 0
 
     @property
-    def is_labeled(self) -> bool:
-        """True if it is of a classifier."""
+    def gives_labels(self) -> bool:
+        """True of a model that predicts labels and not tokens."""
         return TASKS[self.model.task].has_labels
+
+    @property
+    def is_labeled(self) -> bool:
+        """True if it is of a classifier, which gives one label."""
+        return TASKS[self.model.task].head == "labels"
 
     @property
     def is_pooled(self) -> bool:
@@ -160,7 +157,12 @@ class HeadsRecord:
     @property
     def lacks_gaps(self) -> bool:
         """True of a text in which a masked language model has nothing to fill in."""
-        return self.maps is not None and self.model.task == "masked" and not self.gaps
+        return self.maps is not None and self.has_places and not self.gaps
+
+    @property
+    def has_places(self) -> bool:
+        """True of a model that predicts something at some positions of a text, its `gaps`."""
+        return TASKS[self.model.task].at_places
 
     @property
     def is_image(self) -> bool:

@@ -12,13 +12,12 @@ from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.kinds.training import HeldOut, Progress
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.config import Head, ModelConfig
+    from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.corpora import SentencePair
     from tformer_cli.text.tokenizer import Tokenizer
@@ -42,7 +41,7 @@ class Classification(Training):
         """Names the fields of examples, and finds the labels of the training data, sorted."""
         recipe = with_fields(recipe, with_label_fields)
         labels = tuple(label.strip() for label in recipe.task.labels)
-        labels = labels or tuple(sorted(_labels_of(recipe, progress)))
+        labels = labels or tuple(sorted(self._labels_of(recipe, progress)))
         if len(labels) < 2:
             raise DataError(
                 f"data.train: has {count_of(len(labels), 'label')}, and a classifier tells two or "
@@ -60,40 +59,77 @@ class Classification(Training):
             model=replace(recipe.model, n_labels=len(labels)),
         )
 
+    def labels(self, target: str) -> list[str]:
+        """Returns the labels of an example that is not blank."""
+        return [target.strip()]
+
+    def predicted(
+        self,
+        model: Any,  # noqa: ANN401 - a Classifier
+        held: HeldOut,
+        before_batch: Callable[[], None],
+    ) -> list[list[str]]:
+        """Predicts the labels of each of the validation examples."""
+        from tformer_cli.search.encoding import label_probabilities
+
+        longest, names = model.config.longest_source, held.recipe.task.labels
+        ids = held.tokenizer.source.encode_batch([pair.source for pair in held.pairs])
+        rows = label_probabilities(
+            model, [one[:longest] for one in ids], held.precision, before_batch=before_batch
+        )
+        return [[names[row.index(max(row))]] for row in rows]
+
+    def _labels_of(self, recipe: Recipe, progress: Progress | None) -> set[str]:
+        from tformer_cli.text.corpora import corpus_name, read_corpus
+
+        labels: set[str] = set()
+        n_read = n_examples = 0
+        advice = (
+            "so they are texts; name the fields: source_field of the text, target_field of the "
+            "label, or all labels in task.labels"
+        )
+        for corpus in recipe.data.train:
+            for pair in read_corpus(corpus, recipe.data.directory):
+                if pair.source.strip() and pair.target.strip():
+                    found = self.labels(pair.target)
+                    labels.update(found)
+                    n_examples += len(found)
+                n_read += 1
+                if progress is not None and n_read % 1000 == 0:
+                    progress("finding labels", n_read)
+                # At once: a whole corpus of texts would be held otherwise
+                if len(labels) > MOST_LABELS:
+                    raise DataError(
+                        f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, {advice}"
+                    )
+        if len(labels) > max(FEW_LABELS, n_examples // 2):
+            raise DataError(
+                f"data.train: has {len(labels)} labels in {n_examples:,} examples, {advice}"
+            )
+        return labels
+
     def texts(self, pair: SentencePair) -> Iterable[str]:
         return (pair.source,)  # labels are no part of its vocabulary
 
-    def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:
+    def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:
         from tformer_cli.text.label_tokenizer import LabelTokenizer
 
-        return LabelTokenizer(tokenizer, recipe.task.labels)
-
-    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
-        from tformer_cli.model.encoder_only import Classifier
-
-        return Classifier(config, vocab_size)
+        return LabelTokenizer(tokenizer, labels)
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns what measures accuracy and macro F1 besides the loss."""
         from tformer_cli.metrics.labels import score_labels
-        from tformer_cli.search.encoding import label_probabilities
-        from tformer_cli.text.label_tokenizer import LabelTokenizer
         from tformer_cli.trainer.validation import Scored, mean_loss
 
-        pairs = held.pairs
-        sides = LabelTokenizer(held.tokenizer, held.recipe.task.labels)
-        sides.target.encode_batch([pair.target for pair in pairs])  # refuses unknown labels
-        names = sides.target.names
+        pairs, names = held.pairs, held.recipe.task.labels
+        sides = self.sides(held.tokenizer, names)
+        sides.encode_pairs(*zip(*pairs, strict=True))  # refuses unknown labels before training
+        right = [label for pair in pairs for label in self.labels(pair.target)]
 
         def score(model: Any, sample: int, before_batch: Callable[[], None]) -> Scored:  # noqa: ANN401 - a Classifier
-            longest = model.config.longest_source
             loss = mean_loss(model, pairs, sides, held.precision, before_batch)
-            ids = sides.source.encode_batch([pair.source for pair in pairs])
-            rows = label_probabilities(
-                model, [one[:longest] for one in ids], held.precision, before_batch=before_batch
-            )
-            predicted = [names[row.index(max(row))] for row in rows]
-            scores = score_labels(predicted, [pair.target.strip() for pair in pairs], names)
+            predicted = self.predicted(model, held, before_batch)
+            scores = score_labels([label for one in predicted for label in one], right, names)
             number = sample % len(pairs)
             return Scored(
                 scores={
@@ -101,7 +137,7 @@ class Classification(Training):
                     "accuracy": 100.0 * scores.accuracy,
                     "macro_f1": 100.0 * scores.macro_f1,
                 },
-                sample=(pairs[number].source, predicted[number], pairs[number].target),
+                sample=(pairs[number].source, " ".join(predicted[number]), pairs[number].target),
             )
 
         return score
@@ -120,35 +156,6 @@ class Classification(Training):
                     f'{corpus_name(corpus)}: its first line ("{first.source}", "{first.target}") '
                     "looks like names of columns and would be trained on; remove it (tail -n +2)"
                 )
-
-
-def _labels_of(recipe: Recipe, progress: Progress | None) -> set[str]:
-    from tformer_cli.text.corpora import corpus_name, read_corpus
-
-    labels: set[str] = set()
-    n_read = n_examples = 0
-    advice = (
-        "so they are texts; name the fields: source_field of the text, target_field of the label, "
-        "or all labels in task.labels"
-    )
-    for corpus in recipe.data.train:
-        for pair in read_corpus(corpus, recipe.data.directory):
-            if pair.source.strip() and pair.target.strip():
-                labels.add(pair.target.strip())
-                n_examples += 1
-            n_read += 1
-            if progress is not None and n_read % 1000 == 0:
-                progress("finding labels", n_read)
-            # At once: a whole corpus of texts would be held otherwise
-            if len(labels) > MOST_LABELS:
-                raise DataError(
-                    f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, {advice}"
-                )
-    if len(labels) > max(FEW_LABELS, n_examples // 2):
-        raise DataError(
-            f"data.train: has {len(labels)} labels in {n_examples:,} examples, {advice}"
-        )
-    return labels
 
 
 class Classify(Kind):

@@ -7,15 +7,38 @@ At most ten members; what only one kind needs stays in its module. Adding a kind
 from __future__ import annotations
 
 from abc import ABC
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.kinds.training import Training
 
 Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
 """Settings of opening that have nothing to do with a search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilledGap:
+    """A gap of a text with its most probable token, or the first token of a word with its label."""
+
+    position: int
+    piece: str
+    id: int
+    probability: float
+
+
+class PlacePredictor(Protocol):
+    """Reads a text and predicts something at some of its tokens: words for gaps, or labels."""
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Makes the ids of texts."""
+
+    def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
+        """Returns a text as it is predicted, and the most probable token or label of each place."""
 
 
 class Kind(ABC):
@@ -34,6 +57,10 @@ class Kind(ABC):
     """What `tformer evaluate` compares with what is right."""
     training: ClassVar[Training | None] = None
     """How it is trained; None: only imports make such models."""
+
+    def predictor(self, opened: Any) -> PlacePredictor | None:  # noqa: ANN401, ARG002 - most have none
+        """Makes what predicts something at places of texts, of an opened model that does."""
+        return None
 
     def methods_in_words(self) -> str:
         """Lists the methods that work, for messages."""

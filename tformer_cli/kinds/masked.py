@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from tformer_cli.kinds.kind import PlacePredictor
     from tformer_cli.kinds.training import HeldOut
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.batching import Batch
@@ -46,11 +45,6 @@ class MaskedModeling(TextModeling):
         from tformer_cli.text.masking import masking_of
 
         return masking_of(tokenizer)
-
-    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
-        from tformer_cli.model.encoder_only import MaskedLanguageModel
-
-        return MaskedLanguageModel(config, vocab_size)
 
     def scorer(self, held: HeldOut) -> Scorer:
         """Returns what measures loss, perplexity and accuracy of the same tokens every time."""
@@ -164,6 +158,11 @@ class Masked(Kind):
     methods = ("fill", "embed")
     measured_by = "gaps"
     training = MaskedModeling()
+
+    def predictor(self, opened: Any) -> PlacePredictor:  # noqa: ANN401
+        from tformer_cli.kinds.lines.fill import GapFiller
+
+        return GapFiller(opened)
 
 
 KIND = Masked()

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from tformer_cli.model.base import Model
-    from tformer_cli.model.config import Head, ModelConfig, Precision
+    from tformer_cli.model.config import Head, Precision
     from tformer_cli.recipe import Recipe
     from tformer_cli.text.config import CorpusConfig
     from tformer_cli.text.corpora import SentencePair
@@ -74,19 +73,13 @@ class Training(ABC):
         """Makes the tokenizer of a run, by `make` if it is one of texts."""
         return make()
 
-    def sides(self, recipe: Recipe, tokenizer: Tokenizer) -> Tokenizer:  # noqa: ARG002 - has both
+    def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:  # noqa: ARG002
         """Returns what turns both sides of examples into ids, given the tokenizer of the run."""
         return tokenizer
 
     def masking(self, tokenizer: Tokenizer) -> Masking | None:  # noqa: ARG002 - nothing is hidden
         """Returns how tokens are hidden from the model, if they are."""
         return None
-
-    def new_model(self, config: ModelConfig, vocab_size: int) -> Model:
-        """Makes a model with random weights, drawn from torch's global generator."""
-        from tformer_cli.model.transformer import Transformer
-
-        return Transformer(config, vocab_size)
 
     @abstractmethod
     def scorer(self, held: HeldOut) -> Scorer:

@@ -1,7 +1,15 @@
-"""Names of metrics, tokenizers and tests; free of sacreBLEU, so that a command can list them."""
+"""What is compared and how: settings of scores and tests, free of sacreBLEU and torch.
 
+The command line reads this module at every start.
+"""
+
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
+
+from tformer_cli.errors import UsageError
+from tformer_cli.settings import setting
 
 
 class MetricName(StrEnum):
@@ -27,3 +35,148 @@ Tokenization = Literal[
 ]
 TestName = Literal["paired-bootstrap", "paired-approximate-randomization"]
 """Tests of significance: Koehn 2004; Riezler & Maxwell 2005."""
+COMET_MODEL = "Unbabel/wmt22-comet-da"
+SEED = 12345
+"""sacreBLEU's own."""
+DEFAULT_METRICS = ("bleu", "chrf", "ter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringSettings:
+    """How words are told apart, for BLEU and for counts of words."""
+
+    tokenize: Tokenization = setting(
+        "13a",
+        "sacreBLEU's tokenizer for BLEU. ja-mecab and ko-mecab need the extras ja and ko; "
+        "flores101, flores200 and spBLEU-1K the extra spm, and a model that is downloaded once.",
+    )
+    lowercase: bool = setting(False, "Ignore case when scoring.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings(ScoringSettings):
+    """How systems are scored and tested."""
+
+    train_text: str | None = setting(
+        None,
+        "Target side of the training text, to sort words by their frequency in it.",
+        shown_default="the first reference",
+        metavar="FILE",
+        role="reads_file",
+    )
+    examples: int = setting(
+        3, "Sentences to show of each system that differ most, in each direction.", min=0
+    )
+    labels: bool = setting(
+        False,
+        "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
+        "bootstrap.",
+        "Scores and tests",
+    )
+    metric: tuple[str, ...] = setting(
+        (),
+        "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
+        "first. comet needs the extra comet, and --source.",
+        "Scores and tests",
+        shown_default="bleu, chrf, ter",
+        metavar="|".join(MetricName),
+        completes=tuple(MetricName),
+    )
+    baseline: str | None = setting(
+        None,
+        "Name of the system that the others are tested against.",
+        "Scores and tests",
+        shown_default="the first",
+        metavar="TEXT",
+    )
+    test: TestName = setting(
+        "paired-bootstrap", "Test of significance, sacreBLEU's.", "Scores and tests"
+    )
+    samples: int | None = setting(
+        None,
+        "Resamples or trials of the test.",
+        "Scores and tests",
+        shown_default="1000 resamples or 10000 trials",
+        min=1,
+    )
+    seed: int = setting(
+        SEED, "Seed of the test; the default is sacreBLEU's.", "Scores and tests", min=1
+    )
+    comet_model: str = setting(
+        COMET_MODEL,
+        "Model for comet: a name on the Hugging Face hub, or a checkpoint.",
+        "Scores and tests",
+        metavar="NAME|FILE",
+        role="reads_file",
+    )
+
+    def __post_init__(self) -> None:
+        unknown = next((one for one in self.metrics if one not in set(MetricName)), None)
+        if unknown is not None:
+            names = ", ".join(MetricName)
+            raise UsageError(f"--metric: must be of {names}; found {unknown or 'nothing'}")
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        given = [one.strip() for names in self.metric for one in names.split(",")]
+        return tuple(dict.fromkeys(given)) or DEFAULT_METRICS
+
+    def check_labels(self) -> None:
+        """Refuses what only translations have where labels are compared."""
+        for one in fields(self):
+            if one.name in ("labels", "baseline", "samples", "seed"):
+                continue
+            if getattr(self, one.name) != one.default:
+                option = one.name.replace("_", "-")
+                raise UsageError(f"--{option}: is of translations; omit it or --labels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestSetFiles:
+    """A test set and the systems that translated it; a table of a manifest."""
+
+    __test__ = False  # no test of pytest's
+
+    systems: dict[str, str] = field(default_factory=dict)
+    """For each system the file of its translations, or the model directory that makes them."""
+    reference: tuple[str, ...] = setting(
+        (),
+        "Reference translation. Repeat for several references.",
+        metavar="FILE",
+        shown_default="none",
+        role="reads_file",
+    )
+    source: str | None = setting(
+        None,
+        "Source text: shown beside the translations, and translated by SYSTEMs that are model "
+        "directories.",
+        name="--source -i",
+        metavar="FILE",
+        role="reads_file",
+    )
+    test_set: str | None = setting(
+        None,
+        "sacreBLEU's test set of this name, such as wmt20, instead of --reference and --source; it "
+        "is downloaded once.",
+        "Test sets",
+        metavar="CODE",
+    )
+    language_pair: str | None = setting(
+        None, "Its language pair, such as en-de.", "Test sets", metavar="CODE-CODE"
+    )
+
+    def check(self) -> None:
+        """Raises a ValueError that names the field which is wrong."""
+        if not self.systems:
+            raise ValueError("systems: name at least one")
+        if not self.reference and self.test_set is None:
+            raise ValueError("reference: is missing; name a file, or a --test-set")
+        if self.test_set is not None and (self.reference or self.source):
+            raise ValueError("test_set: has source and references; omit it or those")
+        if self.language_pair is not None and self.test_set is None:
+            raise ValueError("language_pair: is that of a --test-set; name one or omit it")
+
+    @property
+    def paths(self) -> list[Path]:
+        texts = [*self.reference, *([] if self.source is None else [self.source])]
+        return [Path(one) for one in (*texts, *self.systems.values())]

@@ -9,8 +9,7 @@ from typing import Any
 from sacrebleu.metrics.base import Metric, Signature
 
 from tformer_cli.errors import UsageError
-
-MODEL = "Unbabel/wmt22-comet-da"
+from tformer_cli.metrics.choices import COMET_MODEL
 
 
 class Comet(Metric):
@@ -19,7 +18,9 @@ class Comet(Metric):
     It judges each translation with its source and the first reference.
     """
 
-    def __init__(self, sources: Sequence[str], model: str = MODEL, *, on_gpu: bool = False) -> None:
+    def __init__(
+        self, sources: Sequence[str], model: str = COMET_MODEL, *, on_gpu: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._sources = list(sources)
         self._gpus = int(on_gpu)

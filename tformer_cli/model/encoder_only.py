@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from tformer_cli.model.attention import EVERYTHING, Mask, key_mask
 from tformer_cli.model.base import Model
-from tformer_cli.model.config import ModelConfig, Pooling
+from tformer_cli.model.config import Head, ModelConfig, Pooling
 from tformer_cli.model.feed_forward import ACTIVATIONS
 from tformer_cli.model.norms import make_norm
 from tformer_cli.model.operations import Dropout, Linear, by_rows, repeatable_linear
 from tformer_cli.model.patches import PatchedImages
-from tformer_cli.model.transformer import initialize, make_encoder, make_input
+from tformer_cli.model.transformer import Transformer, initialize, make_encoder, make_input
 
 
 class EncoderOnly(Model):
@@ -119,12 +119,45 @@ class EncoderOnly(Model):
         __call__ = forward
 
 
-class MaskedLanguageModel(EncoderOnly):
+class PositionPredictor(EncoderOnly):
+    """The encoder of a Transformer that predicts something at positions of what it reads.
+
+    To training, a target has the length of its source, and padding wherever nothing is to be
+    predicted.
+    """
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D) a row for each token or label."""
+        raise NotImplementedError
+
+    def transformed(self, hidden: Tensor) -> Tensor:
+        """Turns the encoder's states (…, D) into those that rows are compared with."""
+        return hidden
+
+    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
+        """See `EncoderOnly`: (B, S, D), position i for what stands at position i."""
+        del source_mask
+        return self.transformed(hidden)
+
+    def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Computes logits (B, S, V) of the tokens or labels at every position; see `encode`."""
+        return self.project(self.target_hidden(source, source_mask, source))
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Compares transformed states (…, D) with the rows: logits (…, V)."""
+        product = functional.linear if torch.is_grad_enabled() else repeatable_linear
+        return product(hidden, self.output_matrix, self.output_bias)
+
+    if TYPE_CHECKING:
+        __call__ = forward
+
+
+class MaskedLanguageModel(PositionPredictor):
     """The encoder of a Transformer, its states transformed and compared with one row a token.
 
     The transformation is norm(f(W·x + b)) with the activation of the layers (Devlin et al. 2019,
-    section 3.1 and the authors' code). To training, a target has the length of its source, and
-    padding wherever nothing is to be predicted.
+    section 3.1 and the authors' code).
     """
 
     def make_head(self) -> None:
@@ -162,28 +195,6 @@ class MaskedLanguageModel(EncoderOnly):
             ACTIVATIONS[self.config.activation](self.transform(hidden))
         )
         return normed
-
-    def predicting(self, hidden: Tensor, source_mask: Tensor) -> Tensor:
-        """See `EncoderOnly`: (B, S, D), position i for the token of the source at position i."""
-        del source_mask
-        return self.transformed(hidden)
-
-    def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
-        """Computes logits (B, S, V) of the tokens at every position.
-
-        Args:
-            source: (B, S) token ids.
-            source_mask: (B, S) True where a position is a token and not padding.
-        """
-        return self.project(self.target_hidden(source, source_mask, source))
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Compares transformed states (…, D) with the tokens' rows: logits (…, V)."""
-        product = functional.linear if torch.is_grad_enabled() else repeatable_linear
-        return product(hidden, self.output_matrix, self.output_bias)
-
-    if TYPE_CHECKING:
-        __call__ = forward
 
 
 POOLERS: Mapping[Literal["tanh", "relu"], Callable[[Tensor], Tensor]] = MappingProxyType(
@@ -252,3 +263,15 @@ class Classifier(EncoderOnly):
 
     if TYPE_CHECKING:
         __call__ = forward
+
+
+HEADS: Mapping[Head, type[EncoderOnly]] = MappingProxyType(
+    {"labels": Classifier, "tokens": MaskedLanguageModel, "none": EncoderOnly}
+)
+"""Encoders by what stands on them."""
+
+
+def model_of(config: ModelConfig, vocab_size: int) -> Transformer | EncoderOnly:
+    """Makes a model of a shape, with fresh weights drawn from torch's global generator."""
+    kind = HEADS[config.head] if config.is_encoder_only else Transformer
+    return kind(config, vocab_size)

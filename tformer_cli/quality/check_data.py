@@ -13,17 +13,16 @@ from tformer_cli.quality.checks import (
     HELD_OUT,
     NEAR_DUPLICATE,
     checks_for,
+    written_out,
 )
-from tformer_cli.quality.content import written_out
 from tformer_cli.quality.doubts import doubts_about
 from tformer_cli.quality.examine import (
     Judged,
     Progress,
     judge,
-    progress_after,
     survey,
 )
-from tformer_cli.quality.facts import PAIRS, CorpusFacts, CorpusKind, Limits
+from tformer_cli.quality.facts import PAIRS, CorpusFacts, CorpusKind
 from tformer_cli.quality.given import GivenData, files_of, options_of_fields
 from tformer_cli.show.document import Cell, Document, Note, Section, Sentence, Sentences, Table
 from tformer_cli.text.config import CorpusConfig
@@ -102,20 +101,17 @@ def check_data(
     given: GivenData,
     *,
     wanted: frozenset[str] = DEFAULT,
-    limits: Limits | None = None,
     n_examples: int = 3,
     options: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
 ) -> DataReport:
     """Reads corpora twice and reports what is doubtful in them."""
     data = given.data
-    corpora = given.corpora()
     dropping = DROPPING & wanted
     found = {name: CheckCount() for name in CHECKS if name in wanted}
     n_dropped = 0
-    with survey(corpora, wanted, limits or Limits(), progress) as surveyed:
-        second = progress_after(surveyed.n_pairs, progress)
-        for one in judge(corpora, surveyed, wanted, dropping, given.held_out, second):
+    with survey(given, wanted, progress) as surveyed:
+        for one in judge(given, surveyed, wanted, dropping, progress):
             n_dropped += not dropping.isdisjoint(one.found)
             for name in one.found:
                 found[name].pairs += 1
@@ -127,7 +123,7 @@ def check_data(
         facts=surveyed.facts,
         pairs=surveyed.n_pairs,
         dropped=n_dropped,
-        not_utf8=corpora.counts.not_utf8,
+        not_utf8=given.counts.not_utf8,
         found=found,
         doubts=[
             doubt
@@ -192,59 +188,59 @@ LONGEST = 1000
 
 
 def report_document(report: DataReport) -> Document:
-    """Counts of each check, doubts, commands, and examples under the name of their check."""
-    lists = [
-        Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
-        Note(title="To mend it", lines=tuple(map(_shown, report.commands)), is_code=True),
-    ]
-    kept = report.pairs - report.dropped
-    checks = Section(
-        title="Checks",
-        tables=(_counts(report),),
-        notes=tuple(one for one in lists if one.lines),
-        sentences=tuple(_examples(report)),
-        legend=f"{count_of(report.pairs, report.facts.kind.noun)}; {kept:,} raise no doubt.",
-    )
-    return Document(title=", ".join(report.corpora), sections=[checks])
-
-
-def _counts(report: DataReport) -> Table:
+    """Counts of each check, examples under the name of their check, doubts, and commands."""
     kind = report.facts.kind
-    return Table(
+    found = {name: count for name, count in report.found.items() if count.pairs}
+    counts = Table(
         title="Found",
         head=("check", f"{kind.noun}s", "share", "dropped", "meaning"),
         rows=tuple(
             (
                 Cell(name, anchor=name if count.examples else ""),
-                Cell(f"{count.pairs:,}"),
-                Cell(f"{count.pairs / max(report.pairs, 1):.2%}"),
-                Cell("yes" if name in DROPPING else "no"),
-                Cell(CHECKS[name].means(kind)),
+                f"{count.pairs:,}",
+                f"{count.pairs / report.pairs:.2%}",
+                "yes" if name in DROPPING else "no",
+                CHECKS[name].means(kind),
             )
-            for name, count in report.found.items()
+            for name, count in found.items()
         ),
-        texts=(3, 4),
+        labels=(4,),
+        texts=(0, 4),
     )
+    nothing = ", ".join(name for name in report.found if name not in found)
+    notes = [
+        Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
+        Note(title="Doubts", lines=tuple(map(_shown, report.doubts))),
+        Note(title="To mend it", lines=tuple(map(_shown, report.commands)), is_code=True),
+    ]
+    kept = report.pairs - report.dropped
+    section = Section(
+        title=", ".join(report.corpora),
+        summary=f"{count_of(report.pairs, kind.noun)}; {kept:,} raise no doubt",
+        tables=(counts,) if found else (),
+        notes=tuple(one for one in notes if one.lines),
+        sentences=tuple(
+            _examples(name, one, report) for name, one in found.items() if one.examples
+        ),
+    )
+    return Document(title="Checks", sections=[section])
 
 
-def _examples(report: DataReport) -> Iterator[Sentences]:
+def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     kind = report.facts.kind
-    for name, count in report.found.items():
-        if not count.examples:
-            continue
-        sentences = []
-        for one in count.examples:
-            where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
-            texts = {**kind.named(one.record.pair), "why": one.found[name]}
-            sentences.append(
-                Sentence(
-                    heading=f"{where}line {one.record.number:,}",
-                    texts=tuple((side, _shown(text)) for side, text in texts.items()),
-                )
+    sentences = []
+    for one in count.examples:
+        where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
+        texts = kind.named(one.record.pair).items()
+        sentences.append(
+            Sentence(
+                heading=f"{where}line {one.record.number:,}: {_shown(one.found[name])}",
+                texts=tuple((side, _shown(text)) for side, text in texts),
             )
-        yield Sentences(
-            heading=name, text=CHECKS[name].means(kind), anchor=name, sentences=tuple(sentences)
         )
+    return Sentences(
+        heading=name, text=CHECKS[name].means(kind), anchor=name, sentences=tuple(sentences)
+    )
 
 
 def _shown(text: str) -> str:

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -18,10 +18,8 @@ from tformer_cli.quality.examine import (
     Judged,
     Progress,
     judge,
-    progress_after,
     survey,
 )
-from tformer_cli.quality.facts import Limits
 from tformer_cli.quality.given import GivenData, options_of_fields, plain_name
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import format_of, text_files
@@ -59,25 +57,23 @@ def clean_data(
     output: Path,
     *,
     dropping: frozenset[str] = DEFAULT & DROPPING,
-    limits: Limits | None = None,
     progress: Progress | None = None,
     on_resume: Callable[[int], None] | None = None,
 ) -> CleanReport:
     """Writes the pairs that no check finds doubtful, whole or not at all.
 
     Lines are kept as they are, all columns and fields included, in their order; rows of Parquet,
-    Arrow and CSV become lines of JSON. The directory
-    also holds `dropped.jsonl`, an object for each dropped pair with its line and the reasons, and
-    `report.json`. Until it is whole it is called `NAME.part`; a killed run resumes there.
+    Arrow and CSV become lines of JSON. Until the directory is whole it is called `NAME.part`; a
+    killed run resumes there.
     """
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)
     names = output_names(corpus)
-    origin = _origin(corpus, given, dropping, limits or Limits())
+    origin = _origin(corpus, given, dropping)
     with resumable_directory(output, [*names, DROPPED, REPORT], origin) as files:
         if files.done and on_resume is not None:
             on_resume(files.done)
-        found = _clean(given, files, dropping, limits or Limits(), progress)
+        found = _clean(given, files, dropping, progress)
         files.streams[-1].write(report_text(found.summary()))
     return found
 
@@ -86,18 +82,16 @@ def _clean(
     given: GivenData,
     files: ResumableFiles,
     dropping: frozenset[str],
-    limits: Limits,
     progress: Progress | None,
 ) -> CleanReport:
     """Writes what was not yet written of kept pairs and of reasons why others were dropped."""
-    corpora, n_kept = given.corpora(keeps_rows=True), 0
+    corpora, n_kept = replace(given, keeps_rows=True), 0
     counts: Counter[str] = Counter()
     *kept, dropped, _ = files.streams
     n_before = files.done
-    with survey(corpora, dropping, limits, progress) as surveyed:
-        second = progress_after(surveyed.n_pairs, progress)
+    with survey(corpora, dropping, progress) as surveyed:
         earlier = Earlier(n_before, _findings_in(dropped)) if n_before else None
-        judged = judge(corpora, surveyed, dropping, dropping, given.held_out, second, earlier)
+        judged = judge(corpora, surveyed, dropping, dropping, progress, earlier)
         for number, one in enumerate(judged, start=1):
             counts.update(one.found.keys())
             n_kept += not one.found
@@ -120,11 +114,10 @@ def _clean(
         )
 
 
-def _origin(
-    corpus: CorpusConfig, given: GivenData, dropping: frozenset[str], limits: Limits
-) -> dict[str, str]:
+def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) -> dict[str, str]:
     """All that decides what is kept, by name."""
     held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
+    settings = given.settings
     scores = b"" if given.scores is None else given.scores.values.tobytes()
     return {
         "corpus": " ".join(format_of(corpus).content(corpus, given.data.directory)),
@@ -132,7 +125,7 @@ def _origin(
         "languages": f"{given.languages} {given.detector is not None}",
         "held-out": held_out,
         "scores": hashlib.sha256(scores).hexdigest(),
-        "checks": f"{sorted(dropping)} {limits}",
+        "checks": f"{sorted(dropping)} {settings.max_characters} {settings.max_deviation}",
         "version": __version__,
     }
 

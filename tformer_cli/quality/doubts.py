@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from tformer_cli.quality.checks import CHECKS, DROPPING, findings_of
-from tformer_cli.quality.content import is_same_text
-from tformer_cli.quality.facts import PAIRS, Limits, estimate_facts
+from tformer_cli.quality.checks import CHECKS, DROPPING, findings_of, is_same_text
+from tformer_cli.quality.facts import PAIRS, estimate_facts
 from tformer_cli.text.config import CorpusConfig, DataConfig
 from tformer_cli.text.corpora import SentencePair, corpus_name, read_records, text_files
 from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
@@ -94,7 +93,7 @@ def _of_pairs(
 def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
     if len(pairs) < FEWEST_PAIRS:
         return
-    facts = estimate_facts(pairs, languages, Limits())
+    facts = estimate_facts(pairs, languages)
     wanted = DROPPING - WHOLE_CORPUS
     of_copies = wanted - {"language"}  # one of their sides is in the other's
     found = Counter(

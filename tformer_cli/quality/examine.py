@@ -31,13 +31,13 @@ from tformer_cli.quality.facts import (
     CorpusFacts,
     CorpusKind,
     Detector,
-    Limits,
     Sample,
     estimate_facts,
 )
 from tformer_cli.quality.minhash import HeldOut, NearDuplicates, near_duplicates
 from tformer_cli.quality.model_scores import ModelScores
 from tformer_cli.quality.repeats import NEVER, Keys, Repeated, key_files, keys_of_pair
+from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import CorpusRecord, read_records
 from tformer_cli.text.lines import LineCounts
@@ -63,6 +63,9 @@ class Corpora:
     """Codes of source and target language; empty: unknown."""
     kind: CorpusKind = PAIRS
     """Content of the sides of examples."""
+    held_out: HeldOut = field(default_factory=HeldOut)
+    """Sentences that they must not have."""
+    settings: CheckSettings = field(default_factory=CheckSettings)
     detector: Detector | None = None
     """Tells languages; None: scripts and common words do."""
     scores: ModelScores | None = None
@@ -73,10 +76,12 @@ class Corpora:
     """Of the last pass."""
 
     def chunks(
-        self, progress: Progress | None = None, *, with_faults: bool = False
+        self, progress: Progress | None = None, n_read: int = 0, *, with_faults: bool = False
     ) -> Iterator[tuple[int, list[CorpusRecord]]]:
-        """Yields examples of all corpora, some thousands together, with the corpus's number."""
-        n_read = 0
+        """Yields examples of all corpora, some thousands together, with the corpus's number.
+
+        Progress goes on from what was read in an earlier pass.
+        """
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
             records = read_records(
@@ -139,10 +144,7 @@ class Earlier:
 
 @contextmanager
 def survey(
-    corpora: Corpora,
-    wanted: frozenset[str],
-    limits: Limits,
-    progress: Progress | None = None,
+    corpora: Corpora, wanted: frozenset[str], progress: Progress | None = None
 ) -> Iterator[Survey]:
     """Reads corpora once, and holds what was learned until they have been judged."""
     sample, n_pairs = Sample(), 0
@@ -166,7 +168,7 @@ def survey(
         if corpora.scores is not None:
             corpora.scores.check_length(n_pairs)
         facts = estimate_facts(
-            sample.pairs, corpora.languages, limits, corpora.kind, corpora.detector
+            sample.pairs, corpora.languages, corpora.kind, corpora.detector, corpora.settings
         )
         yield Survey(facts=facts, repeated=repeated, n_pairs=n_pairs, near=near)
 
@@ -176,16 +178,13 @@ def judge(
     surveyed: Survey,
     wanted: frozenset[str],
     dropping: frozenset[str],
-    held_out: HeldOut | None = None,
     progress: Progress | None = None,
     earlier: Earlier | None = None,
 ) -> Iterator[Judged]:
-    """Yields every example with what checks find.
-
-    Only examples that no other check would drop count as the first of equal ones: so one of them
-    is kept.
-    """
-    held_out = held_out or HeldOut()
+    """Yields every example with what checks find."""
+    # Only examples that no other check would drop count as the first of equal ones, so that one of
+    # them is kept.
+    held_out = corpora.held_out
     compared = {*REPEATS, OTHER_LABEL, NEAR_DUPLICATE}
     needs_keys = bool(held_out.keys) or not wanted.isdisjoint(compared)
     several = len(corpora.configs) > 1
@@ -195,7 +194,8 @@ def judge(
     repeats = (DUPLICATE, OTHER_LABEL, "") if kind is LABELED else REPEATS
     named = wanted.intersection(repeats) & checks_for(kind)
     n_judged = 0
-    for number, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
+    n_before, with_faults = surveyed.n_pairs, MALFORMED in wanted
+    for number, chunk in corpora.chunks(progress, n_before, with_faults=with_faults):
         places = [number << CORPUS_BITS | record.number for record in chunk]
         if surveyed.near is not None:
             surveyed.near.look_up(places)
@@ -231,11 +231,6 @@ def judge(
                         _see(surveyed, slots[row], row, places[row])
             yield Judged(number, record, found)
         n_judged += len(chunk)
-
-
-def progress_after(n_pairs: int, progress: Progress | None) -> Progress | None:
-    """Progress of a pass that follows one over some pairs."""
-    return None if progress is None else lambda n_read: progress(n_pairs + n_read)
 
 
 def _keys(chunk: Sequence[CorpusRecord]) -> Keys:

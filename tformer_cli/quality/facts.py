@@ -8,11 +8,12 @@ languages by scripts and common words.
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
 
 from tformer_cli.errors import UsageError
+from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.languages import (
     FUNCTION_WORDS,
@@ -66,20 +67,12 @@ class CorpusKind:
 PAIRS = CorpusKind(
     name="pairs", noun="pair", sides=("source", "target"), texts=(0, 1), side="a side"
 )
-
-
 LABELED = CorpusKind(
     name="labeled", noun="example", sides=("text", "label"), texts=(0,), side="a text or label"
 )
-
-
 TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,), side="a text")
-
-
 CONFIDENCE = 0.7
 """Probability below which a language is not told: short sentences are those of many languages."""
-
-
 FEWEST_TEXTS, LEAST_SHARE = 5, 0.5
 """Texts of a side whose language is told, and the share of them that makes it the side's."""
 
@@ -119,22 +112,6 @@ class Detector:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits that a user sets."""
-
-    max_characters: int = 1500
-    """Longest side, in characters."""
-    max_deviation: float = 4.0
-    """Largest deviation of the lengths' ratio from the corpus's, in standard deviations."""
-
-    def __post_init__(self) -> None:
-        if self.max_characters < 1:
-            raise ValueError(f"max_characters: must be at least 1, but is {self.max_characters}")
-        if not self.max_deviation > 0:
-            raise ValueError(f"max_deviation: must be above 0, but is {self.max_deviation}")
-
-
-@dataclass(frozen=True, kw_only=True)
 class CorpusFacts:
     """Facts about a corpus that are known before its pairs are judged."""
 
@@ -148,7 +125,7 @@ class CorpusFacts:
     """Variance of a target's length for each character; 0: unknown."""
     common_words: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     """Words that many lines of each side have, but none of the other language's."""
-    limits: Limits = Limits()
+    settings: CheckSettings = field(default_factory=CheckSettings)
     kind: CorpusKind = PAIRS
     detector: Detector | None = None
     """Tells languages; None: scripts and common words do."""
@@ -174,26 +151,18 @@ class Sample:
 def estimate_facts(
     pairs: Sequence[SentencePair],
     languages: tuple[str, str],
-    limits: Limits,
     kind: CorpusKind = PAIRS,
     detector: Detector | None = None,
+    settings: CheckSettings | None = None,
 ) -> CorpusFacts:
-    """Estimates the facts of a corpus.
-
-    Scripts are those of the languages if these are known, else those that a side mostly has.
-    """
+    """Estimates the facts of a corpus."""
     filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
     if detector is not None:
-        one, other = (
-            language
-            or (
-                detector.of_most(pair[side] for pair in filled[:DETECTED])
-                if side in kind.texts
-                else ""
-            )
-            for side, language in enumerate(languages)
-        )
-        languages = one, other
+        found = list(languages)
+        for side in kind.texts:
+            found[side] = found[side] or detector.of_most(one[side] for one in filled[:DETECTED])
+        languages = found[0], found[1]
+    # of languages that are not known a side may have the scripts that it mostly has
     scripts = [
         scripts_of(language) or _common_scripts(pair[side] for pair in filled)
         for side, language in enumerate(languages)
@@ -209,7 +178,7 @@ def estimate_facts(
         ratio=ratio,
         spread=spread,
         common_words=(common[0] - others[0], common[1] - others[1]),
-        limits=limits,
+        settings=settings or CheckSettings(),
         kind=kind,
         detector=detector,
     )

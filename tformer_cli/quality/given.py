@@ -1,7 +1,7 @@
 """Corpora that a user names by their files or by a recipe."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -32,74 +32,30 @@ KINDS: Mapping[str, CorpusKind] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class GivenData:
-    """Corpora to examine, and sentences that they must not have."""
+class GivenData(Corpora):
+    """Corpora to examine, and how they were named."""
 
     data: DataConfig
-    kind: CorpusKind = PAIRS
-    """Content of the sides of examples."""
-    held_out: HeldOut = field(default_factory=HeldOut)
     is_recipe: bool = False
-    """True if a recipe names them."""
-    detector: Detector | None = None
-    """Tells languages; None: scripts and common words do."""
-    scores: ModelScores | None = None
-    """Scores of all pairs by models."""
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Codes of the languages of both sides; empty: unknown."""
-        if self.kind is PAIRS:
-            return self.data.source_language, self.data.target_language
-        of_text = self.data.source_language
-        return ("", of_text) if self.kind is TEXTS else (of_text, "")
 
     def path_of(self, file: str) -> str:
         """A file of a corpus as it is reached from here."""
-        return f"{self.data.directory}/{file}" if self.data.directory else file
+        return f"{self.directory}/{file}" if self.directory else file
 
     def unjudged(self) -> dict[str, str]:
         """The sides whose language no common words tell, each with its code, if it is known."""
-        languages, sides = self.languages, self.kind.sides
         if self.detector is not None:
             return {}
         return {
-            sides[place]: languages[place]
+            self.kind.sides[place]: self.languages[place]
             for place in self.kind.texts
-            if main_code(languages[place]) not in FUNCTION_WORDS
+            if main_code(self.languages[place]) not in FUNCTION_WORDS
         }
 
-    def corpora(self, *, keeps_rows: bool = False) -> Corpora:
-        """The corpora as they are read; of datasets with whole rows, if they are to be written."""
-        return Corpora(
-            configs=self.data.train,
-            directory=self.data.directory,
-            languages=self.languages,
-            kind=self.kind,
-            detector=self.detector,
-            scores=self.scores,
-            keeps_rows=keeps_rows,
-        )
-
-    def judged_by(self, checks: CheckSettings) -> "GivenData":
-        """Adds what judges examples besides the rules."""
-        if not 0.0 < checks.worst_share < 1.0:
-            raise UsageError(
-                f"--worst-share: must be above 0 and below 1, but is {checks.worst_share:g}"
-            )
-        detector = Detector() if checks.detect_languages else None
-        if detector is not None:
-            for language in filter(None, self.languages):
-                detector.check_known(language)
-        if checks.scores and (self.kind is not PAIRS or self.is_recipe):
-            raise UsageError("--scores: needs the files of one parallel corpus, not a recipe")
-        scores = ModelScores(checks.scores, checks.worst_share) if checks.scores else None
-        return replace(self, detector=detector, scores=scores)
-
-    def possible(self, wanted: frozenset[str], asked: frozenset[str]) -> frozenset[str]:
+    def possible(self, wanted: frozenset[str]) -> frozenset[str]:
         """Returns the checks of those wanted that can be made of this kind."""
         known = checks_for(self.kind)
-        if other := sorted(asked - known):
+        if other := sorted(self.settings.asked() - known):
             raise UsageError(
                 f"--only: {other[0]} is not a check of {self.kind.noun}s; checks of them are "
                 + ", ".join(sorted(known))
@@ -110,24 +66,46 @@ class GivenData:
 def given_data(
     files: Sequence[str],
     fields: Fields | None = None,
-    held_out: Sequence[str] = (),
+    checks: CheckSettings | None = None,
     *,
     near: bool = False,
 ) -> GivenData:
     """Returns the corpora that are named."""
-    fields = fields or Fields()
-    texts = chain.from_iterable(_texts_of_file(file, fields) for file in held_out)
-    if not _is_recipe(files):
+    fields, checks = fields or Fields(), checks or CheckSettings()
+    texts = chain.from_iterable(_texts_of_file(file, fields) for file in checks.held_out)
+    is_recipe = _is_recipe(files)
+    if is_recipe:
+        if fields.names_fields:
+            raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
+        kind, data = _data_of(load_recipe(files[0]), files[0])
+        of_valid = (_texts(read_corpus(corpus, data.directory), kind) for corpus in data.valid)
+        texts = chain(texts, chain.from_iterable(of_valid))
+    else:
         corpus, kind = corpus_of(files, fields)
         source, target = languages_of(corpus, fields)
         data = DataConfig(train=(corpus,), source_language=source, target_language=target)
-        return GivenData(data=data, kind=kind, held_out=HeldOut(texts, near=near))
-    if fields.names_fields:
-        raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
-    kind, data = _data_of(load_recipe(files[0]), files[0])
-    of_valid = (_texts(read_corpus(corpus, data.directory), kind) for corpus in data.valid)
-    texts = chain(texts, chain.from_iterable(of_valid))
-    return GivenData(data=data, kind=kind, held_out=HeldOut(texts, near=near), is_recipe=True)
+    languages = data.source_language, data.target_language
+    if kind is not PAIRS:  # the only language is that of the texts
+        languages = ("", languages[0]) if kind is TEXTS else (languages[0], "")
+    held_out = HeldOut(texts, near=near)
+    detector = Detector() if checks.detect_languages else None
+    if detector is not None:
+        for language in filter(None, languages):
+            detector.check_known(language)
+    if checks.scores and (kind is not PAIRS or is_recipe):
+        raise UsageError("--scores: needs the files of one parallel corpus, not a recipe")
+    return GivenData(
+        data=data,
+        is_recipe=is_recipe,
+        configs=data.train,
+        directory=data.directory,
+        languages=languages,
+        kind=kind,
+        held_out=held_out,
+        settings=checks,
+        detector=detector,
+        scores=ModelScores(checks.scores, checks.worst_share) if checks.scores else None,
+    )
 
 
 def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:

@@ -4,13 +4,9 @@ The command line reads this module at every start: checks are imported where the
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
 from tformer_cli.settings import setting
-
-if TYPE_CHECKING:
-    from tformer_cli.quality.facts import Limits
 
 NEAR = (
     "Also find what is nearly the same as an earlier pair or text, or as a held-out sentence, by "
@@ -109,6 +105,16 @@ class CheckSettings:
         "corpus's.",
     )
 
+    def __post_init__(self) -> None:
+        if not 0.0 < self.worst_share < 1.0:
+            raise UsageError(
+                f"--worst-share: must be above 0 and below 1, but is {self.worst_share:g}"
+            )
+        for name in ("max_characters", "max_deviation"):
+            if not (value := getattr(self, name)) > 0:  # nor NaN
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option}: must be above 0, but is {value}; change it")
+
     def chosen(self, default: frozenset[str]) -> frozenset[str]:
         from tformer_cli.quality.checks import HELD_OUT, NEAR_DUPLICATE, SCORE, known_checks
 
@@ -138,11 +144,3 @@ class CheckSettings:
                 option = f"--{name.replace('_', '-')}"
                 found += [(option, "" if one is True else str(one)) for one in values]
         return found
-
-    def limits(self) -> "Limits":
-        from tformer_cli.quality.facts import Limits
-
-        try:
-            return Limits(max_characters=self.max_characters, max_deviation=self.max_deviation)
-        except ValueError as error:
-            raise UsageError(f"--{str(error).replace('_', '-', 1)}; change it") from None

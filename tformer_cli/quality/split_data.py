@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tformer_cli.quality.clean_data import (
     report_text,
     text_outputs,
 )
-from tformer_cli.quality.examine import Progress, progress_after
+from tformer_cli.quality.examine import Progress
 from tformer_cli.quality.given import GivenData, ending_of
 from tformer_cli.quality.minhash import (
     PAIRS_AT_ONCE,
@@ -79,7 +79,7 @@ def split_data(
     """
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)
-    corpora = given.corpora(keeps_rows=True)
+    corpora = replace(given, keeps_rows=True)
     keys = array("Q")
     texts = given.kind.texts
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
@@ -101,7 +101,7 @@ def split_data(
     with directory_aside(output) as aside:
         with text_outputs([aside / name for name in files]) as streams:
             n_sides, place = len(names[TRAIN]), 0
-            for _, chunk in corpora.chunks(progress_after(len(sets), progress)):
+            for _, chunk in corpora.chunks(progress, len(sets)):
                 for record in chunk:
                     first = int(sets[place]) * n_sides
                     for number, line in enumerate(record.lines):

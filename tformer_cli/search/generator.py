@@ -1,6 +1,6 @@
 """Prompts in, texts out: what a language model writes after each prompt, in order.
 
-The searches are those of translations; see `search.prompted_model`.
+The searches are those of translations; see `search.engine`.
 """
 
 from __future__ import annotations

@@ -181,6 +181,7 @@ class Section:
     """A part of a document, such as all results on one test set."""
 
     title: str
+    summary: str = ""
     tables: tuple[Table, ...] = ()
     notes: tuple[Note, ...] = ()
     sentences: tuple[Sentences, ...] = ()

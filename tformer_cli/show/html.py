@@ -65,9 +65,10 @@ def render_html(document: Document) -> str:
         style += _NOTE_STYLE
     if any(one.pictures for one in document.sections):
         style += _PICTURE_STYLE
+    legend = f"\n<p>{escape(document.legend)}</p>" if document.legend else ""
     lines = [
         _head(document.title, style),
-        f"<header><h1>{escape(document.title)}</h1>\n<p>{escape(document.legend)}</p></header>",
+        f"<header><h1>{escape(document.title)}</h1>{legend}</header>",
         "<main>",
         *(line for one in document.sections for line in _section(one)),
         "</main>\n</body>\n</html>\n",
@@ -94,6 +95,8 @@ def _head(title: str, style: str) -> str:
 
 def _section(section: Section) -> Iterator[str]:
     yield f"<section>\n<h2>{escape(section.title)}</h2>"
+    if section.summary:
+        yield f"<p>{escape(section.summary)}</p>"
     if section.tables:
         yield '<div class="tables">'
         for table in section.tables:

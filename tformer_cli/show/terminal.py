@@ -282,17 +282,24 @@ def _part_lines(
 
 
 def show_document(console: Console, document: Document) -> None:
-    """Prints tables that fit the terminal, and sentences."""
+    """Prints tables that fit the terminal, sentences, and last the notes: what is to be done."""
     for number, section in enumerate(document.sections):
         if number:
             console.print()
         show_blocks(console, [text((section.title, "bold"))])
+        if section.summary:
+            show_blocks(console, [text(section.summary)])
         for table in section.tables:
             show_blocks(console, [BLANK, table])
         for group in section.sentences:
             show_blocks(console, [BLANK, text((group.heading, "bold"))])
             for sentence in group.sentences:
                 show_blocks(console, [BLANK, text(sentence.heading), Texts(sentence.texts)])
+        for note in section.notes:
+            show_blocks(console, [BLANK, text((note.title, "bold"))])
+            for words in note.lines:
+                line = Line(prose(words, room_of(console)))
+                console.print(line, soft_wrap=note.is_code)  # code is not wrapped, to be copied
 
 
 def room_of(console: Console) -> Room:

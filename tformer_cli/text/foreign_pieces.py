@@ -40,9 +40,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     """A tokenizer of pieces, each kind with rules of its own."""
 
     model_kind: ClassVar[str]
-    """The models that have it, in messages."""
     all_pieces: tuple[str, ...]
-    """Pieces by their ids."""
     _tokenizer: HuggingFaceTokenizer
 
     @classmethod
@@ -110,11 +108,11 @@ def is_vocabulary(pieces: Sequence[str], mask: str, needed: Collection[str] = ()
     )
 
 
+# Qwen2's pattern of words, of text in Unicode's form NFC
 QWEN2_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Qwen2's pattern of words, of text in Unicode's form NFC."""
 
 
 class BytePieceTokenizer(ForeignPieceTokenizer):
@@ -122,10 +120,8 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
 
     kind: ClassVar[str] = "bytes"
     model_kind: ClassVar[str] = "language model"
-    merges: tuple[tuple[str, str], ...]
-    """Pairs of pieces that are merged, the earlier the better."""
-    words: str
-    """Whose pattern cuts texts into words: "gpt2" or "qwen2"."""
+    merges: tuple[tuple[str, str], ...]  # pairs of pieces that are merged, the earlier the better
+    words: str  # whose pattern cuts texts into words: "gpt2" or "qwen2"
 
     def __init__(
         self,
@@ -192,8 +188,8 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
         return [*SPECIAL_PIECES, *(label_of(text) if text else piece for piece, text in rest)]
 
 
+# BERT's names of padding, the unknown word, and of what stands before and behind a text
 NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
-"""BERT's names of padding, the unknown word, and of what stands before and behind a text."""
 PREFIX = "##"
 _LONGEST_WORD = 1 << 16
 
@@ -203,17 +199,12 @@ class WordRules:
     """How text becomes words."""
 
     lowercase: bool = True
-    """Letters are made small."""
     strip_accents: bool = True
-    """Accents are removed."""
-    chinese: bool = True
-    """Chinese characters are words of their own."""
-    clean: bool = True
-    """Control characters are removed, all white space is a space."""
+    chinese: bool = True  # chinese characters are words of their own
+    clean: bool = True  # control characters are removed, all white space is a space
+    # words are what stands between spaces, as it is; the other rules are not applied
     between_spaces: bool = False
-    """Words are what stands between spaces, as it is; the other rules are not applied."""
-    longest_word: int = 100
-    """Characters of the longest word that is cut; others are unknown."""
+    longest_word: int = 100  # characters of the longest word that is cut; others are unknown
 
 
 class WordPieceTokenizer(ForeignPieceTokenizer):
@@ -223,7 +214,6 @@ class WordPieceTokenizer(ForeignPieceTokenizer):
     model_kind: ClassVar[str] = "encoder"
     start = (BOS_ID,)
     rules: WordRules
-    """How text becomes words."""
 
     def __init__(
         self, pieces: Sequence[str], rules: WordRules, mask: str = "", where: str = FILE_NAME

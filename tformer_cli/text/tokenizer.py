@@ -193,6 +193,12 @@ class Tokenizer(ABC):
         """Codes of the languages that there are tokens for, in alphabetical order."""
         return ()
 
+    def encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """The ids of both sides of pairs; where targets stand at tokens of sources, one by one."""
+        return self.source.encode_batch(sources), self.target.encode_batch(targets)
+
     def side(self, name: SideName) -> TokenizerSide:
         return self.source if name == "source" else self.target
 

@@ -99,7 +99,7 @@ def plan_training(recipe: Recipe) -> Plan:
     sample = list(_sample(recipe, counts))
     # Trained on the sample where the recipe names none: close enough to estimate lengths
     tokenizer = _sample_tokenizer(recipe, sample)
-    sides = training.sides(recipe, tokenizer)
+    sides = training.sides(tokenizer, recipe.task.labels)
     encoded = _encoded(recipe, sides, sample)
     per_token = sides.source.ids_per_token
     kept = [

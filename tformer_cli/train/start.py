@@ -19,9 +19,9 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.regular_file import hash_file, read_regular
-from tformer_cli.foreign.assembly import NEVER
+from tformer_cli.foreign.foreign_model import NEVER
 from tformer_cli.foreign.import_model import resolve_model
-from tformer_cli.kinds import kind_named, training_of
+from tformer_cli.kinds import kind_named
 from tformer_cli.model.adapter_config import adapted_parts
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
@@ -191,10 +191,11 @@ def initial_model(recipe: Recipe, vocab_size: int, *, loads: bool = True) -> "Mo
     """Makes the model of a run with the weights that it begins with, on the CPU."""
     import torch
 
+    from tformer_cli.model.encoder_only import model_of
     from tformer_cli.trainer.adapters import add_low_ranks
 
     torch.manual_seed(recipe.training.seed)
-    model = training_of(recipe).new_model(recipe.model, vocab_size)
+    model = model_of(recipe.model, vocab_size)
     if recipe.start.model and loads:
         load_start(model, recipe.start, recipe.task.labels)
     if recipe.adapter.rank:
@@ -290,7 +291,7 @@ def _with_head(
     if not is_encoder or head is None or (head == settings.model["head"] and not has_others):
         return settings, FREE
     model = {**settings.model, "head": head, "n_labels": 0, "unit_length": False}
-    if head != "labels":
+    if head != "labels":  # no other head pools
         model["pooler"] = "none"
     return replace(settings, model=model, labels=tuple(labels)), (*FREE, *FREE_OF_HEADS)
 

@@ -324,7 +324,7 @@ def prepare(
     tokenizer = parse_tokenizer(
         processes.first(lambda: _run_tokenizer(recipe, run, progress, fresh=fresh).to_json())
     )
-    sides = training.sides(recipe, tokenizer)
+    sides = training.sides(tokenizer, recipe.task.labels)
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )

@@ -107,9 +107,9 @@ def mean_loss(
     per_token = config.ids_per_token
     sources, targets = zip(*((pair.source, pair.target) for pair in pairs), strict=True)
     # What is longer than the model takes is cut off
-    source_ids = [ids[: config.longest_source] for ids in tokenizer.source.encode_batch(sources)]
-    longest = config.max_positions - 1
-    target_ids = [ids[:longest] for ids in tokenizer.target.encode_batch(targets)]
+    source_ids, target_ids = tokenizer.encode_pairs(sources, targets)
+    source_ids = [ids[: config.longest_source] for ids in source_ids]
+    target_ids = [ids[: config.max_positions - 1] for ids in target_ids]
     source_lengths = np.array([len(ids) // per_token for ids in source_ids], dtype=np.int32)
     target_lengths = np.array([len(ids) for ids in target_ids], dtype=np.int32)
     plan = plan_batches(source_lengths, target_lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)

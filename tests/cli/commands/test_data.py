@@ -85,12 +85,12 @@ def test_check_shows_a_table_that_no_line_can_spoil(noisy, tmp_path):
     lines = result.stdout.splitlines()
     assert lines[:2] == ["a.en, a.fr", "60 pairs; 56 raise no doubt"]
     assert "markup         1  1.67%      yes  tags, entities, other markup" in lines
-    assert "  line 12: source has <p>" in lines
+    assert "line 12: source has <p>" in lines
     assert any("<U+0007>" in line for line in lines)
     assert "\x07" not in result.stdout
     assert lines[-2:] == [
-        "to mend it",
-        "  tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned",
+        "To mend it",
+        "tformer data clean a.en a.fr --only empty,invisible,markup,duplicate -o cleaned",
     ]
 
 

@@ -13,7 +13,7 @@ import torch
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.formats import pickles
-from tformer_cli.foreign.formats.torch_checkpoint import (
+from tformer_cli.foreign.formats.weight_files import (
     StoredTensor,
     named_tensors,
     plain,

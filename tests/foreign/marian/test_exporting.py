@@ -24,8 +24,7 @@ from tformer_cli.artifacts.shortlist_file import SHORTLIST, save_shortlist
 from tformer_cli.artifacts.weights_file import read_weights
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.export import export_marian
-from tformer_cli.foreign.formats.marian_binary import read_npz
-from tformer_cli.foreign.formats.yaml_text import parse_yaml, read_yaml, write_yaml
+from tformer_cli.foreign.formats.marian_binary import parse_yaml, read_npz, read_yaml, write_yaml
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.foreign.marian.exporting import KNOWN
 from tformer_cli.model.config import ModelConfig

@@ -11,9 +11,8 @@ from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.text.sentencepiece.languages import Languages
 from tformer_cli.text.sentencepiece.spm_file import read_spm
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 LANGUAGES = Languages(

@@ -11,9 +11,8 @@ from sentencepiece import SentencePieceProcessor
 from tests.text.sentencepiece.test_segmenter import NAMES
 from tests.text.sentencepiece.test_tokenizer import MARIAN, NLLB, SPECIAL, TAGS, vocabulary
 from tests.text.sentencepiece.texts import hard_text
-from tformer_cli.text.sentencepiece.languages import Languages
 from tformer_cli.text.sentencepiece.spm_file import SpmFile
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 
 quick = settings(max_examples=60)

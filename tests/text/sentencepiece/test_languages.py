@@ -1,7 +1,7 @@
 import pytest
 
 from tformer_cli.errors import UsageError
-from tformer_cli.text.sentencepiece.languages import Languages
+from tformer_cli.text.sentencepiece.tokenizer import Languages
 
 TOKENS = {code: f">>{code}<<" for code in ("fra", "deu", "por", "pob", "spa", "ita", "ron", "cat")}
 FROM_MANY = Languages(tokens=TOKENS, before_source="source", before_target=True)

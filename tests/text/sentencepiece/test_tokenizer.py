@@ -4,8 +4,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.text.sentencepiece.languages import Languages
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 from tformer_cli.text.tokenizer_file import parse_tokenizer
 

@@ -1,27 +1,24 @@
 """`tformer compare`: several systems on one test set or several."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
-from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
 from tformer_cli.cli.options import (
     DeviceOption,
-    LowercaseOption,
     OutputOption,
     PathRole,
     QuietOption,
     ThreadsOption,
-    TokenizeOption,
     named_path,
-    option_field,
+    option,
     takes_groups,
     torch_preparation,
 )
@@ -33,21 +30,13 @@ from tformer_cli.cli.streams import (
     open_stream,
     prompt_at_terminal,
     results,
-    text_console,
-    utf8_line,
     warn_of_bytes,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.metrics.choices import MetricName, TestName
+from tformer_cli.metrics.choices import CompareSettings, TestSetFiles
 from tformer_cli.text.lines import LineCounts
 
-if TYPE_CHECKING:
-    from tformer_cli.evaluate.compare import CompareSettings, TestSetFiles
-    from tformer_cli.evaluate.comparison.compare import Comparison
-    from tformer_cli.show.document import Document
-
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
-SCORES, TEST_SETS = "Scores and tests", "Test sets"
 
 
 class CompareFormat(StrEnum):
@@ -58,87 +47,6 @@ class CompareFormat(StrEnum):
     markdown = "markdown"
     latex = "latex"
     html = "html"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """The test sets, besides the systems' translations."""
-
-    reference: list[Path] | None = option_field(
-        None,
-        "Reference translation. Repeat for several references.",
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-    source: Path | None = option_field(
-        None,
-        "Source text: shown beside the translations, and translated by SYSTEMs that are model "
-        "directories.",
-        "--source",
-        "-i",
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-    manifest: Path | None = option_field(
-        None,
-        "Several test sets and their systems, in TOML, instead of SYSTEM and "
-        "--reference; see `tformer guide comparing`.",
-        panel=TEST_SETS,
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-    test_set: str | None = option_field(
-        None,
-        "sacreBLEU's test set of this name, such as wmt20, instead of --reference and "
-        "--source; it is downloaded once.",
-        panel=TEST_SETS,
-        metavar="CODE",
-    )
-    language_pair: str | None = option_field(
-        None, "Its language pair, such as en-de.", panel=TEST_SETS, metavar="CODE-CODE"
-    )
-    train_text: Path | None = option_field(
-        None,
-        "Target side of the training text, to sort words by their frequency in it.",
-        shown="the first reference",
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-
-    def test_sets(self, systems: Sequence[str]) -> "dict[str, TestSetFiles]":
-        """Makes the test sets of the arguments, or reads those of the manifest."""
-        from tformer_cli.evaluate.compare import TestSetFiles, read_manifest
-
-        own = {
-            "SYSTEM": systems,
-            "--reference": self.reference,
-            "--source": self.source,
-            "--test-set": self.test_set,
-            "--language-pair": self.language_pair,
-        }
-        if self.manifest is not None:
-            twice = next((name for name, value in own.items() if value), None)
-            if twice is not None:
-                raise UsageError(f"{twice}: the manifest has its own; omit one of the two")
-            return read_manifest(self.manifest)
-        if not systems:
-            raise UsageError(
-                "SYSTEM: is missing; give one to score, several to compare, or --manifest FILE"
-            )
-        if not self.reference and self.test_set is None:
-            raise UsageError("--reference: is missing; name a file, or a --test-set")
-        if self.test_set is not None and (self.reference or self.source):
-            raise UsageError("--test-set: has source and references; omit it or those")
-        if self.language_pair is not None and self.test_set is None:
-            raise UsageError("--language-pair: is that of a --test-set; name one or omit it")
-        files = TestSetFiles(
-            systems=_named(systems),
-            reference=tuple(map(str, self.reference or ())),
-            source=None if self.source is None else str(self.source),
-            test_set=self.test_set,
-            language_pair=self.language_pair,
-        )
-        return {self.test_set or "": files}
 
 
 def _named(systems: Sequence[str]) -> dict[str, str]:
@@ -153,99 +61,6 @@ def _named(systems: Sequence[str]) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScoreOptions:
-    """How systems are scored and tested."""
-
-    labels: bool = option_field(
-        False,
-        "Lines are labels, and models classifiers: compares accuracy and macro F1 by paired "
-        "bootstrap.",
-        panel=SCORES,
-    )
-    metric: list[str] | None = option_field(
-        None,
-        "Metric. Repeatable, or separated by commas; lengths and sentences are compared by the "
-        "first. comet needs the extra comet, and --source.",
-        panel=SCORES,
-        shown="bleu, chrf, ter",
-        metavar="|".join(MetricName),
-        autocompletion=lambda: list(MetricName),
-    )
-    baseline: str | None = option_field(
-        None,
-        "Name of the system that the others are tested against.",
-        panel=SCORES,
-        shown="the first",
-        metavar="TEXT",
-    )
-    test: TestName = option_field(
-        "paired-bootstrap", "Test of significance, sacreBLEU's.", panel=SCORES
-    )
-    samples: int | None = option_field(
-        None,
-        "Resamples or trials of the test.",
-        panel=SCORES,
-        shown="1000 resamples or 10000 trials",
-        min=1,
-    )
-    seed: int = option_field(
-        12345, "Seed of the test; the default is sacreBLEU's.", panel=SCORES, min=1
-    )
-    tokenize: TokenizeOption = "13a"
-    lowercase: LowercaseOption = False
-    examples: int = option_field(
-        3, "Sentences to show of each system that differ most, in each direction.", min=0
-    )
-    comet_model: str = option_field(
-        "Unbabel/wmt22-comet-da",
-        "Model for comet: a name on the Hugging Face hub, or a checkpoint.",
-        panel=SCORES,
-        metavar="NAME|FILE",
-        role=PathRole.reads_file,
-    )
-
-    def check_labels(self, texts: "TextOptions", n_systems: int) -> None:
-        """Refuses what is of translations alone where labels are compared."""
-        usual = ScoreOptions()
-        given = {
-            "--manifest": texts.manifest,
-            "--test-set": texts.test_set,
-            "--train-text": texts.train_text,
-            "--metric": self.metric,
-            "--test": self.test != usual.test,
-            "--tokenize": self.tokenize != usual.tokenize,
-            "--lowercase": self.lowercase,
-            "--examples": self.examples != usual.examples,
-            "--comet-model": self.comet_model != usual.comet_model,
-        }
-        for name, value in given.items():
-            if value:
-                raise UsageError(f"{name}: is of translations; omit it or --labels")
-        if not texts.reference:
-            raise UsageError("--reference: is missing; name the file of the right labels")
-        if n_systems == 1:
-            raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
-
-    def settings(self, train_text: Path | None, device: str, threads: int) -> "CompareSettings":
-        from tformer_cli.evaluate.compare import DEFAULT_METRICS, CompareSettings
-        from tformer_cli.evaluate.comparison.paired_tests import TestSettings
-
-        metrics = [one.strip() for names in self.metric or () for one in names.split(",")]
-        return CompareSettings(
-            metrics=metrics or DEFAULT_METRICS,
-            test=TestSettings(name=self.test, samples=self.samples or 0, seed=self.seed),
-            baseline=self.baseline,
-            tokenize=self.tokenize,
-            lowercase=self.lowercase,
-            train_text=train_text,
-            n_examples=self.examples,
-            comet_model=self.comet_model,
-            device=device,
-            threads=threads,
-        )
-
-
 @takes_groups
 def compare(
     systems: Annotated[
@@ -258,8 +73,18 @@ def compare(
         PathRole.reads_system,
     ] = None,
     *,
-    texts: TextOptions,
-    scores: ScoreOptions,
+    texts: TestSetFiles,
+    manifest: Annotated[
+        Path | None,
+        option(
+            "Several test sets and their systems, in TOML, instead of SYSTEM and "
+            "--reference; see `tformer guide comparing`.",
+            panel="Test sets",
+            metavar="FILE",
+        ),
+        PathRole.reads_file,
+    ] = None,
+    settings: CompareSettings,
     output: OutputOption = STANDARD_STREAM,
     output_format: Annotated[
         CompareFormat | None,
@@ -282,22 +107,24 @@ def compare(
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
     chosen = chosen_format(output_format, output, CompareFormat, CompareFormat.text)
-    if scores.labels:
-        scores.check_labels(texts, len(systems or ()))
-    test_sets = texts.test_sets(systems or ())
-    _check_files(test_sets, texts, output)
+    texts = replace(texts, systems=_named(systems or ()))
+    if settings.labels:
+        _check_labels(texts, manifest, settings)
+    test_sets = _test_sets(texts, manifest)
+    _check_files(test_sets, manifest, settings.train_text, output)
     from tformer_cli.evaluate import compare as workflow
 
     files = [path for one in test_sets.values() for path in one.paths]
     prompt_at_terminal(files=files, quiet=quiet)
     read = LineCounts()
-    settings = scores.settings(texts.train_text, device, threads)
     how: Any = {
         "counts": read,
         "tell": partial(note, quiet=quiet),
+        "device": device,
+        "threads": threads,
         "before_torch": torch_preparation(threads),
     }
-    if scores.labels:
+    if settings.labels:
         (files_of_labels,) = test_sets.values()
         labels = workflow.compare_classifiers(files_of_labels, settings, **how)
         record = {"schema": SCHEMA_OF_LABELS, **labels.record()}
@@ -306,50 +133,61 @@ def compare(
         from tformer_cli.evaluate.comparison.report import comparison_document
 
         found = workflow.compare(test_sets, settings, **how)
-        record, document = _record(found, settings), comparison_document(found)
+        test = workflow.test_settings(settings)
+        record = {
+            "schema": SCHEMA,
+            "test": test.name,
+            "samples": test.n_samples,
+            "seed": test.seed,
+            "test_sets": [asdict(one) for one in found],
+        }
+        document = comparison_document(found)
     warn_of_bytes(read)
     with results(output) as stream:
-        if chosen == CompareFormat.text:
-            from tformer_cli.show.terminal import show_document
-
-            show_document(text_console(output, stream), document)
-        else:
-            stream.write(utf8_line(_rendered(record, document, chosen)))
+        write_result(stream, output, chosen, lambda: record, lambda: document)
 
 
-def _check_files(test_sets: "dict[str, TestSetFiles]", texts: TextOptions, output: str) -> None:
+def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetFiles]:
+    """Returns the test set that the arguments name, or those of the manifest."""
+    if manifest is None:
+        if not texts.systems:
+            raise UsageError(
+                "SYSTEM: is missing; give one to score, several to compare, or --manifest FILE"
+            )
+        try:
+            texts.check()
+        except ValueError as error:
+            raise UsageError(f"--{str(error).replace('_', '-', 1)}") from None
+        return {texts.test_set or "": texts}
+    for one in fields(texts):
+        if getattr(texts, one.name):
+            option = f"--{one.name.replace('_', '-')}".replace("--systems", "SYSTEM")
+            raise UsageError(f"{option}: the manifest has its own; omit one of the two")
+    from tformer_cli.evaluate.compare import read_manifest
+
+    return read_manifest(manifest)
+
+
+def _check_labels(texts: TestSetFiles, manifest: Path | None, settings: CompareSettings) -> None:
+    for name, value in (("--manifest", manifest), ("--test-set", texts.test_set)):
+        if value is not None:
+            raise UsageError(f"{name}: is of translations; omit it or --labels")
+    settings.check_labels()
+    if not texts.reference:
+        raise UsageError("--reference: is missing; name the file of the right labels")
+    if len(texts.systems) == 1:
+        raise UsageError("SYSTEM: nothing to compare the labels with; give two or more")
+
+
+def _check_files(
+    test_sets: dict[str, TestSetFiles], manifest: Path | None, train: str | None, output: str
+) -> None:
     """Checks that stdin is read once, and that a manifest's files are not written over."""
     named = [path for one in test_sets.values() for path in one.paths]
-    given = [*named, *(one for one in (texts.train_text, texts.manifest) if one is not None)]
+    given = [*named, *(Path(one) for one in (train, manifest) if one is not None)]
     check_stdin_is_read_once(given)
     inputs = [NamedPath(name="--manifest", path=path) for path in named]
     outputs = standard_stream("stdout", STDOUT)
     if open_stream(output) is None:
         outputs.append(Output(name="--output", path=Path(output)))
     check_outputs(outputs, inputs)
-
-
-def _record(found: "Sequence[Comparison]", settings: "CompareSettings") -> dict[str, Any]:
-    test = settings.test
-    return {
-        "schema": SCHEMA,
-        "test": test.name,
-        "samples": test.n_samples,
-        "seed": test.seed,
-        "test_sets": [asdict(one) for one in found],
-    }
-
-
-def _rendered(record: dict[str, Any], document: "Document", chosen: CompareFormat) -> str:
-    """Renders a comparison as the text of a format, without its last line end."""
-    if chosen == CompareFormat.json:
-        return json.dumps(record, ensure_ascii=False)
-    from tformer_cli.show.html import render_html
-    from tformer_cli.show.markup import render_latex, render_markdown
-
-    render = {
-        CompareFormat.html: render_html,
-        CompareFormat.latex: render_latex,
-        CompareFormat.markdown: render_markdown,
-    }
-    return render[chosen](document).removesuffix("\n")

@@ -2,25 +2,23 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tformer_cli.cli.command import CheckedCommand
-from tformer_cli.cli.format_choice import chosen_format, format_option
+from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
 from tformer_cli.cli.help import HelpfulGroup
 from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option, takes_groups
 from tformer_cli.cli.progress import line_progress
-from tformer_cli.cli.streams import note, results, text_console, utf8_line, warn, write_line
+from tformer_cli.cli.streams import note, results, warn, write_line
 from tformer_cli.errors import UsageError
 from tformer_cli.quality.settings import NEAR, CheckSettings, Fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from tformer_cli.quality.check_data import DataReport
     from tformer_cli.quality.clean_data import CleanReport
     from tformer_cli.quality.given import GivenData
 
@@ -99,37 +97,24 @@ def check(
         tformer data check my-recipe.toml --examples 20 -o report.html
         tformer data check reviews.tsv --label-field 2 --source-language en
     """
-    from tformer_cli.quality.check_data import check_data
+    from tformer_cli.quality.check_data import check_data, report_document
     from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
 
-    wanted, limits = checks.chosen(DEFAULT), checks.limits()
+    wanted = checks.chosen(DEFAULT)
     chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
     with results(output) as stream:
-        near = NEAR_DUPLICATE in wanted
-        given = _given(files, fields, checks, near=near, quiet=quiet)
-        possible = given.possible(wanted, checks.asked())
+        given = _given(files, fields, checks, near=NEAR_DUPLICATE in wanted, quiet=quiet)
+        possible = given.possible(wanted)
         with line_progress(None, "checking", quiet=quiet) as progress:
             report = check_data(
                 given,
                 wanted=possible,
-                limits=limits,
                 n_examples=examples,
                 options=[*checks.written(), *fields.languages()],
                 progress=progress.update,
             )
         _note_unjudged(given, possible, quiet=quiet)
-        if chosen is ReportFormat.json:
-            import json
-
-            text = json.dumps(report.summary(), ensure_ascii=False, indent=2)
-            stream.write(utf8_line(text))
-        elif chosen is ReportFormat.html:
-            from tformer_cli.quality.check_data import report_document
-            from tformer_cli.show.html import render_html
-
-            stream.write(render_html(report_document(report)).encode("utf-8", "replace"))
-        else:
-            show_report(text_console(output, stream), report)
+        write_result(stream, output, chosen, report.summary, partial(report_document, report), 2)
 
 
 @data_app.command("clean", cls=CheckedCommand)
@@ -270,7 +255,7 @@ def _given(
     from tformer_cli.quality.facts import PAIRS
     from tformer_cli.quality.given import given_data
 
-    given = given_data(files, fields, checks.held_out if checks else (), near=near)
+    given = given_data(files, fields, checks, near=near)
     is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
     if is_table and not fields.names_fields:
         note(
@@ -278,7 +263,7 @@ def _given(
             "--target-field name others, --text-field and --label-field those of labeled texts",
             quiet=quiet,
         )
-    return given.judged_by(checks) if checks else given
+    return given
 
 
 def _clean(
@@ -302,13 +287,12 @@ def _clean(
             f"--by {by}: only for pairs, but these are {given.kind.noun}s; what has another label "
             "is dropped by `tformer data clean --only other-label`"
         )
-    dropping = given.possible(dropping, checks.asked())
+    dropping = given.possible(dropping)
     with line_progress(None, "cleaning", quiet=quiet) as progress:
         report = clean_data(
             given,
             output,
             dropping=dropping,
-            limits=checks.limits(),
             progress=progress.update,
             on_resume=lambda n: note(f"{n:,} {given.kind.noun}s done; resuming", quiet=quiet),
         )
@@ -353,59 +337,3 @@ def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
     )
     if report.pairs and not report.kept:
         warn(f"no {noun} was kept; look into dropped.jsonl, and omit checks with --without")
-
-
-def show_report(console: "Console", report: "DataReport") -> None:
-    """Prints a report: counts, examples, doubts and commands."""
-    from rich.text import Text
-
-    from tformer_cli.quality.checks import CHECKS, DROPPING
-    from tformer_cli.quality.content import written_out
-    from tformer_cli.show.terminal import Column, is_ascii_only, print_lines, shown, table_lines
-
-    is_ascii = is_ascii_only(console)
-
-    def line(text: str, style: str = "") -> None:
-        console.print(Text(shown(text, is_ascii=is_ascii), style=style))
-
-    line(", ".join(report.corpora), "bold")
-    kept = report.pairs - report.dropped
-    kind = report.facts.kind
-    noun = kind.noun
-    line(f"{count_of(report.pairs, noun)}; {kept:,} raise no doubt")
-    rows = [(name, count) for name, count in report.found.items() if count.pairs]
-    if rows:
-        n_pairs = max(report.pairs, 1)
-        columns = [
-            Column("check", [name for name, _ in rows], is_label=False, at_left=True),
-            Column(f"{noun}s", [f"{count.pairs:,}" for _, count in rows]),
-            Column("share", [f"{count.pairs / n_pairs:.2%}" for _, count in rows]),
-            Column("dropped", ["yes" if name in DROPPING else "no" for name, _ in rows]),
-            Column("meaning", [CHECKS[name].means(kind) for name, _ in rows], is_label=True),
-        ]
-        console.print()
-        print_lines(console, table_lines(columns, console.width, is_ascii=is_ascii))
-    for name, count in rows:
-        for number, one in enumerate(count.examples):
-            if not number:
-                console.print()
-                line(name, "bold")
-            where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
-            line(f"  {where}line {one.record.number:,}: {one.found[name]}")
-            for side in report.facts.kind.named(one.record.pair).values():
-                rest = "…" * (len(side) > LONGEST_EXAMPLE)
-                line(f"    {written_out(side[:LONGEST_EXAMPLE])}{rest}", "dim")
-    if report.doubts:
-        console.print()
-        line("doubts", "bold")
-        for text in report.doubts:
-            line(f"  {text}")
-    if report.commands:
-        console.print()
-        line("to mend it", "bold")
-        for text in report.commands:  # not wrapped, to be copied
-            console.print(Text(f"  {shown(text, is_ascii=is_ascii)}"), soft_wrap=True)
-
-
-LONGEST_EXAMPLE = 300
-"""Characters of a side that a table shows."""

@@ -1,26 +1,18 @@
 """`tformer plot`: the curves of one run or several."""
 
 import sys
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tformer_cli.cli.format_choice import chosen_format, format_option
 from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option
 from tformer_cli.cli.streams import STANDARD_STREAM, results, text_console, utf8_line
-from tformer_cli.curves.metrics import MetricName, XName
 from tformer_cli.errors import UsageError
-from tformer_cli.show.png import check_png
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-    from tformer_cli.curves.chart import Chart, Panel
-    from tformer_cli.curves.scales import Scale
+from tformer_cli.show.curves import MetricName, XName, make_chart, read_run
+from tformer_cli.show.png import check_png, render_png
 
 
 class PlotFormat(StrEnum):
@@ -30,10 +22,6 @@ class PlotFormat(StrEnum):
     tsv = "tsv"
     svg = "svg"
     png = "png"
-
-
-_WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
-"""Columns and lines of a panel on a terminal."""
 
 
 def plot(
@@ -68,81 +56,17 @@ def plot(
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
     if chosen == PlotFormat.png:
         check_png()
-    from tformer_cli.curves.plot import plot_runs
+    from tformer_cli.show import chart
 
-    chart = plot_runs(runs, x=x, metrics=metric or ())
+    found = make_chart([read_run(run) for run in runs], x, metric or ())
     if chosen == PlotFormat.text:
         with results(output) as stream:
-            show_chart(text_console(output, stream), chart)
+            chart.show_chart(text_console(output, stream), found)
         return
-    parts = _rendered(chart, chosen)
+    if chosen == PlotFormat.tsv:
+        parts = [utf8_line(line) for line in chart.render_tsv(found)]
+    else:
+        svg = chart.render_svg(found)
+        parts = [render_png(svg) if chosen == PlotFormat.png else svg.encode("utf-8")]
     with results(output) as stream:
         stream.writelines(parts)
-
-
-def _rendered(chart: "Chart", chosen: PlotFormat) -> list[bytes]:
-    """Renders a chart as the bytes of a format."""
-    if chosen == PlotFormat.tsv:
-        from tformer_cli.curves.render_text import render_tsv
-
-        return [utf8_line(line) for line in render_tsv(chart)]
-    from tformer_cli.curves.render_svg import render_svg
-    from tformer_cli.show.png import render_png
-
-    if chosen == PlotFormat.svg:
-        return [render_svg(chart).encode("utf-8")]
-    return [render_png(render_svg(chart))]
-
-
-def show_chart(console: "Console", chart: "Chart") -> None:
-    """Prints the panels with characters, as many beside each other as there is room for."""
-    from rich.text import Text
-
-    from tformer_cli.curves.scales import x_scale
-    from tformer_cli.show.terminal import is_ascii_only
-
-    is_ascii = is_ascii_only(console)
-    n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
-    width = max(20, min(_WIDEST, console.width // n_columns - 1))
-    console.print(_legend(chart, is_ascii=is_ascii))
-    scale = x_scale(chart)
-    for start in range(0, len(chart.panels), n_columns):
-        panels = chart.panels[start : start + n_columns]
-        drawn = [list(_styled(panel, scale, width, is_ascii=is_ascii)) for panel in panels]
-        for line in zip(*drawn, strict=True):
-            row = Text()
-            for piece in line:
-                piece.pad_right(width + 1 - piece.cell_len)
-                row.append_text(piece)
-            row.rstrip()
-            console.print(row, no_wrap=True, crop=True, overflow="crop")
-
-
-def _legend(chart: "Chart", *, is_ascii: bool) -> "Text":
-    from rich.text import Text
-
-    from tformer_cli.show.palette import TERMINAL_LINES, style_of_line
-    from tformer_cli.show.terminal import isolated, shown
-
-    names = [
-        Text(
-            isolated(shown(label, is_ascii=is_ascii)),
-            style=f"bold {TERMINAL_LINES[style_of_line(run)[0]]}",
-        )
-        for run, label in enumerate(chart.runs)
-    ]
-    return Text("  ").join(names)
-
-
-def _styled(panel: "Panel", scale: "Scale", width: int, *, is_ascii: bool) -> Iterator["Text"]:
-    from rich.text import Text
-
-    from tformer_cli.curves.render_text import render_text
-    from tformer_cli.show.palette import TERMINAL_LINES, style_of_line
-
-    for number, line in enumerate(render_text(panel, scale, width, _HEIGHT, is_ascii=is_ascii)):
-        text = Text()
-        for piece, run in line:
-            style = "bold" if number == 0 else "dim"
-            text.append(piece, style if run is None else TERMINAL_LINES[style_of_line(run)[0]])
-        yield text

@@ -19,7 +19,7 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.significance import PairedTest, Result
 
-from tformer_cli.metrics.choices import TestName
+from tformer_cli.metrics.choices import SEED, TestName
 
 
 class MeasuredMetric:
@@ -67,7 +67,6 @@ class MeasuredMetric:
         return float(metric._aggregate_and_compute(rows.tolist()).score)
 
 
-SEED = 12345
 SIGNIFICANT = 0.05
 """Largest p-value that is marked, as by sacreBLEU."""
 SAMPLES: Mapping[TestName, int] = {

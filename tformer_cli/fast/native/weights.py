@@ -10,13 +10,13 @@ import ctypes
 import math
 import weakref
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.fast.native.structs import Shape
-from tformer_cli.model.config import PLAIN_TRANSLATION
+from tformer_cli.model.config import PLAIN_TRANSLATION, Head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -60,8 +60,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("target_bos", "target_eos"), (False, True)),
         "n_labels": ANY,
         "pooling": ("mean", "first"),
-        # heads of encoder-only models, which `decoding.pooled` computes
-        "head": ("labels", "tokens", "none"),
+        # the kernels give the states of an encoder; what stands on it is computed elsewhere
+        "head": get_args(Head),
         "pooler": ("none", "tanh", "relu"),
         "unit_length": (False, True),
         "n_key_heads": ANY,

@@ -20,16 +20,14 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.foreign.assembly import foreign_names
 from tformer_cli.foreign.ctranslate2.importing import TABLE
 from tformer_cli.foreign.ctranslate2.settings import SIDES
+from tformer_cli.foreign.foreign_model import foreign_names
 from tformer_cli.model.config import PLAIN_TRANSLATION
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, UNK_ID
 
-EXPORT = "ctranslate2"
-"""Folder of the export inside a model directory, unless another one is named."""
-ORIGIN = "origin.json"
-"""File with the hashes of the exported weights and their tokenizer."""
+EXPORT = "ctranslate2"  # folder of the export inside a model directory, unless another one is named
+ORIGIN = "origin.json"  # file with the hashes of the exported weights and their tokenizer
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
@@ -55,11 +53,9 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )  # fmt: skip
-"""Settings of models that can be exported."""
 
 
 def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
-    """Returns the package of the engine."""
     try:
         import ctranslate2
     except ImportError:
@@ -123,7 +119,6 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
 
 
 def _set_vocabulary(spec: Any, directory: ModelDirectory) -> None:  # noqa: ANN401 - the engine's
-    """Sets the vocabularies, the special tokens and the norm's epsilon."""
     tokenizer = directory.tokenizer
     # Labels, not pieces: the engine's vocabulary files hold one readable token a line
     vocabulary = tokenizer.target.pieces(range(tokenizer.vocab_size))

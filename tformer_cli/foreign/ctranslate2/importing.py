@@ -1,41 +1,57 @@
-"""CTranslate2's directories of Transformers that translate: `model.bin` and vocabularies.
+"""CTranslate2's directories of Transformers that translate, and Argos Translate's packages.
 
 W_Q, W_K and W_V lie in one matrix, as in tformer; those of the memory's keys and values in another.
-Positions are a table in the file, or else tensor2tensor's from position 1. Source: CTranslate2 4.8,
-specs/transformer_spec.py, src/models and src/layers.
+Positions are a table in the file, or else tensor2tensor's from position 1. An Argos package is a
+zip with one directory inside, or that directory: a model, a SentencePiece model and metadata.json.
+Sources: CTranslate2 4.8, specs/transformer_spec.py, src/models and src/layers; Argos Translate 1.9,
+argostranslate/package.py and translate.py.
 """
 
+import errno
+import shutil
+import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 
 from tformer_cli.artifacts.config_file import AlignmentInfo
-from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import Integers, Reader, Weight, assembled, output_bias
+from tformer_cli.errors import ArtifactError, DataError
+from tformer_cli.files.atomic import scratch_directory, scratch_errors
+from tformer_cli.files.regular_file import open_regular
 from tformer_cli.foreign.ctranslate2.settings import (
     ANEW,
     ANOTHER,
     POSITIONS,
     SIDES,
     Scalars,
+    Vocabularies,
     read_config,
     read_settings,
+    read_vocabularies,
     special_tokens,
 )
-from tformer_cli.foreign.ctranslate2.vocabulary import Vocabularies, read_vocabularies
-from tformer_cli.foreign.foreign_model import ForeignModel
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
+    Integers,
+    Reader,
+    Weight,
+    assembled,
+    output_bias,
+    tensor2tensor_halves,
+)
 from tformer_cli.foreign.formats.ctranslate2_binary import (
     SCALE,
     CTranslate2File,
     is_ctranslate2,
     read_ctranslate2,
 )
-from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.foreign.positions import tensor2tensor_halves
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
+from tformer_cli.foreign.formats.marian_binary import FREE_BYTES, MOST_EXPANSION
+from tformer_cli.foreign.keys import check_settings, read_json_file
 from tformer_cli.model.config import ModelConfig, TiedEmbeddings
 from tformer_cli.search.config import DecodingConfig
 
@@ -50,6 +66,7 @@ _MODULES = {
     "feed_forward.outer": ("ffn/linear_1/{part}",),
     "feed_forward_norm": ("ffn/layer_norm/{gamma}",),
 }
+# foreign names of the modules of a layer and of the norms around the stacks
 TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **{
@@ -60,14 +77,12 @@ TABLE: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "input.norm": ("{side}/layernorm_embedding/{gamma}",),
     }
 )
-"""Foreign names of the modules of a layer and of the norms around the stacks."""
 SPECS = ("TransformerSpec", "TransformerBase")
-OLDEST_REVISION = 2
-"""Before it, arrays had the names of OpenNMT-tf."""
-INT16_SCALE = 1000.0
-"""Of old files that do not store it."""
+OLDEST_REVISION = 2  # before it, arrays had the names of OpenNMT-tf
+INT16_SCALE = 1000.0  # of old files that do not store it
+# defaults of the engine's `translate_batch`
 DECODING = DecodingConfig(beam_size=2, length_normalization="average", length_penalty=1.0)
-"""Defaults of the engine's `translate_batch`."""
+# arrays that decide nothing
 _IGNORED = (
     "layernorm_embedding",  # repeats that its arrays are there
     *(
@@ -82,7 +97,6 @@ _IGNORED = (
         )
     ),
 )
-"""Arrays that decide nothing."""
 
 
 def find_source(path: Path) -> Path | None:
@@ -158,11 +172,8 @@ def _alignment(
 
 @dataclass(frozen=True)
 class _Matrices:
-    """Reads weights, whatever numbers they are in."""
-
     reader: Reader
-    in_integers: bool
-    """Keep integers, of which each row has a scale."""
+    in_integers: bool  # keep integers, of which each row has a scale
 
     def read(self, name: str) -> Weight:
         """Reads a weight; biases that are not there are zeros."""
@@ -215,7 +226,6 @@ def _kinds_of_matrices(arrays: LazyArrays) -> set[str]:
 def _outer(
     reader: Reader, matrices: _Matrices, vocabularies: Vocabularies
 ) -> tuple[dict[str, Any], dict[str, Weight]]:
-    """Reads embeddings, projection and bias."""
     first = "encoder/embeddings_0/weight"
     sides = {
         first if first in reader else "encoder/embeddings/weight": vocabularies.source,
@@ -251,11 +261,7 @@ def _outer(
             raise ArtifactError(f"{reader.where}: {bias} has {own.size:,} numbers; {ANEW}")
         given["output_bias"] = output_bias(rows, own)
     n_sources = 0 if vocabularies.is_shared else len(vocabularies.source.pieces)
-    return {
-        "tied_embeddings": tied,
-        "output_bias": has_bias,
-        "source_vocab_size": n_sources,
-    }, given
+    return {"tied_embeddings": tied, "output_bias": has_bias, "source_vocab_size": n_sources}, given
 
 
 def _is_equal(one: Weight, other: Weight) -> bool:
@@ -278,3 +284,122 @@ def _positions(reader: Reader, config: ModelConfig) -> dict[str, Weight]:
         table = reader.take(name)[: config.max_positions] if name in reader else made
         found[f"{side}_input.positions.table"] = table
     return found
+
+
+ENDING = ".argosmodel"
+METADATA = "metadata.json"
+MODEL = "model"
+# Argos divides by T^0.2; ((5 + T)/6)^0.2 ranks nearly alike
+ARGOS_DECODING = DecodingConfig(beam_size=4, length_penalty=0.2)
+_NOTE = "length_penalty is 0.2 as in Argos, but of ((5 + T)/6)^0.2 instead of T^0.2"
+_MOST_ENTRIES = 10_000
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that was found."""
+
+    path: Path  # a zip, or a directory
+
+
+def find_package(path: Path) -> Package | None:
+    if path.is_dir():
+        is_package = (path / METADATA).is_file() and (path / MODEL).is_dir()
+    else:
+        is_package = path.suffix == ENDING
+    return Package(path) if is_package else None
+
+
+def convert_package(
+    package: Package, weights: Literal["float32", "int8"] | None = None
+) -> ForeignModel:
+    if package.path.is_dir():
+        return _converted(package.path, weights)
+    with scratch_directory() as directory:
+        with scratch_errors():
+            _extract(package.path, directory)
+        try:
+            model = _converted(directory, weights)
+        except (ArtifactError, DataError) as error:
+            # the user knows the package, not where it was unpacked
+            message = str(error).replace(str(directory), str(package.path))
+            raise ArtifactError(message) from None
+    return replace(model, files=(package.path,))
+
+
+def _converted(path: Path, weights: Literal["float32", "int8"] | None) -> ForeignModel:
+    metadata = read_json_file(path / METADATA)
+    check_settings(path / METADATA, metadata, {"type": ("translate",)})
+    source = find_source(path / MODEL)
+    if source is None:
+        raise ArtifactError(f"{path / MODEL}: holds no model.bin; download the package again")
+    prefix = metadata.get("target_prefix") or ""
+    if not isinstance(prefix, str):
+        raise ArtifactError(f"{path / METADATA}: target_prefix is not text; download it again")
+    model = convert(source, weights, texts=path, target_prefix=prefix)
+    return replace(
+        model,
+        kind="Argos",
+        decoding=ARGOS_DECODING,
+        files=(path / METADATA, *model.files),
+        languages=(_code(metadata, "from_code"), _code(metadata, "to_code")),
+        notes=(*model.notes, _NOTE),
+    )
+
+
+def _code(metadata: Mapping[str, Any], name: str) -> str:
+    code = metadata.get(name)
+    return code if isinstance(code, str) else ""
+
+
+def _extract(package: Path, directory: Path) -> None:
+    """Unpacks what a model needs; names in the package decide no place outside of `directory`."""
+    try:
+        with open_regular(package) as stream, zipfile.ZipFile(stream) as archive:
+            entries = _wanted(package, archive)
+            (directory / MODEL).mkdir()
+            for name, entry in entries.items():
+                with archive.open(entry) as packed, (directory / name).open("wb") as file:
+                    shutil.copyfileobj(packed, file)
+    except ArtifactError:
+        raise
+    # besides its own error, zipfile raises those of the decompressors and of the system
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise _damaged(package, error) from None
+
+
+def _wanted(package: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Finds the files of a model by their names inside the package's only directory."""
+    entries = archive.infolist()
+    if len(entries) > _MOST_ENTRIES:
+        raise _damaged(package, f"it has {len(entries):,} files")
+    found: dict[str, zipfile.ZipInfo] = {}
+    for entry in entries:
+        parts = PurePosixPath(entry.filename).parts
+        if ".." in parts or entry.filename.startswith("/") or "\\" in entry.filename:
+            raise _damaged(package, f"it has a file outside of itself: {entry.filename[:60]}")
+        name = "/".join(parts[1:])
+        is_text = len(parts) == 2 and name.endswith((".json", ".model"))
+        is_model = (
+            len(parts) == 3 and parts[1] == MODEL and name.endswith((".bin", ".json", ".txt"))
+        )
+        if (is_text or is_model) and not entry.is_dir():
+            if name in found:
+                raise _damaged(package, f"it has {name[:60]} twice")
+            found[name] = entry
+    if METADATA not in found:
+        raise _damaged(package, f"it has no {METADATA}")
+    compressed = sum(entry.compress_size for entry in found.values())
+    size = sum(entry.file_size for entry in found.values())
+    if size > MOST_EXPANSION * compressed + FREE_BYTES:
+        raise _damaged(package, f"{compressed:,} bytes would become {size:,}")
+    return found
+
+
+def _damaged(package: Path, reason: object) -> ArtifactError:
+    text = " ".join(str(reason).split())[:200] or type(reason).__name__
+    return ArtifactError(
+        f"{package}: is damaged or not a package of Argos ({text}); download it again"
+    )

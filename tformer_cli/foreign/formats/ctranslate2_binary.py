@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays, widened
-from tformer_cli.foreign.formats.mapped_file import MappedFile
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays, MappedFile, widened
 
+# numpy's names of the types by their numbers; the last are the bits of bfloat16
 TYPES = ("<f4", "|i1", "<i2", "<i4", "<f2", "<u2")
-"""numpy's names of the types by their numbers; the last are the bits of bfloat16."""
 BFLOAT16 = 5
 TYPES_BY_SIZE = {4: "<f4", 2: "<i2", 1: "|i1"}
 NEWEST = 6
-SCALE = "_scale"
-"""Ending of the name of what the rows of an array of integers are multiplied by."""
+SCALE = "_scale"  # ending of the name of what the rows of an array of integers are multiplied by
 _MOST_ARRAYS = 100_000
 _LONGEST_HEAD = 128
 _KIND = re.compile(rb"[A-Z][A-Za-z0-9]+(Spec|Base)\0")
@@ -31,14 +29,10 @@ _KIND = re.compile(rb"[A-Z][A-Za-z0-9]+(Spec|Base)\0")
 class CTranslate2File:
     """Content of a `model.bin`."""
 
-    kind: str
-    """Name of the kind of model, such as "TransformerSpec"."""
+    kind: str  # name of the kind of model, such as "TransformerSpec"
     revision: int
-    """Revision of that kind."""
     version: int
-    """Version of the format."""
     arrays: LazyArrays
-    """Arrays by name; floating-point ones are float32."""
 
 
 def is_ctranslate2(path: Path) -> bool:
@@ -56,7 +50,6 @@ def is_ctranslate2(path: Path) -> bool:
 
 
 def read_ctranslate2(path: Path) -> CTranslate2File:
-    """Reads the content of a `model.bin`."""
     file = MappedFile(path, "a model file of CTranslate2")
     version = file.number(4)
     if not 1 <= version <= NEWEST:

@@ -1,15 +1,51 @@
-"""The bytes of a file that the system has mapped, taken within its bounds."""
+"""Bytes of a mapped file, taken within its bounds, and arrays that are read when asked for."""
 
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular
-from tformer_cli.foreign.formats.lazy_arrays import Array
+
+Array = NDArray[Any]
+
+
+class LazyArrays(Mapping[str, Array]):
+    """A mapping from names to arrays that reads an array whenever it is asked for.
+
+    Models of several gigabytes are converted one array after another.
+    """
+
+    def __init__(self, readers: Mapping[str, Callable[[], Array]]) -> None:
+        self._readers = readers
+
+    def __getitem__(self, name: str) -> Array:
+        return self._readers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._readers
+
+    def __or__(self, other: "LazyArrays") -> "LazyArrays":
+        return LazyArrays({**self._readers, **other._readers})
+
+
+def widened(array: Array, *, is_bfloat16: bool = False) -> Array:
+    """Makes float32 of other floating-point numbers; leaves integers as they are."""
+    if is_bfloat16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
+
 
 MOST_DIMENSIONS = 8
 
@@ -37,7 +73,6 @@ class MappedFile:
         return len(self.bytes)
 
     def damaged(self, reason: str) -> ArtifactError:
-        """Describes in one line why the file is not what it should be."""
         return ArtifactError(
             f"{self.path}: is damaged or not {self.kind} ({reason}); copy it again, or use "
             "another one"
@@ -48,16 +83,13 @@ class MappedFile:
         return self.bytes[start : start + count]
 
     def number(self, n_bytes: int) -> int:
-        """Takes an unsigned little-endian integer."""
         return int.from_bytes(self.take(n_bytes), "little")
 
     def numbers(self, dtype: str, count: int) -> list[int]:
-        """Takes integers of a numpy type."""
         found: list[int] = self.array(dtype, (count,)).tolist()
         return found
 
     def array(self, dtype: str, shape: Sequence[int]) -> Array:
-        """Takes an array, of which nothing is read yet."""
         return self.array_at(self._skip(_size(self, dtype, shape)), dtype, shape)
 
     def array_at(self, start: int, dtype: str, shape: Sequence[int]) -> Array:

@@ -5,26 +5,37 @@ The layout of `.bin`: two 64-bit numbers (version 1, number of items n), n item 
 numbers, padding with its length before it, and the data. An 8-bit matrix (Bergamot's, in Firefox)
 is followed by one float32 number, by which real numbers were multiplied before they were rounded.
 Source: Marian 1.12, src/common/binary.cpp.
+
+Its options and vocabularies are YAML. Scalars stay the texts that they are: in a vocabulary `yes`,
+`null` and `1e3` are pieces. Anchors, tags that mean something and deep nesting are refused, so that
+the size of a file bounds the work.
 """
 
 import io
 import math
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 from numpy.lib import format as numpy_format
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.regular_file import open_regular
-from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays, widened
-from tformer_cli.foreign.formats.mapped_file import MOST_DIMENSIONS, MappedFile
+from tformer_cli.files.regular_file import open_regular, read_regular
+from tformer_cli.foreign.formats.mapped_file import (
+    MOST_DIMENSIONS,
+    Array,
+    LazyArrays,
+    MappedFile,
+    widened,
+)
 
 FLOAT32, INT8 = 0x404, 0x101
+# types of matrices for the intgemm library: of Bergamot's Marian, and of Marian 1.12
 INTEGERS = (0x4101, 0x10001)
-"""Types of matrices for the intgemm library: of Bergamot's Marian, and of Marian 1.12."""
 SETTINGS = "special:model.yml"
 _KIND = "a model file of Marian"
 _VERSION, _MOST_ITEMS, _LONGEST_NAME = 1, 100_000, 1000
@@ -34,13 +45,11 @@ _VERSION, _MOST_ITEMS, _LONGEST_NAME = 1, 100_000, 1000
 class MarianFile:
     """Content of a Marian model file."""
 
+    # Float32 and int8 arrays by name. An integer matrix W (K, N) of a product x·W, which the file
+    # holds transposed, has its own shape here; embeddings are (V, D).
     arrays: LazyArrays
-    """Float32 and int8 arrays by name. An integer matrix W (K, N) of a product x·W, which the file
-    holds transposed, has its own shape here; embeddings are (V, D)."""
-    multipliers: dict[str, float]
-    """Of integer matrices: real number = integer / multiplier."""
+    multipliers: dict[str, float]  # of integer matrices: real number = integer / multiplier
     settings: bytes
-    """YAML of the model's options."""
 
 
 def is_marian_binary(path: Path) -> bool:
@@ -53,7 +62,6 @@ def is_marian_binary(path: Path) -> bool:
 
 
 def read_marian_binary(path: Path) -> MarianFile:
-    """Reads the content of a `.bin` file."""
     file = MappedFile(path, _KIND)
     version, n_items = file.numbers("<u8", 2)
     if version != _VERSION:
@@ -102,8 +110,8 @@ def _name(file: MappedFile, length: int) -> str:
     return file.take(length).rstrip(b"\0").decode("utf-8", errors="replace")
 
 
+# an uncompressed file may be so many times as large as the compressed one, and `FREE_BYTES`
 MOST_EXPANSION = 20
-"""An uncompressed file may be so many times as large as the compressed one, and `FREE_BYTES`."""
 FREE_BYTES = 1 << 24
 _ENDING = ".npy"
 
@@ -138,7 +146,6 @@ def _reader(path: Path, entry: zipfile.ZipInfo) -> Callable[[], Array]:
 
 
 def _array(content: bytes) -> Array:
-    """Reads an array of numbers in numpy's format."""
     stream = io.BytesIO(content)
     version = numpy_format.read_magic(stream)
     if version not in ((1, 0), (2, 0)):
@@ -165,3 +172,68 @@ def _damaged(path: Path, reason: object) -> ArtifactError:
         f"{path}: is damaged or not a model file of Marian ({text}); copy it again, or use "
         "another one"
     )
+
+
+MOST_BYTES = 1 << 26
+DEEPEST = 8
+
+
+def read_yaml(path: Path) -> Any:  # noqa: ANN401
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ArtifactError(f"{path}: cannot be read ({reason}); name another file") from None
+    return parse_yaml(content, str(path))
+
+
+def parse_yaml(content: bytes, where: str) -> Any:  # noqa: ANN401
+    """Turns YAML into dictionaries, lists and strings."""
+    # Collections that are open, the outermost a list for the whole; keys that await their value
+    waiting: list[Any] = [[]]
+    keys: list[str | None] = [None]
+
+    def add(value: object) -> None:
+        above = waiting[-1]
+        if isinstance(above, list):
+            above.append(value)
+        elif keys[-1] is None:
+            if not isinstance(value, str):
+                raise ArtifactError(f"{where}: a key of the YAML is not a text; {_ADVICE}")
+            keys[-1] = value
+        else:
+            above[keys[-1]] = value
+            keys[-1] = None
+
+    try:
+        for event in yaml.parse(content.decode("utf-8"), Loader=yaml.CSafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ArtifactError(f"{where}: has an alias ({event.anchor}); {_ADVICE}")
+            if isinstance(event, yaml.ScalarEvent):
+                add(event.value)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                collection: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+                add(collection)
+                waiting.append(collection)
+                keys.append(None)
+                if len(waiting) > DEEPEST:
+                    raise ArtifactError(f"{where}: is nested too deeply; {_ADVICE}")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                waiting.pop()
+                keys.pop()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ArtifactError(f"{where}: is not readable YAML ({reason}); {_ADVICE}") from None
+    documents = waiting[0]
+    return documents[0] if documents else None
+
+
+def write_yaml(values: Mapping[str, Any]) -> str:
+    """Writes a mapping of texts, numbers and lists, an entry a line."""
+    text: str = yaml.dump(
+        dict(values), Dumper=yaml.CSafeDumper, allow_unicode=True, sort_keys=False, width=1 << 16
+    )
+    return text
+
+
+_ADVICE = "copy the file again, or use another one"

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 MOST_OPERATIONS = 1 << 23
+# Cost of a call besides its arguments, or a class's name: some hundreds of bytes; and a list or
+# dictionary, which takes about a hundred.
 CALL_OPERATIONS, CONTAINER_OPERATIONS = 16, 4
-"""Cost of a call besides its arguments, or a class's name: some hundreds of bytes; and a
-list or dictionary, which takes about a hundred."""
-LONGEST_NAME = 1000
-"""Characters of a class's or function's name and of its module's."""
+LONGEST_NAME = 1000  # characters of a class's or function's name and of its module's
+# larger numbers are no keys: many with equal hashes would make a dictionary slow
 MOST_AS_KEY = 1 << 32
-"""Larger numbers are no keys: many with equal hashes would make a dictionary slow."""
 _MARK = object()
 
 
@@ -36,7 +35,6 @@ class Named:
 
     @property
     def path(self) -> str:
-        """Module and name."""
         return f"{self.module}.{self.name}"
 
 
@@ -44,12 +42,9 @@ class Named:
 class Inert:
     """An object of a class that is not read, or the result of a function that is not called."""
 
-    path: str
-    """Of the class or function."""
+    path: str  # of the class or function
     arguments: tuple[Any, ...] = ()
-    """The arguments of its call."""
     state: Any = None
-    """Its attributes."""
 
 
 class PickleReader:
@@ -70,7 +65,6 @@ class PickleReader:
 
     @property
     def position(self) -> int:
-        """Bytes read so far."""
         return self._stream.tell()
 
     def read(self) -> Any:  # noqa: ANN401
@@ -254,6 +248,7 @@ class PickleReader:
 
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+# operations that put their argument on the stack
 _VALUES = frozenset(
     {
         *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -261,6 +256,5 @@ _VALUES = frozenset(
         *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BYTEARRAY8"),
     }
 )
-"""Operations that put their argument on the stack."""
 _CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "LIST", "DICT"})
 _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})

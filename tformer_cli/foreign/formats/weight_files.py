@@ -1,14 +1,243 @@
-"""Weights in safetensors files or PyTorch checkpoints, in one file or in several with an index."""
+"""Weights in safetensors files or PyTorch checkpoints, in one file or in several with an index.
 
+Checkpoints are read without torch's unpickler. Their zip format holds one pickle (`*/data.pkl`) and
+the numbers of each storage (`*/data/KEY`). The older one is a chain of pickles (magic number,
+protocol, system, object, storage keys) before the storages, each after the number of its elements
+as 64 bits.
+"""
+
+import io
 import json
+import math
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from tformer_cli.artifacts.weights_file import open_tensors, read_header
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import read_regular
-from tformer_cli.foreign.formats.lazy_arrays import LazyArrays, widened
-from tformer_cli.foreign.formats.mapped_file import MappedFile, check_no_pointer
-from tformer_cli.foreign.formats.torch_checkpoint import named_tensors, read_checkpoint
+from tformer_cli.foreign.formats.mapped_file import (
+    MOST_DIMENSIONS,
+    Array,
+    LazyArrays,
+    MappedFile,
+    check_no_pointer,
+    widened,
+)
+from tformer_cli.foreign.formats.pickles import Inert, Named, PickleError, PickleReader
+
+MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+# numpy's names of the numbers of torch's storages
+STORAGES = {
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": "<u2",
+    "DoubleStorage": "<f8",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "|i1",
+    "ByteStorage": "|u1",
+    "BoolStorage": "|b1",
+}
+LARGEST_PICKLE = 1 << 26
+_LARGEST = 1 << 48  # beyond any number of a tensor's shape and any place in it
+_KIND = "a PyTorch checkpoint"
+# bytes of the header of a file in a zip, and places of two lengths in it
+_LOCAL_HEADER, _NAME_LENGTH, _EXTRA_LENGTH = 30, 26, 28
+
+
+@dataclass(eq=False)
+class _Storage:
+    """Numbers that tensors are parts of; where they begin is known once all pickles are read."""
+
+    dtype: str
+    count: int
+    is_bfloat16: bool
+    start: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """A tensor of a checkpoint."""
+
+    shape: tuple[int, ...]
+    read: Callable[[], Array]  # reads its numbers; floating-point ones become float32
+
+
+def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
+    """Reads what was saved: dictionaries, lists and values, with tensors as `StoredTensor`.
+
+    Objects of other classes are `Inert`, with their attributes in its state.
+    """
+    file = MappedFile(path, _KIND)
+    try:
+        if file.bytes[:2] == b"PK":
+            return _read_zip(file)
+        return _read_legacy(file)
+    # zipfile raises ValueError, too, of which PickleError is a kind
+    except (ValueError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
+        raise file.damaged(" ".join(str(error).split())[:200]) from None
+
+
+def named_tensors(values: Any) -> LazyArrays:  # noqa: ANN401
+    """Returns the tensors among the values of a dictionary such as a `state_dict()`."""
+    if not isinstance(values, dict):
+        return LazyArrays({})
+    return LazyArrays(
+        {str(name): value.read for name, value in values.items() if isinstance(value, StoredTensor)}
+    )
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Returns the attributes of an object that is not read; any other value as it is."""
+    if isinstance(value, Inert):
+        # an object without slots, or the pair that one with slots has
+        state = value.state[0] if isinstance(value.state, tuple) else value.state
+        return state if isinstance(state, dict) else {}
+    return value
+
+
+def _read_zip(file: MappedFile) -> Any:  # noqa: ANN401
+    with zipfile.ZipFile(file.path) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+    pickle = next((name for name in entries if name.split("/")[1:] == ["data.pkl"]), None)
+    if pickle is None:
+        raise file.damaged("it is a zip without data.pkl")
+    folder = pickle.partition("/")[0]
+    if f"{folder}/byteorder" in entries:
+        start, size = _place(file, entries[f"{folder}/byteorder"])
+        if file.bytes[start : start + size] != b"little":
+            raise file.damaged("its numbers are big-endian")
+
+    def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
+        entry = entries.get(f"{folder}/data/{key}")
+        if entry is None:
+            raise PickleError(f"has no storage {key}")
+        found = _typed(kind, count)
+        found.start, size = _place(file, entry)
+        if count * np.dtype(found.dtype).itemsize > size:
+            raise PickleError(f"storage {key} has {size:,} bytes, too few for {count:,} numbers")
+        return found
+
+    start, size = _place(file, entries[pickle])
+    if size > LARGEST_PICKLE:
+        raise file.damaged(f"its pickle has {size:,} bytes")
+    return _reader(file, file.bytes[start : start + size], storage).read()
+
+
+def _place(file: MappedFile, entry: zipfile.ZipInfo) -> tuple[int, int]:
+    """Returns where the bytes of a file in a zip begin, and how many there are."""
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise file.damaged(f"{entry.filename} in it is compressed, which torch never does")
+    file.position = entry.header_offset
+    header = file.take(_LOCAL_HEADER)
+    lengths = (
+        int.from_bytes(header[at : at + 2], "little") for at in (_NAME_LENGTH, _EXTRA_LENGTH)
+    )
+    start = file.position + sum(lengths)
+    file.check_within(start, entry.file_size)
+    return start, entry.file_size
+
+
+def _read_legacy(file: MappedFile) -> Any:  # noqa: ANN401
+    storages: dict[str, _Storage] = {}
+
+    def storage(kind: Any, key: str, count: int) -> _Storage:  # noqa: ANN401
+        if key not in storages:
+            storages[key] = _typed(kind, count)
+        return storages[key]
+
+    content = file.bytes[:LARGEST_PICKLE]
+    reader = _reader(file, content, storage)
+    if reader.read() != MAGIC or reader.read() != PROTOCOL:
+        raise file.damaged("it does not begin as one")
+    reader.read()  # the system that wrote it
+    found, keys = reader.read(), reader.read()
+    file.position = reader.position
+    if not isinstance(keys, list) or not all(isinstance(key, str | int) for key in keys):
+        raise PickleError("does not list its storages")
+    for key in keys:
+        at = storages.get(str(key))
+        count = file.number(8)
+        if at is None or at.count != count:
+            raise PickleError(f"storage {str(key)[:20]} does not have the promised size")
+        at.start = file.position
+        file.array(at.dtype, (count,))
+    return found
+
+
+def _typed(kind: Any, count: Any) -> _Storage:  # noqa: ANN401
+    dtype = STORAGES.get(kind.name) if isinstance(kind, Named) else None
+    if dtype is None or not isinstance(count, int) or count < 0:
+        raise PickleError("has a storage of a type that is not known")
+    return _Storage(dtype, count, is_bfloat16=kind.name == "BFloat16Storage")
+
+
+def _reader(
+    file: MappedFile, content: bytes, storage: Callable[[Any, str, int], _Storage]
+) -> PickleReader:
+    def persistent(identifier: Any) -> _Storage:  # noqa: ANN401
+        if not isinstance(identifier, tuple) or len(identifier) < 5 or identifier[0] != "storage":
+            raise PickleError("refers to what is not a storage")
+        _, kind, key, _, count = identifier[:5]
+        if not isinstance(key, str | int):  # to write out nested tuples could take for ever
+            raise PickleError("has a storage whose name is not a text")
+        return storage(kind, str(key), count)
+
+    def tensor(
+        stored: Any,  # noqa: ANN401
+        offset: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        *_: object,
+    ) -> StoredTensor:
+        return _tensor(file, stored, offset, shape, strides)
+
+    def parameter(data: Any, *_: object) -> Any:  # noqa: ANN401
+        return data
+
+    def ordered(items: Any = ()) -> dict[str, Any]:  # noqa: ANN401
+        return {key: value for key, value in items if isinstance(key, str)}
+
+    functions: dict[str, Callable[..., Any]] = {
+        "collections.OrderedDict": ordered,
+        "torch._utils._rebuild_tensor_v2": tensor,
+        "torch._utils._rebuild_parameter": parameter,
+    }
+    return PickleReader(io.BytesIO(content), persistent, functions)
+
+
+def _tensor(
+    file: MappedFile, stored: object, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> StoredTensor:
+    """Describes a part of a storage, which must lie in it and repeat none of its numbers."""
+    if not isinstance(stored, _Storage) or len(shape) != len(strides):
+        raise PickleError("has a tensor without a storage")
+    numbers = (offset, *shape, *strides)
+    if len(shape) > MOST_DIMENSIONS or not all(
+        isinstance(number, int) and 0 <= number < _LARGEST for number in numbers
+    ):
+        raise PickleError("has a tensor of a shape that is not made of numbers a tensor can have")
+    count = math.prod(shape)
+    last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if count and (last >= stored.count or count > stored.count):
+        raise PickleError(f"has a tensor of shape {list(shape)[:8]} beyond its storage")
+
+    def read() -> Array:
+        if not count:
+            return np.empty(shape, np.float32)
+        flat = file.array_at(stored.start, stored.dtype, (stored.count,))[offset:]
+        steps = [step * flat.itemsize for step in strides]
+        part = np.lib.stride_tricks.as_strided(flat, shape, steps, writeable=False)
+        return widened(part, is_bfloat16=stored.is_bfloat16)
+
+    return StoredTensor(tuple(shape), read)
+
 
 DTYPES = {
     "F64": "<f8",
@@ -22,7 +251,6 @@ DTYPES = {
     "U8": "|u1",
     "BOOL": "|b1",
 }
-"""numpy's names of the format's types."""
 _LARGEST_INDEX = 1 << 24
 
 

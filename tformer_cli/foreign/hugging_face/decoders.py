@@ -7,29 +7,20 @@ and gated layers as LLaMA. nanoGPT's, minGPT's and llama2.c's models are put tog
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import (
+from tformer_cli.foreign.foreign_model import (
     NEVER,
-    Reader,
+    ForeignModel,
     Rows,
     Weight,
     arranged,
-    assembled,
-    output_bias,
-)
-from tformer_cli.foreign.foreign_model import (
-    ForeignModel,
     model_config,
-    number,
-    read_bytes,
-    read_json_file,
-    shown,
+    output_bias,
 )
 from tformer_cli.foreign.hugging_face.byte_pieces import (
     END,
@@ -43,6 +34,7 @@ from tformer_cli.foreign.hugging_face.family import (
     Parts,
     Source,
     check_no_biases,
+    finish,
     named_weights,
     position_rows,
 )
@@ -55,11 +47,12 @@ from tformer_cli.foreign.hugging_face.keys import (
     check_surrounding,
     read_tokenizer_files,
 )
-from tformer_cli.foreign.hugging_face.sentencepiece_json import (
+from tformer_cli.foreign.hugging_face.spm_tokenizers import (
     LLAMA_TOKENIZER,
     LLAMA_WHOLE,
     check_whole,
 )
+from tformer_cli.foreign.keys import number, read_bytes, read_json_file, shown
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import CONTROL, UNKNOWN, USER_DEFINED, read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
@@ -72,11 +65,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.foreign.formats.lazy_arrays import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
-
-_IGNORED = re.compile(r".*(\.attn\.(bias|masked_bias)|rotary_emb\.inv_freq)")
-"""Tensors of older files that hold no parameters: masks and frequencies."""
 
 
 class Vocabulary(Protocol):
@@ -86,6 +75,8 @@ class Vocabulary(Protocol):
     def texts(self) -> Mapping[str, bool]: ...
     @property
     def notes(self) -> Sequence[str]: ...
+    @property
+    def files(self) -> Sequence[Path]: ...
     def rows(self, size: int, where: str) -> Rows: ...
     def tokenizer(self, rows: Rows, where: str) -> Tokenizer: ...
 
@@ -95,10 +86,8 @@ class SpmVocabulary:
     """The pieces of a SentencePiece model; texts stand between two of them."""
 
     data: bytes
-    file: Path
-    """Of the tokenizer."""
-    ends: tuple[int, int]
-    """Ids of the start and the end."""
+    file: Path  # of the tokenizer
+    ends: tuple[int, int]  # ids of the start and the end
     texts: Mapping[str, bool]
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
@@ -123,50 +112,29 @@ class SpmVocabulary:
 
 
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
-    file, settings = source.file, source.settings
-    generation = read_generation(source.path, settings)
+    generation = read_generation(source.path, source.settings)
     shape = source.shape()
     read_own = _read_pieces if source.family.model_type == "llama" else _read_bytes
     vocabulary = read_own(source, generation)
-    decoding, of_search = generation.generator(shape["max_positions"])
-    model = put_together(
-        f"Hugging Face {source.family.title}",
-        source.family,
-        source.reader,
-        file,
-        shape,
-        vocabulary,
-        (file, *source.weight_files, *vocabulary.files, *generation.files),
-        banned=generation.banned,
-    )
-    notes = (*source.notes, *generation.notes, *of_search, *model.notes)
-    return replace(model, decoding=decoding, notes=notes)
+    decoding, notes = generation.generator(shape["max_positions"])
+    source.notes += [*generation.notes, *notes]
+    model = put_together(source, shape, vocabulary, banned=generation.banned)
+    return replace(model, decoding=decoding, files=(*model.files, *generation.files))
 
 
 def put_together(
-    kind: str,
-    family: Family,
-    reader: Reader,
-    file: Path,
+    source: Source,
     shape: Mapping[str, Any],
     vocabulary: Vocabulary,
-    files: tuple[Path, ...],
     *,
+    kind: str = "",
     banned: Callable[[Rows], Rows] = lambda rows: rows,
 ) -> ForeignModel:
-    """Makes a language model of arrays by the names of a family.
+    """Makes a language model of a `shape` by tformer's names.
 
-    Args:
-        kind: says what it is a model of.
-        family: its table.
-        reader: its arrays.
-        file: named in errors.
-        shape: its settings by tformer's names.
-        vocabulary: its pieces.
-        files: that were read.
-        banned: adds the tokens that are never written to rows.
+    `banned` adds the tokens that are never written to rows.
     """
+    family, reader, file = source.family, source.reader, source.file
     outer = {ours: f"{theirs}.weight" for ours, theirs in family.outer.items()}
     embedding = reader.take(outer["target_embedding"])
     if embedding.ndim != 2:
@@ -182,27 +150,19 @@ def put_together(
     }
     if "positions" in outer:
         given["decoder_input.positions.table"] = reader.take(outer["positions"])
-
-    def take(name: str) -> Array:
-        array = reader.take(name)
-        return array.T if family.transposed and array.ndim == 2 else array
-
-    weights = assembled(config, len(rows.pieces), family.modules, take, given, str(file))
-    reader.ignore([name for name in reader.arrays if _IGNORED.fullmatch(name)])
-    reader.check_all_taken()
     notes = [*vocabulary.notes]
     if not (config.target_bos or config.target_eos):
         notes.append("its texts have no beginning: generate needs a prompt to go on from")
-    return ForeignModel(
-        kind=kind,
-        config=config,
-        weights=weights,
-        tokenizer=vocabulary.tokenizer(rows, str(file)),
-        decoding=DecodingConfig(beam_size=1, sampling=True),
-        files=files,
+    return finish(
+        source,
+        config,
+        given,
         ids=rows.foreign,
-        spare_rows=family.spare_rows,
-        notes=tuple(notes),
+        tokenizer=vocabulary.tokenizer(rows, str(file)),
+        files=vocabulary.files,
+        notes=notes,
+        decoding=DecodingConfig(beam_size=1, sampling=True),
+        kind=kind,
     )
 
 
@@ -285,7 +245,6 @@ def family_of(directory: ModelDirectory) -> Family:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     from tformer_cli.foreign.hugging_face.layout import decoder_layout
 
     config, layout = directory.config, decoder_layout(directory)

@@ -11,20 +11,25 @@ from typing import Any
 from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import number, shown
-from tformer_cli.foreign.hugging_face import (
-    byte_pieces,
-    encoder_vocabulary,
-    t5_tokenizers,
-    tokenizers,
-)
-from tformer_cli.foreign.hugging_face.family import Family, Setting
+from tformer_cli.foreign.foreign_model import name_table
+from tformer_cli.foreign.hugging_face import byte_pieces, spm_tokenizers, tokenizers
+from tformer_cli.foreign.hugging_face.family import Family
 from tformer_cli.foreign.hugging_face.generation import IN_CONFIG, WITHOUT_EFFECT
-from tformer_cli.foreign.hugging_face.keys import LABELS, rows_of
-from tformer_cli.foreign.hugging_face.sentencepiece_json import LLAMA_TOKENIZER
-from tformer_cli.foreign.keys import USED, Rows, no_effect, only
+from tformer_cli.foreign.hugging_face.keys import LABELS
+from tformer_cli.foreign.hugging_face.spm_tokenizers import LLAMA_TOKENIZER
+from tformer_cli.foreign.keys import (
+    USED,
+    KeyRows,
+    Setting,
+    no_effect,
+    number,
+    only,
+    rows_of,
+    shown,
+)
 from tformer_cli.model.config import ModelConfig
 
+# tformer's activations by the library's names; an export writes the first name of each
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_new": "gelu-tanh",
@@ -33,21 +38,11 @@ ACTIVATIONS = {
     "silu": "swish",
     "swish": "swish",
 }
-"""tformer's activations by the library's names; an export writes the first name of each."""
-
-
-def _modules(layer: str, names: Mapping[str, str], **outer: str) -> dict[str, tuple[str, ...]]:
-    """The table of a stack: names inside a layer, several where their rows are stacked."""
-    found = {
-        ours: tuple(f"{layer}{name}.{{part}}" for name in theirs.split())
-        for ours, theirs in names.items()
-    }
-    return {**found, **{ours: (f"{theirs}.{{part}}",) for ours, theirs in outer.items()}}
 
 
 # --- Encoders: post-norm, with learned positions and a norm of the embeddings.
 
-_ENCODER_ROWS: Rows = {
+_ENCODER_ROWS: KeyRows = {
     **LABELS,
     **WITHOUT_EFFECT,
     "position_embedding_type": only(None, "absolute"),
@@ -55,7 +50,7 @@ _ENCODER_ROWS: Rows = {
     "add_cross_attention": only(False),
     "is_encoder_decoder": only(False),
     "problem_type": only(None, "single_label_classification"),
-    "tokenizer_class": encoder_vocabulary.CLASSES,
+    "tokenizer_class": byte_pieces.ENCODER_CLASSES,
     "max_position_embeddings": no_effect("the table of positions says it"),
     "vocab_size": no_effect("the embedding says it"),
     "tie_word_embeddings": no_effect("the weights say it"),
@@ -109,7 +104,7 @@ _BERT = Family(
     },
     written={"type_vocab_size": 1},
     rows=_ENCODER_ROWS,
-    modules=_modules(
+    modules=name_table(
         "encoder.layer.{n}.",
         {
             "self_attention.in_projection": (
@@ -141,6 +136,7 @@ _BERT = Family(
         ("pooler.dense.", "cls.seq_relationship."),
         "the layers that tell whether sentences follow each other are omitted",
     ),
+    ignored=r".*position_ids",
     prefix="bert.",
     unprefixed=("cls.", "classifier."),
 )
@@ -180,7 +176,7 @@ _DISTILBERT = Family(
     pooler="relu",
     dropouts={"dropout": "dropout", "attention_dropout": "attention_dropout"},
     rows=_ENCODER_ROWS,
-    modules=_modules(
+    modules=name_table(
         "transformer.layer.{n}.",
         {
             "self_attention.in_projection": "attention.q_lin attention.k_lin attention.v_lin",
@@ -205,6 +201,7 @@ _DISTILBERT = Family(
             "output_bias": "vocab_projector.bias",
         },
     },
+    ignored=r".*position_ids",
     prefix="distilbert.",
     unprefixed=("pre_classifier.", "classifier.", "vocab_"),
 )
@@ -245,7 +242,7 @@ _ELECTRA = replace(
             "transform_norm": "generator_predictions.LayerNorm",
             "output": "generator_lm_head",
             "output_bias": "generator_lm_head.bias",
-        },
+        }
     },
     prefix="electra.",
     unprefixed=("generator_", "discriminator_", "classifier."),
@@ -259,6 +256,7 @@ _ELECTRA = replace(
 
 # --- Language models: pre-norm decoders. What their classes lack is folded into the weights.
 
+_MASKS = r".*(\.attn\.(bias|masked_bias)|rotary_emb\.inv_freq)"
 _DECODER_FIXED = {"n_encoder_layers": 0, "norm": "pre", "output_bias": True}
 _DECODER_ALSO: Mapping[str, Container[Any]] = {
     **dict.fromkeys(("scale_embeddings", "target_bos", "target_eos", "source_eos"), ANY),
@@ -266,7 +264,7 @@ _DECODER_ALSO: Mapping[str, Container[Any]] = {
     "output_bias": ANY,
     "final_norm": ("pre-norm", "always"),
 }
-_DECODER_ROWS: Rows = {
+_DECODER_ROWS: KeyRows = {
     **IN_CONFIG,
     "add_cross_attention": only(False),
     "is_encoder_decoder": only(False),
@@ -291,10 +289,7 @@ def _read_heads(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
         n_key_heads = number(file, settings, "num_key_value_heads")
     rope = settings.get("rope_parameters") or {}
     base = rope.get("rope_theta", settings.get("rope_theta", 10000.0))
-    return {
-        "n_key_heads": 0 if n_key_heads == heads else n_key_heads,
-        "rotary_base": float(base),
-    }
+    return {"n_key_heads": 0 if n_key_heads == heads else n_key_heads, "rotary_base": float(base)}
 
 
 def _write_heads(config: ModelConfig) -> dict[str, Any]:
@@ -331,7 +326,7 @@ _LLAMA_MODULES = {
     "feed_forward.outer": "mlp.down_proj",
     "feed_forward_norm": "post_attention_layernorm",
 }
-_LLAMA_ROWS: Rows = {
+_LLAMA_ROWS: KeyRows = {
     **_DECODER_ROWS,
     **rows_of("num_key_value_heads head_dim rope_theta", USED),
     "rope_parameters": {
@@ -363,16 +358,8 @@ _GPT2 = Family(
     read_more=_read_inner,
     write_more=lambda config: {"n_inner": config.d_ff},
     fixed={**_DECODER_FIXED, "positions": "learned", "scale_embeddings": False},
-    also={
-        **_DECODER_ALSO,
-        "positions": ("sinusoidal", "learned", "table"),
-        "bias": (False, True),
-    },
-    dropouts={
-        "resid_pdrop": "dropout",
-        "embd_pdrop": "dropout",
-        "attn_pdrop": "attention_dropout",
-    },
+    also={**_DECODER_ALSO, "positions": ("sinusoidal", "learned", "table"), "bias": (False, True)},
+    dropouts={"resid_pdrop": "dropout", "embd_pdrop": "dropout", "attn_pdrop": "attention_dropout"},
     rows={
         **_DECODER_ROWS,
         "n_inner": USED,
@@ -388,7 +375,7 @@ _GPT2 = Family(
             no_effect("of heads that are not imported"),
         ),
     },
-    modules=_modules(
+    modules=name_table(
         "h.{n}.",
         {
             "self_attention.in_projection": "attn.c_attn",
@@ -401,6 +388,8 @@ _GPT2 = Family(
         final_norm="ln_f",
     ),
     outer={"target_embedding": "wte", "output": "lm_head", "positions": "wpe"},
+    # older files hold masks and frequencies, which are no parameters
+    ignored=_MASKS,
     prefix="transformer.",
     transposed=True,
     zero_biases=True,
@@ -424,8 +413,9 @@ _LLAMA = Family(
         "pretraining_tp": no_effect("how the library splits the same products"),
         "is_llama_config": no_effect("the origin of the model"),
     },
-    modules=_modules("layers.{n}.", _LLAMA_MODULES, final_norm="norm"),
+    modules=name_table("layers.{n}.", _LLAMA_MODULES, final_norm="norm"),
     outer={"target_embedding": "embed_tokens", "output": "lm_head"},
+    ignored=_MASKS,
     prefix="model.",
 )
 
@@ -527,20 +517,17 @@ MARIAN = Family(
         "force_bos_token_to_be_generated": only(None, False),
         "save_step": no_effect("of training"),
     },
-    modules=_modules(
+    modules=name_table(
         "{side}.layers.{n}.",
         {ours: " ".join(theirs) for ours, theirs in MODULES.items()},
         **{"final_norm": "{side}.layer_norm", "input.norm": "{side}.layernorm_embedding"},
     ),
     outer={"output_bias": "final_logits_bias"},
+    ignored=r".*embed_positions\.weight",
     prefix="model.",
     zero_biases=True,
 )
-_PRE_NORM = {
-    **MARIAN.also,
-    "tied_embeddings": ("all",),
-    "source_vocab_size": (0,),
-}
+_PRE_NORM = {**MARIAN.also, "tied_embeddings": ("all",), "source_vocab_size": (0,)}
 PEGASUS = replace(
     MARIAN,
     model_type="pegasus",
@@ -574,15 +561,15 @@ _MBART = replace(
 _T5_ACTIVATIONS = {
     name: ACTIVATIONS[name] for name in ("relu", "gelu", "gelu_new", "silu", "swish")
 }
+# activation of each feed_forward_proj, and whether it is gated
 PROJECTIONS: Mapping[str, tuple[str, bool]] = {
     **{name: (ours, False) for name, ours in _T5_ACTIVATIONS.items()},
     **{f"gated-{name}": (ours, True) for name, ours in _T5_ACTIVATIONS.items()},
     "gated-gelu": ("gelu-tanh", True),  # the library's exception
 }
-"""Activation of each feed_forward_proj, and whether it is gated."""
 
 
-def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
+def _t5name_table(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
     inner = {"gate": ["wi_0"], "inner": ["wi_1"]} if is_gated else {"inner": ["wi"]}
     attention = {"in_projection": ["q", "k", "v"], "out_projection": ["o"]}
     found: dict[str, tuple[str, ...]] = {"final_norm": ("{side}.final_layer_norm.{part}",)}
@@ -600,8 +587,8 @@ def _t5_modules(*, is_gated: bool) -> dict[str, tuple[str, ...]]:
     return found
 
 
-T5_MODULES = {is_gated: _t5_modules(is_gated=is_gated) for is_gated in (False, True)}
-"""Without a gate and with one."""
+# without a gate and with one
+T5_MODULES = {is_gated: _t5name_table(is_gated=is_gated) for is_gated in (False, True)}
 
 
 def _read_t5(file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -683,12 +670,13 @@ T5 = Family(
         "tie_word_embeddings": only(False, True),
         "scale_decoder_outputs": only(False, True),
         "feed_forward_proj": only(*PROJECTIONS),
-        "tokenizer_class": t5_tokenizers.CLASSES,
+        "tokenizer_class": spm_tokenizers.CLASSES,
         **rows_of("transformers_version task_specific_params vocab_size d_kv", USED),
         **rows_of("num_decoder_layers n_positions dense_act_fn is_gated_act", USED),
     },
     modules=T5_MODULES[False],
     outer={},
+    ignored=r".*EncDecAttention\.relative_attention_bias\.weight",  # nothing reads it
 )
 _MT5 = replace(T5, model_type="mt5", title="mT5")
 
@@ -768,7 +756,7 @@ VIT = Family(
         **rows_of("out_features out_indices stage_names", no_effect("of a backbone")),
         **rows_of("_out_features _out_indices reshape_hidden_states", no_effect("of a backbone")),
     },
-    modules=_modules(
+    modules=name_table(
         "encoder.layer.{n}.",
         {
             **_IMAGE_MODULES,
@@ -785,6 +773,8 @@ VIT = Family(
         "positions": "embeddings.position_embeddings",
         "output": "classifier",
     },
+    omitted=(("pooler.",), "the pooler, tanh of a product with the class token, is not read"),
+    ignored=r"embeddings\.mask_token",
     prefix="vit.",
     unprefixed=("classifier.",),
 )
@@ -795,7 +785,7 @@ DINOV2 = replace(
     classes=_image_classes("Dinov2"),
     settings=(*VIT.settings[:-1], replace(VIT.settings[-1], default=1e-6)),
     write_more=_write_dinov2,
-    modules=_modules(
+    modules=name_table(
         "encoder.layer.{n}.",
         {
             **_IMAGE_MODULES,
@@ -812,13 +802,14 @@ DINOV2 = replace(
     },
     prefix="dinov2.",
 )
+# read only: its config.json has a form of its own; see `vision`
 TIMM_VIT = replace(
     VIT,
     model_type="",
     title="timm Vision Transformer",
     settings=(),
     fixed={**_IMAGE_FIXED, "norm_epsilon": 1e-6},
-    modules=_modules(
+    modules=name_table(
         "blocks.{n}.",
         {
             "self_attention.in_projection": "attn.qkv",
@@ -840,14 +831,13 @@ TIMM_VIT = replace(
         "self_attention.out_projection": "blocks.{n}.ls1.gamma",
         "feed_forward.outer": "blocks.{n}.ls2.gamma",
     },
+    omitted=((), ""),
+    ignored="",
     prefix="",
 )
-"""Read only: its config.json has a form of its own; see `vision`."""
 _ENCODERS = (_BERT, _ROBERTA, _DISTILBERT, _ELECTRA)
 _TRANSLATORS = (MARIAN, PEGASUS, _M2M, _MBART, T5, _MT5)
 FAMILIES: Mapping[str, Family] = {
     one.model_type: one for one in (*_ENCODERS, *_TRANSLATORS, _GPT2, _LLAMA, _QWEN2, VIT, DINOV2)
 }
-"""Tables by their `model_type`."""
 CONFIGS = {name: family.keys for name, family in FAMILIES.items()}
-"""Their gates for config.json."""

@@ -7,6 +7,7 @@ as a transposed matrix, the module of its task folds it; see `families` for the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,14 +15,30 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tformer_cli.allow_list import ANY
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.foreign.assembly import NEVER, Reader, foreign_names, lacks_bias
-from tformer_cli.foreign.foreign_model import number, read_json_file
-from tformer_cli.foreign.formats.lazy_arrays import LazyArrays
+from tformer_cli.foreign.foreign_model import (
+    NEVER,
+    ForeignModel,
+    Reader,
+    Weight,
+    assembled,
+    foreign_names,
+    lacks_bias,
+)
+from tformer_cli.foreign.formats.mapped_file import LazyArrays
 from tformer_cli.foreign.formats.weight_files import read_weights_of
 from tformer_cli.foreign.hugging_face.keys import CONFIG_ROWS
-from tformer_cli.foreign.keys import USED, Keys, Rows, only
+from tformer_cli.foreign.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Setting,
+    only,
+    read_json_file,
+    read_shape,
+)
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig, Pooler
 from tformer_cli.model.weight_shapes import parameter_shapes
+from tformer_cli.search.config import DecodingConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,11 +46,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
     from tformer_cli.model.embedding import PositionedEmbedding
+    from tformer_cli.text.tokenizer import Tokenizer
 
 Table = Mapping[str, Sequence[str]]
 Task = Literal["encoder", "decoder", "translation", "t5", "vision"]
+# settings that exports can hold where their family's table does not say otherwise
 _KNOWN: Mapping[str, Container[Any]] = {
     **PLAIN_TRANSLATION,
     **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions", "tied_embeddings"), ANY),
@@ -52,32 +72,6 @@ _KNOWN: Mapping[str, Container[Any]] = {
     "source_vocab_size": (0,),
     "source_eos": (True,),
 }
-"""Settings that exports can hold where their family's table does not say otherwise."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting by tformer's name and by the library's."""
-
-    ours: str
-    theirs: str
-    default: Any = None
-    """The library's, where config.json lacks the key; None: config.json must have it."""
-    values: Mapping[Any, Any] | None = None
-    """tformer's value of each of the library's; None: the same numbers."""
-
-    def read(self, file: Path, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401
-        if self.values is not None:
-            return self.values[settings.get(self.theirs, self.default)]
-        if isinstance(self.default, float):
-            return settings.get(self.theirs, self.default)
-        if self.default is not None and settings.get(self.theirs) is None:
-            return self.default
-        return number(file, settings, self.theirs)
-
-    def write(self, value: Any) -> Any:  # noqa: ANN401
-        names = [] if self.values is None else self.values.items()
-        return next((theirs for theirs, ours in names if ours == value), value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,56 +79,45 @@ class Family:
     """The table of one `model_type`."""
 
     model_type: str
-    task: Task
-    """The module that folds what a name alone does not say."""
+    task: Task  # the module that folds what a name alone does not say
     title: str
-    """Name for users."""
+    # the library's class, by the head of the model; "": of models that write
     classes: Mapping[str, str]
-    """The library's class, by the head of the model; "": of models that write."""
     settings: tuple[Setting, ...]
+    # reads settings that are not one key each; `write_more` undoes it
     read_more: Callable[[Path, Mapping[str, Any]], Mapping[str, Any]] = lambda _, __: {}
-    """Reads settings that are not one key each; `write_more` undoes it."""
     write_more: Callable[[ModelConfig], Mapping[str, Any]] = lambda _: {}
-    fixed: Mapping[str, Any]
-    """tformer's settings that all models of the family share."""
+    fixed: Mapping[str, Any]  # tformer's settings that all models of the family share
+    # further values that an export can hold, since it folds them into the weights
     also: Mapping[str, Container[Any]] = field(default_factory=dict)
-    """Further values that an export can hold, since it folds them into the weights."""
+    # dropouts by their keys in config.json, which exports write and imports ignore
     dropouts: Mapping[str, str] = field(default_factory=dict)
-    """Dropouts by their keys in config.json, which exports write and imports ignore."""
+    # what config.json says of all models of the family
     written: Mapping[str, Any] = field(default_factory=dict)
-    """What config.json says of all models of the family."""
-    rows: Rows
-    """Other keys of config.json; see `keys`."""
-    modules: Table
-    """The library's names of layers' modules; see `assembled`."""
-    outer: Mapping[str, str]
-    """Its names of the weights around the layers, by tformer's."""
+    rows: KeyRows  # other keys of config.json; see `keys`
+    modules: Table  # the library's names of layers' modules; see `assembled`
+    outer: Mapping[str, str]  # its names of the weights around the layers, by tformer's
+    # the same of the weights of each head
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The same of the weights of each head."""
-    prefix: str = ""
-    """Begins the names of the body's weights where there is a head."""
+    prefix: str = ""  # begins the names of the body's weights where there is a head
+    # beginnings of the names of heads
     unprefixed: tuple[str, ...] = ("lm_head.", "final_logits_bias")
-    """Beginnings of the names of heads."""
+    # names of vectors that the products of layers are multiplied by, by the layers' modules
     scales: Mapping[str, str] = field(default_factory=dict)
-    """Names of vectors that the products of layers are multiplied by, by the layers' modules."""
-    pooler: Pooler = "none"
-    """Function of the layer before the labels."""
-    gelu_head: bool = False
-    """The head of tokens computes with gelu, whatever the layers do."""
+    pooler: Pooler = "none"  # function of the layer before the labels
+    gelu_head: bool = False  # the head of tokens computes with gelu, whatever the layers do
+    # beginnings of tensors of further heads, and a note that they are omitted
     omitted: tuple[tuple[str, ...], str] = ((), "")
-    """Beginnings of tensors of further heads, and a note that they are omitted."""
+    ignored: str = ""  # pattern of the names of tensors that decide nothing
+    # the first token's row in the table of positions is the one behind padding's id
     counts_from_padding: bool = False
-    """The first token's row in the table of positions is the one behind padding's id."""
-    spare_rows: int = 0
-    """Rows of the vocabulary that the tokenizer has no piece for."""
-    transposed: bool = False
-    """Matrices of layers are (in, out)."""
+    spare_rows: int = 0  # rows of the vocabulary that the tokenizer has no piece for
+    transposed: bool = False  # matrices of layers are (in, out)
+    # the classes always have biases; an export writes zeros where a model has none
     zero_biases: bool = False
-    """The classes always have biases; an export writes zeros where a model has none."""
 
     @property
     def keys(self) -> Keys:
-        """The gate for config.json."""
         named = {
             one.theirs: USED if one.values is None else only(*one.values) for one in self.settings
         }
@@ -151,18 +134,8 @@ class Family:
         return {**_KNOWN, "pooler": ("none", self.pooler), **fixed, **read, **self.also}
 
     def read(self, file: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Reads the settings of a model by tformer's names."""
-        found: dict[str, Any] = dict(self.fixed)
-        names: dict[str, str] = {}
-        for one in self.settings:
-            value = one.read(file, settings)
-            if one.ours in names and found[one.ours] != value:
-                raise ArtifactError(
-                    f"{file}: encoder and decoder differ in {one.theirs.removeprefix('decoder_')}, "
-                    "which is not supported; import another model"
-                )
-            names[one.ours], found[one.ours] = one.theirs, value
-        return {**found, **self.read_more(file, settings)}
+        shape = read_shape(file, settings, self.settings)
+        return {**self.fixed, **shape, **self.read_more(file, settings)}
 
     def write(self, config: ModelConfig) -> dict[str, Any]:
         """Returns what config.json says of a model, without its vocabulary and labels."""
@@ -189,11 +162,8 @@ class Parts:
     """An export before it is written."""
 
     settings: Mapping[str, Any]
-    """What config.json says besides its class."""
     weights: Mapping[str, Tensor]
-    """By the names of the table."""
-    layout: Layout | None = None
-    """The vocabulary; None: of images."""
+    layout: Layout | None = None  # the vocabulary; None: of images
     generation: Mapping[str, Any] | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
@@ -203,11 +173,9 @@ class Source:
     """A directory of the library whose settings are checked; its weights are not read yet."""
 
     file: Path
-    """Its config.json."""
     settings: dict[str, Any]
     family: Family
     reader: Reader
-    """Its weights by the names of the table."""
     weight_files: list[Path]
     notes: list[str]
 
@@ -255,6 +223,64 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
     )
 
 
+def finish(
+    source: Source,
+    config: ModelConfig,
+    given: Mapping[str, Weight],
+    *,
+    ids: tuple[int, ...],
+    tokenizer: Tokenizer,
+    files: Iterable[Path] = (),
+    notes: Iterable[str] = (),
+    decoding: DecodingConfig | None = None,
+    kind: str = "",
+    **about: Any,  # noqa: ANN401
+) -> ForeignModel:
+    """Reads the layers by the family's table, and refuses tensors that are left over.
+
+    `given` are the weights around the layers, `about` further fields of the model.
+    """
+    family, reader = source.family, source.reader
+    # y = γ·(W·x + b) is one product here, with the rows of γ·W and γ·b (Touvron et al. 2021)
+    scales = {
+        name: scale.format(n=n)
+        for module, scale in family.scales.items()
+        for n in range(config.n_encoder_layers)
+        for part in ("weight", "bias")
+        for name in foreign_names(f"encoder.layers.{n}.{module}.{part}", family.modules)
+    }
+
+    def read(name: str) -> Array:
+        array = reader.take(name)
+        if family.transposed and array.ndim == 2:
+            array = array.T
+        if scales.get(name, "") in reader:
+            factors = reader.take(scales[name])
+            array = array * (factors[:, None] if array.ndim == 2 else factors)
+        return array
+
+    weights = assembled(config, len(ids), family.modules, read, given, str(source.file))
+    beginnings, note = family.omitted
+    left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
+    if left:
+        source.notes.append(note)
+    ignored = re.compile(family.ignored)
+    reader.ignore([*left, *(name for name in reader.arrays if ignored.fullmatch(name))])
+    reader.check_all_taken()
+    return ForeignModel(
+        kind=kind or f"Hugging Face {family.title}",
+        config=config,
+        weights=weights,
+        tokenizer=tokenizer,
+        decoding=decoding or DecodingConfig(),
+        files=(source.file, *source.weight_files, *files),
+        ids=ids,
+        spare_rows=family.spare_rows,
+        notes=(*source.notes, *notes),
+        **about,
+    )
+
+
 def renamed(arrays: LazyArrays, rename: Callable[[str], str]) -> LazyArrays:
     """Gives arrays other names; none is read yet."""
     return LazyArrays({rename(name): partial(arrays.__getitem__, name) for name in arrays})
@@ -269,7 +295,11 @@ def named_weights(
     """
     import torch
 
-    found: dict[str, Tensor] = {}
+    found: dict[str, Tensor] = {
+        scale.format(n=n): torch.ones(config.d_model)
+        for scale in family.scales.values()
+        for n in range(config.n_encoder_layers)
+    }
     with_biases = replace(config, bias=True) if family.zero_biases else config
     for name, shape in parameter_shapes(with_biases, vocab_size).items():
         foreign = foreign_names(name, family.modules)
@@ -307,9 +337,38 @@ def check_no_biases(directory: ModelDirectory, family: Family, advice: str) -> N
 
 
 def written_labels(labels: Iterable[str]) -> dict[str, Any]:
-    """Returns what config.json says of the labels of a classifier."""
     numbered = dict(enumerate(labels))
     return {
         "id2label": {str(number): label for number, label in numbered.items()},
         "label2id": {label: number for number, label in numbered.items()},
     }
+
+
+def label_names(
+    file: Path, settings: Mapping[str, Any], n_labels: int, notes: list[str]
+) -> tuple[str, ...]:
+    """Reads the names of labels; numbered ones where a config.json names others, or not all.
+
+    Of names that are alike, as ImageNet has two, the later ones get their number.
+    """
+    if n_labels < 2:
+        raise ArtifactError(
+            f"{file}: has one output, a number and no label; import a model of two labels or more"
+        )
+    named = settings.get("id2label")
+    if by_timm := settings.get(
+        "label_names", (settings.get("pretrained_cfg") or {}).get("label_names")
+    ):
+        is_list = isinstance(by_timm, list)
+        named = {str(n): name for n, name in enumerate(by_timm)} if is_list else by_timm
+    named = named if isinstance(named, dict) else {}
+    names = [str(named.get(str(place), "")).strip() for place in range(n_labels)]
+    if len(named) == n_labels and all(names):
+        seen: set[str] = set()
+        for place, name in enumerate(names):
+            names[place] = name if name not in seen else f"{name} ({place})"
+            seen.add(names[place])
+        if len(seen) == n_labels:
+            return tuple(names)
+    notes.append(f"config.json does not name its {n_labels} labels; they are LABEL_0 and so on")
+    return tuple(f"LABEL_{place}" for place in range(n_labels))

@@ -12,10 +12,18 @@ from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import Rows as VocabularyRows
-from tformer_cli.foreign.foreign_model import read_json_file, shown
-from tformer_cli.foreign.hugging_face.keys import rows_of
-from tformer_cli.foreign.keys import USED, Keys, Rows, no_effect, noted, only
+from tformer_cli.foreign.foreign_model import Rows
+from tformer_cli.foreign.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    no_effect,
+    noted,
+    only,
+    read_json_file,
+    rows_of,
+    shown,
+)
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.tokenizer import EOS_ID
@@ -24,9 +32,8 @@ FILE = "generation_config.json"
 _OF_SAMPLING = no_effect("of sampling")
 _OF_OUTPUT = no_effect("which outputs the library returns")
 _OF_SPEED = no_effect("speed and memory of the library")
-_TOP_K = 50
-"""The library's where it samples and nothing says it."""
-_ROWS: Rows = MappingProxyType(
+_TOP_K = 50  # the library's where it samples and nothing says it
+_ROWS: KeyRows = MappingProxyType(
     {
         **rows_of("max_length max_new_tokens min_length min_new_tokens num_beams", USED),
         **rows_of("no_repeat_ngram_size repetition_penalty length_penalty", USED),
@@ -65,12 +72,12 @@ _ROWS: Rows = MappingProxyType(
         **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", _OF_SPEED),
     }
 )
-IN_CONFIG: Rows = MappingProxyType(dict.fromkeys(_ROWS, USED))
-"""The same keys in config.json, which count where there is no generation_config.json."""
-WITHOUT_EFFECT: Rows = MappingProxyType(
+# the same keys in config.json, which count where there is no generation_config.json
+IN_CONFIG: KeyRows = MappingProxyType(dict.fromkeys(_ROWS, USED))
+# the same keys of encoders
+WITHOUT_EFFECT: KeyRows = MappingProxyType(
     dict.fromkeys(_ROWS, no_effect("of searches, which encoders have not"))
 )
-"""The same keys of encoders."""
 GENERATION = Keys(
     FILE,
     "models that write",
@@ -98,17 +105,12 @@ class Generation:
     """Settings of searches in a directory's files."""
 
     path: Path
-    """The file that says it."""
     values: Mapping[str, Any]
-    """Its settings."""
     notes: tuple[str, ...]
-    """About settings that are omitted."""
-    files: tuple[Path, ...]
-    """generation_config.json, if it is there."""
+    files: tuple[Path, ...]  # generation_config.json, if it is there
 
     @property
     def special_ids(self) -> dict[str, Any]:
-        """The ids of special tokens that it names."""
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
         return {name: self.values[name] for name in ids if self.values.get(name) is not None}
 
@@ -124,7 +126,7 @@ class Generation:
             raise self._unsupported("forced_bos_token_id")
         return [f"forced_bos_token_id = {first}: --target-language {chosen} chooses it"]
 
-    def banned(self, rows: VocabularyRows) -> VocabularyRows:
+    def banned(self, rows: Rows) -> Rows:
         """Adds to rows the tokens that are never written."""
         for name in ("bad_words_ids", "suppress_tokens"):
             if not isinstance(self.values.get(name) or [], list):
@@ -239,7 +241,6 @@ class Generation:
 def read_generation(
     path: Path, settings: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})
 ) -> Generation:
-    """Reads what a directory says about searches."""
     file = path / FILE
     files = (file,) if file.is_file() else ()
     if files:

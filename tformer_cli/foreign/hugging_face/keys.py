@@ -11,8 +11,18 @@ from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import read_json_file, shown
-from tformer_cli.foreign.keys import USED, Keys, Parts, Row, Rows, no_effect, noted, only
+from tformer_cli.foreign.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Parts,
+    no_effect,
+    noted,
+    only,
+    read_json_file,
+    rows_of,
+    shown,
+)
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TOKENIZER, TOKENS_MAP, ADDED = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
@@ -23,12 +33,7 @@ _OF_ORIGIN = no_effect("where the model comes from")
 _OF_TASKS = no_effect("of the library's pipelines, by task")
 
 
-def rows_of(names: str, row: Row) -> Rows:
-    """The same row for several keys, which a text names with spaces between them."""
-    return dict.fromkeys(names.split(), row)
-
-
-CONFIG_ROWS: Rows = MappingProxyType(
+CONFIG_ROWS: KeyRows = MappingProxyType(
     {
         **rows_of("model_type architectures", USED),
         **rows_of("bos_token_id eos_token_id pad_token_id decoder_start_token_id", USED),
@@ -58,25 +63,13 @@ CONFIG_ROWS: Rows = MappingProxyType(
         "tie_encoder_decoder": only(None, False),
     }
 )
-"""Keys of config.json of all models."""
-LABELS: Rows = rows_of("id2label label2id num_labels _num_labels", USED)
-"""Of those that have labels."""
+LABELS: KeyRows = rows_of("id2label label2id num_labels _num_labels", USED)
 
-ROLES = (
-    "pad_token",
-    "unk_token",
-    "cls_token",
-    "sep_token",
-    "mask_token",
-    "bos_token",
-    "eos_token",
-)
-"""Keys that name special tokens."""
+ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token", "bos_token", "eos_token")
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
-TOKENS_ROWS: Rows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
-"""Keys of special_tokens_map.json."""
+TOKENS_ROWS: KeyRows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
 _OF_BATCHES = no_effect("batches are padded here by their longest text, and padding is masked")
-TOKENIZER_ROWS: Rows = MappingProxyType(
+TOKENIZER_ROWS: KeyRows = MappingProxyType(
     {
         **TOKENS_ROWS,
         "added_tokens_decoder": USED,
@@ -105,9 +98,8 @@ TOKENIZER_ROWS: Rows = MappingProxyType(
         "model_specific_special_tokens": no_effect("names of special tokens"),
     }
 )
-"""Keys of tokenizer_config.json of all models."""
 
-ADDED_ROWS: Rows = MappingProxyType(
+ADDED_ROWS: KeyRows = MappingProxyType(
     {
         **rows_of("id content special", USED),
         "single_word": only(False),
@@ -115,9 +107,9 @@ ADDED_ROWS: Rows = MappingProxyType(
         "__type": no_effect("name of a class"),
     }
 )
-"""Keys of an added token."""
 _TEMPLATE = {"single": USED, **rows_of("pair special_tokens", no_effect("of pairs"))}
 _AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", _OF_OUTPUT)}
+# tokens around a text; see `surrounding`
 POST_PROCESSOR = Parts(
     {
         None: {},
@@ -128,11 +120,9 @@ POST_PROCESSOR = Parts(
     },
     in_sequence=True,
 )
-"""Tokens around a text; see `surrounding`."""
 
 
-def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:
-    """The table of a tokenizer.json."""
+def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
     return Keys(
         TOKENIZER,
         models,
@@ -149,7 +139,6 @@ def whole_tokenizer(models: str, **sections: Rows | Parts) -> Keys:
 
 
 def tokenizer_config(models: str, classes: Iterable[str], **rows: Any) -> Keys:  # noqa: ANN401
-    """The table of a tokenizer_config.json."""
     named = only(
         None,
         *(f"{name}{fast}" for name in classes for fast in ("", "Fast")),
@@ -162,7 +151,6 @@ TOKENS = Keys(TOKENS_MAP, "all", TOKENS_ROWS)
 
 
 def read_tokenizer_files(path: Path, table: Keys) -> tuple[dict[str, Any], list[str], list[Path]]:
-    """Reads special_tokens_map.json and tokenizer_config.json."""
     found: dict[str, Any] = {}
     notes: list[str] = []
     files = [path / name for name in (TOKENS_MAP, TOKENIZER_CONFIG) if (path / name).is_file()]
@@ -206,7 +194,6 @@ def added_tokens(path: Path, settings: Mapping[str, Any]) -> dict[str, int | Non
 
 
 def added_of(parts: Mapping[str, Any], file: Path) -> dict[str, int]:
-    """The added tokens of a tokenizer.json."""
     found = parts.get("added_tokens") or ()
     try:
         return {str(token["content"]): int(token["id"]) for token in found}

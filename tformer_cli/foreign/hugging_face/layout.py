@@ -18,7 +18,7 @@ from torch import Tensor
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.assembly import NEVER, UNUSED, original_piece
+from tformer_cli.foreign.foreign_model import NEVER, UNUSED, original_piece
 from tformer_cli.foreign.hugging_face.byte_pieces import END
 from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.text.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
@@ -27,26 +27,22 @@ from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide, Sentence
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID, Tokenizer
 
 _N_SPECIAL = len(SPECIAL_PIECES)
+# name of the piece `<s>` of a model whose translations begin with another token
 _START = "<foreign <s>>"
-"""Name of the piece `<s>` of a model whose translations begin with another token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """Ids and files of an exported vocabulary."""
 
+    # the exported id of each of tformer's ids; the start may share that of padding or the end
     ids: tuple[int, ...]
-    """The exported id of each of tformer's ids; the start may share that of padding or the end."""
-    source_ids: tuple[int, ...] = ()
-    """The same of the source's vocabulary, if that is another."""
+    source_ids: tuple[int, ...] = ()  # the same of the source's vocabulary, if that is another
     files: Mapping[str, bytes]
-    """Contents of the tokenizer's files, by their names."""
-    settings: Mapping[str, Any]
-    """What tokenizer_config.json says besides what all have."""
-    renormalizes: bool = False
-    """True if probabilities are of the tokens that can be written alone."""
+    settings: Mapping[str, Any]  # what tokenizer_config.json says besides what all have
+    renormalizes: bool = False  # true if probabilities are of the tokens that can be written alone
+    # the exported id of the language that translations begin with, if one is set
     first_token: int | None = None
-    """The exported id of the language that translations begin with, if one is set."""
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -177,7 +173,6 @@ def _byte_pieces(
 
 
 def layout_of(directory: ModelDirectory, kind: str) -> Layout:
-    """Decides how the vocabulary of a model is exported."""
     tokenizer = directory.tokenizer
     if kind == "t5" and (ids := original_ids(directory)):
         return _t5(directory, tokenizer, ids)
@@ -304,10 +299,7 @@ def _multilingual(
     special = {"bos_token": bos, "pad_token": pad, "eos_token": eos, "unk_token": unk}
     special |= {"sep_token": eos, "cls_token": bos, "mask_token": "<mask>"}
     named = {**special, "additional_special_tokens": tokens}
-    files = {
-        "sentencepiece.bpe.model": side.file.data,
-        "special_tokens_map.json": _json(named),
-    }
+    files = {"sentencepiece.bpe.model": side.file.data, "special_tokens_map.json": _json(named)}
     if is_m2m:
         first = min(ids[pieces.index(token)] for token in tokens)
         files["vocab.json"] = _numbered(side, ids, first)

@@ -16,37 +16,41 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.assembly import MOST_ROWS, Rows, names_of_rows
-from tformer_cli.foreign.foreign_model import read_bytes, read_json_file
+from tformer_cli.foreign.foreign_model import MOST_ROWS, Rows, names_of_rows
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
     added_tokens,
     check_added,
     read_tokenizer_files,
-    rows_of,
     tokenizer_config,
 )
-from tformer_cli.foreign.hugging_face.sentencepiece_json import SPM_WHOLE, check_whole
-from tformer_cli.foreign.keys import USED, no_effect, noted, only
+from tformer_cli.foreign.hugging_face.spm_tokenizers import SPM_WHOLE, check_whole
+from tformer_cli.foreign.keys import (
+    USED,
+    no_effect,
+    noted,
+    only,
+    read_bytes,
+    read_json_file,
+    rows_of,
+)
 from tformer_cli.text.joint_tokenizer import JointTokenizer
-from tformer_cli.text.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.text.sentencepiece.spm_file import read_spm
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import UNK_ID
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
-M2M_TOKEN = re.compile("__.+__")
-"""How M2M-100 names languages."""
+M2M_TOKEN = re.compile("__.+__")  # how M2M-100 names languages
+# languages of the first mBART, in the order of their ids; its files do not name them
 _MBART_25 = (
     "ar_AR", "cs_CZ", "de_DE", "en_XX", "es_XX", "et_EE", "fi_FI", "fr_XX", "gu_IN", "hi_IN",
     "it_IT", "ja_XX", "kk_KZ", "ko_KR", "lt_LT", "lv_LV", "my_MM", "ne_NP", "nl_XX", "ro_RO",
     "ru_RU", "si_LK", "tr_TR", "vi_VN", "zh_CN",
 )  # fmt: skip
-"""Languages of the first mBART, in the order of their ids; its files do not name them."""
 _TAG = re.compile(r">>(.+)<<")
 _JOINT_SPM = ("sentencepiece.bpe.model", "spm.model")
+# ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next
 _PEGASUS_FIRST = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{n}>" for n in range(2, 103)))
-"""Ids 0 to 104 of Pegasus; the third piece of its SentencePiece model, `<unk>`, has the next."""
 _LANGUAGES = rows_of("src_lang tgt_lang", no_effect("chosen by each translation"))
 _SPM = {"sp_model_kwargs": only(None, {}), "unk_id": no_effect("the SentencePiece model has it")}
 _SPACES = {
@@ -89,7 +93,6 @@ CLASSES = only(
     ),
     *("PreTrainedTokenizerFast", "TokenizersBackend"),
 )
-"""Values of tokenizer_class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,32 +100,21 @@ class HuggingFaceVocabulary:
     """Pieces by their foreign ids, and what cuts text into them."""
 
     source_spm: Path
-    """SentencePiece model of the source."""
-    target_spm: Path | None
-    """That of the target; None: the same."""
+    target_spm: Path | None  # that of the target; None: the same
     source: Mapping[str, int]
-    """Ids of the source's pieces."""
     target: Mapping[str, int]
-    """Ids of the target's pieces."""
     unk: int
-    """Id of the unknown piece."""
     languages: Languages
-    """Tokens that name languages."""
     files: tuple[Path, ...]
-    """Files that were read."""
     language_codes: tuple[str, str] = ("", "")
-    """Codes of source and target, if the files name them."""
     notes: tuple[str, ...] = ()
-    """About settings that are omitted."""
 
     @property
     def language_ids(self) -> dict[str, int]:
-        """Ids of the tokens of languages, by their codes."""
         return {code: self.target[token] for code, token in self.languages.tokens.items()}
 
     @property
     def has_own_source_end(self) -> bool:
-        """True if the tokenizer itself ends source sentences."""
         return self.languages.after_source
 
     def source_pieces(self, size: int) -> list[str]:
@@ -130,11 +122,9 @@ class HuggingFaceVocabulary:
         return names_of_rows(self.source, size, self.files[0])
 
     def target_pieces(self, size: int) -> list[str]:
-        """The same of the target."""
         return names_of_rows(self.target, size, self.files[0])
 
     def tokenizer(self, sides: tuple[Rows, Rows]) -> SentencePieceTokenizer:
-        """Makes the tokenizer of a model whose rows are in the order of `sides`."""
         return SentencePieceTokenizer.build(
             read_bytes(self.source_spm),
             None if self.target_spm is None else read_bytes(self.target_spm),
@@ -150,22 +140,15 @@ class JointVocabulary:
     """One of tformer's own tokenizers, in a directory that it has exported."""
 
     joint: JointTokenizer
-    """The tokenizer."""
     files: tuple[Path, ...]
-    """Files that were read."""
     unk: int = UNK_ID
-    """Id of the unknown piece."""
+    # codes of source and target: the files do not name them
     language_codes: tuple[str, str] = ("", "")
-    """Codes of source and target: the files do not name them."""
-    has_own_source_end: bool = False
-    """True if the tokenizer itself ends source sentences."""
+    has_own_source_end: bool = False  # true if the tokenizer itself ends source sentences
     notes: tuple[str, ...] = ()
-    """About settings that are omitted."""
     language_ids: Mapping[str, int] = field(default_factory=dict)
-    """There are none."""
 
     def source_pieces(self, size: int) -> list[str]:
-        """The pieces by their ids."""
         if size != self.joint.vocab_size:
             raise ArtifactError(
                 f"{self.files[0]}: has {self.joint.vocab_size:,} entries, but the model has "
@@ -188,7 +171,6 @@ class JointVocabulary:
 def read_vocabulary(
     path: Path, settings: Mapping[str, Any]
 ) -> HuggingFaceVocabulary | JointVocabulary:
-    """Reads the tokenizer's files of a directory."""
     exported = _read_exported(path)
     if exported is not None:
         return exported
@@ -310,7 +292,6 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
 
 
 def _numbers(file: Path) -> dict[str, int]:
-    """Reads a vocab.json: pieces and their ids."""
     found = read_json_file(file)
     if not all(type(n) is int and 0 <= n < MOST_ROWS for n in found.values()):
         raise ArtifactError(f"{file}: has ids that are not whole numbers; download it again")
@@ -318,7 +299,6 @@ def _numbers(file: Path) -> dict[str, int]:
 
 
 def _values(own: Mapping[str, Any]) -> set[str]:
-    """The special tokens that the files name."""
     return {"</s>", "<unk>", "<pad>", *(str(own[role]) for role in ROLES if role in own)}
 
 

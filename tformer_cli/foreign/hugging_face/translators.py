@@ -1,34 +1,52 @@
-"""Marian (OPUS-MT), M2M-100, NLLB, mBART and Pegasus of the library, both ways.
+"""Translation models of the library, both ways: Marian, M2M-100, NLLB, mBART, Pegasus, and T5's.
 
-They share the names of weights. Marian is post-norm and starts from the row of `<pad>`, which is
-zero; the others are pre-norm with final norms. Positions are sines in one half and cosines in the
-other, with the paper's frequencies (Marian, Pegasus) or tensor2tensor's from position 2 (M2M-100),
-or learned ones from row 2 (mBART). Post-norm models are exported as Marian, pre-norm ones as
-Pegasus: both read their positions from the weights file if it has them, so that no formula has to
-agree, and both add `final_logits_bias`. What was imported as M2M-100, NLLB or mBART becomes that
-again, as long as it has its positions and no more biases.
+The first share the names of weights. Marian is post-norm and starts from the row of `<pad>`, which
+is zero; the others are pre-norm with final norms. Positions are sines in one half and cosines in
+the other, with the paper's frequencies (Marian, Pegasus) or tensor2tensor's from position 2
+(M2M-100), or learned ones from row 2 (mBART). Post-norm models are exported as Marian, pre-norm
+ones as Pegasus: both read their positions from the weights file if it has them, so that no formula
+has to agree, and both add `final_logits_bias`. What was imported as M2M-100, NLLB or mBART becomes
+that again, as long as it has its positions and no more biases.
+
+T5, T5 1.1, mT5, ByT5 and MADLAD-400 are pre-norm with RMS norms and no biases; scores are not
+divided by √d_k, and a table of biases by distance, one for each stack, takes the place of
+positions. T5 has one matrix for embeddings and output and multiplies the last hidden states by
+d_model^-0.5, which is folded into the weights of the decoder's final norm; the others have an
+output matrix of their own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import NEVER, Rows, arranged, assembled, output_bias
-from tformer_cli.foreign.foreign_model import ForeignModel, model_config, number
-from tformer_cli.foreign.hugging_face.families import FAMILIES
+from tformer_cli.errors import ArtifactError, UsageError
+from tformer_cli.foreign.foreign_model import (
+    NEVER,
+    ForeignModel,
+    Rows,
+    arranged,
+    model_config,
+    output_bias,
+    paper_halves,
+    tensor2tensor_halves,
+)
+from tformer_cli.foreign.hugging_face.families import FAMILIES, PROJECTIONS, T5_MODULES
 from tformer_cli.foreign.hugging_face.family import (
     Family,
     Parts,
     Source,
+    check_no_biases,
+    finish,
     named_weights,
     position_rows,
 )
 from tformer_cli.foreign.hugging_face.generation import read_generation
+from tformer_cli.foreign.hugging_face.spm_tokenizers import read_t5_vocabulary
 from tformer_cli.foreign.hugging_face.tokenizers import read_vocabulary
-from tformer_cli.foreign.positions import paper_halves, tensor2tensor_halves
+from tformer_cli.foreign.keys import number
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 if TYPE_CHECKING:
@@ -38,26 +56,24 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.foreign.formats.lazy_arrays import Array
+    from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
     from tformer_cli.foreign.hugging_face.tokenizers import (
         HuggingFaceVocabulary,
         JointVocabulary,
     )
-    from tformer_cli.model.config import ModelConfig
+    from tformer_cli.model.config import ModelConfig, TiedEmbeddings
     from tformer_cli.model.transformer import Transformer
 
+# Row of the first token in mBART's table of positions, and its position in M2M-100's models with
+# padding's usual id, 1.
 _OFFSET = 2
-"""Row of the first token in mBART's table of positions, and its position in M2M-100's models with
-padding's usual id, 1."""
-_ROUNDING = 1e-6
-"""Sines of two libraries differ by less."""
+_ROUNDING = 1e-6  # sines of two libraries differ by less
 _SIDES = ("encoder", "decoder")
 
 
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
-    file, settings, family, reader = source.file, source.settings, source.family, source.reader
+    file, settings = source.file, source.settings
     generation = read_generation(source.path, settings)
     settings = {**settings, **generation.special_ids}
     vocabulary = read_vocabulary(source.path, settings)
@@ -71,33 +87,24 @@ def read(source: Source) -> ForeignModel:
         source_vocab_size=0 if is_shared else len(sides[0].pieces),
         source_eos=not vocabulary.has_own_source_end,
     )
-    first = number(file, settings, "pad_token_id") + 1
-    given = _outer(source, config, sides, first)
-    weights = assembled(
-        config, len(sides[1].pieces), family.modules, reader.take, given, str(source.path)
-    )
-    reader.ignore(name for name in reader.arrays if name.endswith("embed_positions.weight"))
-    reader.check_all_taken()
     decoding, of_search = generation.search(config)
     forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
-    return ForeignModel(
-        kind=f"Hugging Face {family.title}",
-        config=config,
-        weights=weights,
-        tokenizer=vocabulary.tokenizer(sides),
-        decoding=decoding,
-        files=(file, *source.weight_files, *vocabulary.files, *generation.files),
+    return finish(
+        source,
+        config,
+        _outer(source, config, sides, number(file, settings, "pad_token_id") + 1),
         ids=sides[1].foreign,
+        tokenizer=vocabulary.tokenizer(sides),
+        files=(*vocabulary.files, *generation.files),
+        notes=(*vocabulary.notes, *generation.notes, *of_search, *forced),
+        decoding=decoding,
         languages=vocabulary.language_codes,
-        spare_rows=family.spare_rows,
-        notes=(*source.notes, *vocabulary.notes, *generation.notes, *of_search, *forced),
     )
 
 
 def _rows(
     file: Path, settings: Mapping[str, Any], vocabulary: HuggingFaceVocabulary | JointVocabulary
 ) -> tuple[Rows, Rows]:
-    """Orders the source's and the target's vocabulary."""
     pad, eos, start = (
         number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
     )
@@ -151,8 +158,9 @@ def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Ar
 
 
 def family_of(directory: ModelDirectory) -> Family:
-    """Returns the family that holds a model, or comes nearest."""
     config = directory.config
+    if config.positions == "relative":
+        return replace(FAMILIES["t5"], modules=T5_MODULES[config.gated])
     if config.norm == "post":
         return FAMILIES["marian"]
     if config.embedding_norm:
@@ -172,9 +180,10 @@ def _is_m2m(model: Transformer) -> bool:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     from tformer_cli.foreign.hugging_face.layout import layout_of
 
+    if family.task == "t5":
+        return _write_t5(directory, family)
     config, layout = directory.config, layout_of(directory, family.model_type)
     is_shared = config.tied_embeddings == "all"
     settings = {
@@ -242,3 +251,131 @@ def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[
             found[f"{side}.embed_positions.weight"] = torch.cat([before, rows])
     ours = model.state_dict()
     return found | named_weights(family, config, ours, model.vocab_size, directory.path)
+
+
+# biases of distances of a stack
+_BIASES = "{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+_FINAL_NORM = "decoder.final_layer_norm.weight"
+
+
+def read_t5(source: Source) -> ForeignModel:
+    file, settings, reader = source.file, source.settings, source.reader
+    generation = read_generation(source.path, settings, _translation(settings))
+    size = number(file, settings, "vocab_size")
+    vocabulary = read_t5_vocabulary(source.path, settings, size)
+    special = {k: v for k, v in settings.items() if k.endswith("_token_id") and v is not None}
+    ids = {"pad_token_id": 0, "eos_token_id": 1, **special, **generation.special_ids}
+    ids = {"decoder_start_token_id": ids["pad_token_id"], **ids}
+    pad, start, end = (number(file, ids, f"{n}_token_id") for n in ("pad", "decoder_start", "eos"))
+    rows = generation.banned(vocabulary.rows(size, pad, start, end, str(file)))
+    forced = generation.check_forced(end)
+    given, tied = _t5_outer(source, rows)
+    config = model_config(file, **source.shape(), tied_embeddings=tied)
+    source.family = replace(source.family, modules=T5_MODULES[config.gated])
+    decoding, of_search = generation.search(config)
+    notes = [*vocabulary.notes, *generation.notes, *of_search, *forced]
+    if _is_scaled(settings):
+        factor = np.float32(config.d_model**-0.5)
+        given["decoder.final_norm.weight"] = reader.take(_FINAL_NORM) * factor
+        notes.append("the factor d_model^-0.5 of its logits is in the decoder's final norm")
+    return finish(
+        source,
+        config,
+        given,
+        ids=rows.foreign,
+        tokenizer=vocabulary.tokenizer(rows),
+        files=(*vocabulary.files, *generation.files),
+        notes=notes,
+        decoding=decoding,
+    )
+
+
+def _is_scaled(settings: Mapping[str, Any]) -> bool:
+    """Returns whether the last hidden states are multiplied by d_model^-0.5.
+
+    Version 5 of the library writes that all models are tied and says of T5 by a setting of its own
+    whether they are scaled; of mT5 it scales none.
+    """
+    is_tied = bool(settings.get("tie_word_embeddings", settings["model_type"] == "t5"))
+    version = str(settings.get("transformers_version", ""))
+    if settings["model_type"] == "mt5" and version.partition(".")[0] == "5":
+        return False
+    return bool(settings.get("scale_decoder_outputs", is_tied))
+
+
+def _t5_outer(source: Source, rows: Rows) -> tuple[dict[str, Any], TiedEmbeddings]:
+    """Reads the weights around the stacks, and finds what is tied."""
+    reader, settings = source.reader, source.settings
+    names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]
+    embedding = reader.take_first(names)
+    output = embedding
+    if "lm_head.weight" in reader or settings.get("tie_word_embeddings") is False:
+        output = reader.take("lm_head.weight")
+    given: dict[str, Any] = {
+        "source_embedding.weight": rows.of(embedding),
+        "output_bias": output_bias(rows, None),
+    }
+    for side in ("encoder", "decoder"):
+        given[f"{side}_input.positions.table"] = reader.take(_BIASES.format(side=side))
+    if np.array_equal(output, embedding):
+        return given, "all"
+    given["output_projection.weight"] = rows.of(output)
+    return given, "inputs"
+
+
+def _translation(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the search that T5's config.json has for a translation."""
+    tasks = settings.get("task_specific_params")
+    found = tasks.get("translation_en_to_de") if isinstance(tasks, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _write_t5(directory: ModelDirectory, family: Family) -> Parts:
+    from tformer_cli.foreign.hugging_face.layout import layout_of
+
+    config = directory.config
+    if (config.activation, config.gated) not in PROJECTIONS.values():
+        raise UsageError(
+            f'{directory.path}: T5 of Hugging Face has no activation = "{config.activation}" with '
+            "a gate; export with --format int8"
+        )
+    layout = layout_of(directory, "t5")
+    generation = generation_of(directory, layout)
+    bias = directory.model.output_bias
+    never = [] if bias is None else (bias == NEVER).nonzero().flatten().tolist()
+    banned = {*generation["suppress_tokens"], *(layout.ids[token] for token in never)}
+    settings = {
+        "vocab_size": layout.sizes[1],
+        "tie_word_embeddings": config.tied_embeddings == "all",
+        **family.write(config),
+        **special_ids(layout),
+    }
+    return Parts(
+        settings=settings,
+        weights=_t5_weights(directory, family, layout),
+        layout=layout,
+        generation={**generation, "suppress_tokens": sorted(banned)},
+    )
+
+
+def _t5_weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
+    model, config = directory.model, directory.config
+    check_no_biases(
+        directory,
+        family,
+        'train it again with model.frozen = ["output_bias"], or export with --format int8',
+    )
+    found = {"shared.weight": layout.ordered(model.target_matrix)}
+    if config.tied_embeddings == "inputs":
+        found["lm_head.weight"] = layout.ordered(model.output_matrix)
+    weights = dict(model.state_dict())
+    if config.tied_embeddings == "all":  # the class multiplies by what is folded into this norm
+        norm = weights["decoder.final_norm.weight"]
+        weights["decoder.final_norm.weight"] = norm * config.d_model**0.5
+    for side in ("encoder", "decoder"):
+        found[_BIASES.format(side=side)] = weights[f"{side}_input.positions.table"]
+    found |= named_weights(family, config, weights, model.vocab_size, directory.path)
+    if config.similarity == "scaled":  # which the class does not do
+        queries = [name for name in found if name.endswith(".q.weight")]
+        found |= {name: found[name] * config.head_width**-0.5 for name in queries}
+    return found

@@ -11,24 +11,28 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.foreign.assembly import Reader, assembled, foreign_names
-from tformer_cli.foreign.foreign_model import ForeignModel, model_config, shown
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
+    Reader,
+    foreign_names,
+    model_config,
+)
 from tformer_cli.foreign.formats.weight_files import read_weights_of
 from tformer_cli.foreign.hugging_face.families import DINOV2, TIMM_VIT, VIT
 from tformer_cli.foreign.hugging_face.family import (
     Family,
     Parts,
     Source,
+    finish,
+    label_names,
     named_weights,
     written_labels,
 )
-from tformer_cli.foreign.hugging_face.keys import rows_of
 from tformer_cli.foreign.image_processor import (
     RESAMPLING,
     TIMM_PREPARATION,
@@ -36,19 +40,17 @@ from tformer_cli.foreign.image_processor import (
     of_processor,
     of_timm,
 )
-from tformer_cli.foreign.keys import USED, Keys, no_effect, only
-from tformer_cli.foreign.label_names import label_names
-from tformer_cli.search.config import DecodingConfig
+from tformer_cli.foreign.keys import USED, Keys, no_effect, only, rows_of, shown
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL, N_IDS, ImageTokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.foreign.formats.lazy_arrays import Array
+    from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.model.config import Pooling
 
 PREPARATION = "preprocessor_config.json"
@@ -83,8 +85,9 @@ _TIMM_ROWS = {
     "model_args": _MODEL_ARGS,
 }
 TIMM = Keys("config.json", "timm", {**_TIMM_ROWS, "pretrained_cfg": TIMM_PREPARATION})
+# of versions that had no object pretrained_cfg
 TIMM_EARLIER = Keys("config.json", "timm", {**TIMM_PREPARATION, **_TIMM_ROWS})
-"""Of versions that had no object pretrained_cfg."""
+# near relatives that are not imported, and what to do
 UNSUPPORTED = {
     "deit": "has a distillation token; import a DeiT that was not distilled, which is a ViT",
     "dinov2_with_registers": "has register tokens; import a DINOv2 without",
@@ -92,7 +95,8 @@ UNSUPPORTED = {
     "vit_mae": "is trained to fill in pixels; import a ViT",
     "beit": "has positions of its own; import a ViT",
 }
-"""Near relatives that are not imported, and what to do."""
+# Architectures of timm that are plain where model_args do not say otherwise: the width of their
+# heads, and how they pool.
 _ARCHITECTURES: Mapping[str, tuple[int, str]] = {
     r"vit_(tiny|small|base|large)_patch\d+(_plus|_36x1)?_\d+": (64, "token"),
     r"vit_(small|base|large)_patch14_dinov2": (64, "token"),
@@ -107,8 +111,6 @@ _ARCHITECTURES: Mapping[str, tuple[int, str]] = {
     r"vit_(base_patch16_siglip_gap_\d+|large_patch16_siglip_gap_(256|384))": (64, "avg"),
     r"vit_so400m_patch14_siglip_gap_\d+": (72, "avg"),
 }
-"""Architectures of timm that are plain where model_args do not say otherwise: the width of their
-heads, and how they pool."""
 _TIMM_EPSILON = 1e-6
 
 
@@ -116,45 +118,21 @@ def is_timm(architecture: object) -> bool:
     return isinstance(architecture, str) and architecture.startswith(("vit_", "deit"))
 
 
-@dataclass(kw_only=True)
-class _Vision:
-    """A foreign model by the names of its family, before it is put together."""
-
-    kind: str
-    source: Source
-    shape: Mapping[str, Any]
-    """Its settings by tformer's names, as far as tensors do not say them."""
-    pooling: Pooling
-    """With labels, or without."""
-    preparation: Preparation
-
-
 def read(source: Source) -> ForeignModel:
-    """Reads a directory of the library."""
-    family, reader = source.family, source.reader
+    family = source.family
     source.check_architecture(
         ("Model", "ForImageClassification"),
         "import a model without a head, or one for the classification of images",
     )
-    if left := [name for name in reader.arrays if name.startswith("pooler.")]:
-        source.notes.append("the pooler, tanh of a product with the class token, is not read")
-    reader.ignore([*left, "embeddings.mask_token"])
-    is_joined = f"{family.outer['output']}.weight" in reader and family is DINOV2
+    # its classifier reads the class token beside the mean of the patches
+    is_joined = f"{family.outer['output']}.weight" in source.reader and family is DINOV2
     preparation = of_processor(source.path / PREPARATION, source.settings, family.model_type)
     source.notes += preparation.notes
-    return _put_together(
-        _Vision(
-            kind=f"Hugging Face {family.title}",
-            source=source,
-            shape=source.shape(),
-            pooling="first-and-mean" if is_joined else "first",
-            preparation=preparation,
-        )
-    )
+    pooling: Pooling = "first-and-mean" if is_joined else "first"
+    return _put_together(source, source.shape(), pooling, preparation)
 
 
 def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
-    """Reads a directory of timm."""
     arrays, weight_files = read_weights_of(file.parent)
     name = str(settings["architecture"])[:80]
     if "_distilled" in name or "dist_token" in arrays or "head_dist.weight" in arrays:
@@ -193,31 +171,31 @@ def read_timm(file: Path, settings: dict[str, Any]) -> ForeignModel:
     activation = arguments.get("act_layer")
     if activation not in list(_TIMM_ACTIVATIONS):
         raise ArtifactError(f"{file}: act_layer = {shown(activation)} is not supported")
-    return _put_together(
-        _Vision(
-            kind=TIMM_VIT.title,
-            source=Source(
-                file=file,
-                settings=settings,
-                family=TIMM_VIT,
-                reader=Reader(arrays, str(file.parent)),
-                weight_files=weight_files,
-                notes=notes,
-            ),
-            shape={
-                **TIMM_VIT.fixed,
-                "n_heads": n_heads,
-                "activation": _TIMM_ACTIVATIONS[activation],
-            },
-            pooling="first" if pools == "token" else "mean",
-            preparation=of_timm(file, settings),
-        )
+    source = Source(
+        file=file,
+        settings=settings,
+        family=TIMM_VIT,
+        reader=Reader(arrays, str(file.parent)),
+        weight_files=weight_files,
+        notes=notes,
     )
+    shape = {
+        **TIMM_VIT.fixed,
+        "n_heads": n_heads,
+        "activation": _TIMM_ACTIVATIONS[activation],
+    }
+    pooling: Pooling = "first" if pools == "token" else "mean"
+    return _put_together(source, shape, pooling, of_timm(file, settings), kind=TIMM_VIT.title)
 
 
-def _put_together(vision: _Vision) -> ForeignModel:
-    """Puts a model together, its layer scales multiplied into the products before them."""
-    source, preparation = vision.source, vision.preparation
+def _put_together(
+    source: Source,
+    told: Mapping[str, Any],
+    pooling: Pooling,
+    preparation: Preparation,
+    kind: str = "",
+) -> ForeignModel:
+    """Puts a model together; `told` are settings that its tensors do not say."""
     reader, file, outer = source.reader, source.file, source.family.outer
     kernel = reader.take(f"{outer['patches']}.weight")
     if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
@@ -231,10 +209,12 @@ def _put_together(vision: _Vision) -> ForeignModel:
             "; correct image_size, or crop_size of preprocessor_config.json"
         )
     has_class = outer["class_token"] in reader
-    labels, given = _head(vision, d_model)
+    labels, given = _head(source, pooling, d_model)
     given["encoder_input.patches.weight"] = kernel.reshape(d_model, -1)
     given["encoder_input.patches.bias"] = reader.take(f"{outer['patches']}.bias")
-    given["encoder_input.positions.table"] = _positions(vision, grid, patch, has_class=has_class)
+    given["encoder_input.positions.table"] = _positions(
+        source, preparation, grid, patch, has_class=has_class
+    )
     if has_class:
         given["encoder_input.class_token"] = reader.take(outer["class_token"]).reshape(-1)
     inner, n_layers = _inner(source.family, 0), 0
@@ -253,7 +233,7 @@ def _put_together(vision: _Vision) -> ForeignModel:
         },
     )
     shape = {
-        **vision.shape,
+        **told,
         "d_model": d_model,
         "d_ff": d_ff,
         "n_encoder_layers": n_layers,
@@ -262,23 +242,20 @@ def _put_together(vision: _Vision) -> ForeignModel:
         "image_mean": preparation.mean,
         "image_std": preparation.std,
         "class_token": has_class,
-        "pooling": vision.pooling,
+        "pooling": pooling,
         "head": "labels" if labels else "none",
         "n_labels": len(labels),
     }
     config = model_config(file, **shape)
-    weights = assembled(config, N_IDS, source.family.modules, _scaling(source), given, str(file))
-    reader.check_all_taken()
-    return ForeignModel(
-        kind=vision.kind,
-        config=config,
-        weights=weights,
-        tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
-        decoding=DecodingConfig(),
-        files=(file, *preparation.files, *source.weight_files),
+    return finish(
+        source,
+        config,
+        given,
         ids=(*[-1] * FIRST_PIXEL, *range(N_IDS - FIRST_PIXEL)),
+        tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
+        files=preparation.files,
+        kind=kind,
         labels=labels,
-        notes=tuple(source.notes),
     )
 
 
@@ -286,35 +263,11 @@ def _inner(family: Family, layer: int) -> str:
     return foreign_names(f"encoder.layers.{layer}.feed_forward.inner.weight", family.modules)[0]
 
 
-def _scaling(source: Source) -> Callable[[str], Array]:
-    """Returns what reads arrays, those of products multiplied by the scale of their layer."""
-    reader, family = source.reader, source.family
-    n_layers = 0
-    while _inner(family, n_layers) in reader:
-        n_layers += 1
-    scales = {
-        name: scale.format(n=n)
-        for n in range(n_layers)
-        for module, scale in family.scales.items()
-        for part in ("weight", "bias")
-        for name in foreign_names(f"encoder.layers.{n}.{module}.{part}", family.modules)
-    }
-
-    def read(name: str) -> Array:
-        array, scale = reader.take(name), scales.get(name, "")
-        if scale not in reader:
-            return array
-        factors = reader.take(scale)
-        return array * (factors[:, None] if array.ndim == 2 else factors)
-
-    return read
-
-
-def _head(vision: _Vision, d_model: int) -> tuple[tuple[str, ...], dict[str, Any]]:
+def _head(source: Source, pooling: Pooling, d_model: int) -> tuple[tuple[str, ...], dict[str, Any]]:
     """The names of labels and the weights of their rows; nothing without a head."""
-    source, output = vision.source, vision.source.family.outer["output"]
+    output = source.family.outer["output"]
     if f"{output}.weight" not in source.reader:
-        if vision.pooling == "mean":
+        if pooling == "mean":
             source.notes.append("its vectors are the mean of the patches")
         return (), {}
     rows, bias = (source.reader.take(f"{output}.{part}") for part in ("weight", "bias"))
@@ -337,12 +290,13 @@ def _check_shapes(source: Source, shapes: Mapping[str, int]) -> None:
                 )
 
 
-def _positions(vision: _Vision, grid: tuple[int, int], patch: int, *, has_class: bool) -> Array:
+def _positions(
+    source: Source, preparation: Preparation, grid: tuple[int, int], patch: int, *, has_class: bool
+) -> Array:
     """The vectors of positions, the class token's first, interpolated to the grid of patches.
 
     As transformers and timm do it: bicubic, the square that they were trained for stretched.
     """
-    source, preparation = vision.source, vision.preparation
     table = source.reader.take(source.family.outer["positions"])
     table = table.reshape(-1, table.shape[-1])
     is_timm = preparation.is_timm
@@ -379,7 +333,6 @@ def _positions(vision: _Vision, grid: tuple[int, int], patch: int, *, has_class:
 
 
 def family_of(directory: ModelDirectory) -> Family:
-    """Returns the family that a model of images is exported as."""
     config, origin = directory.config, directory.info.origin
     was_dinov2 = origin is not None and origin.kind.endswith(DINOV2.title)
     is_joined = config.pooling == "first-and-mean"
@@ -395,7 +348,6 @@ def family_of(directory: ModelDirectory) -> Family:
 
 
 def write(directory: ModelDirectory, family: Family) -> Parts:
-    """Makes the parts of an export."""
     return Parts(
         settings={**family.write(directory.config), **written_labels(directory.info.labels)},
         weights=_weights(directory, family),
@@ -404,7 +356,6 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 
 
 def _preparation_of(directory: ModelDirectory) -> bytes:
-    """Returns the file that says how images are scaled and normalized."""
     config, tokenizer = directory.config, directory.tokenizer
     if not isinstance(tokenizer, ImageTokenizer):
         raise UsageError(f"{directory.path}: its tokenizer.json is of texts; restore the file")
@@ -451,9 +402,6 @@ def _weights(directory: ModelDirectory, family: Family) -> dict[str, Tensor]:
     }
     if family is DINOV2:
         found["embeddings.mask_token"] = torch.zeros(1, config.d_model)
-    for scale in family.scales.values():
-        for n in range(config.n_encoder_layers):
-            found[scale.format(n=n)] = torch.ones(config.d_model)
     if config.head == "labels":
         found[f"{outer['output']}.weight"] = ours["output_projection.weight"]
         found[f"{outer['output']}.bias"] = ours["output_bias"]

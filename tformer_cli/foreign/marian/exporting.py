@@ -23,33 +23,39 @@ from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.foreign.assembly import NEVER, UNUSED, Integers, foreign_names, original_piece
-from tformer_cli.foreign.formats.lazy_arrays import Array
-from tformer_cli.foreign.formats.marian_binary import SETTINGS
-from tformer_cli.foreign.formats.yaml_text import write_yaml
+from tformer_cli.foreign.foreign_model import (
+    NEVER,
+    UNUSED,
+    Integers,
+    foreign_names,
+    original_piece,
+    tensor2tensor_halves,
+)
+from tformer_cli.foreign.formats.mapped_file import Array
+from tformer_cli.foreign.formats.marian_binary import SETTINGS, write_yaml
 from tformer_cli.foreign.marian.layout import (
     EPSILONS,
     POSITIONS,
     TOKENIZER,
     Kind,
+    binary_shortlist,
+    renumbered,
     table_of,
 )
-from tformer_cli.foreign.marian.shortlists import binary_shortlist, renumbered
-from tformer_cli.foreign.positions import tensor2tensor_halves
 from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
-from tformer_cli.text.sentencepiece.languages import NO_LANGUAGES
 from tformer_cli.text.sentencepiece.spm_file import read_spm
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceSide, SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import (
+    NO_LANGUAGES,
+    SentencePieceSide,
+    SentencePieceTokenizer,
+)
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, TokenizerSide
 
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **PLAIN_TRANSLATION,
-        **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "max_positions"),
-            ANY,
-        ),
+        **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions"), ANY),
         **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
         "norm": ("post", "pre"),
         "activation": ("relu", "swish"),
@@ -64,6 +70,7 @@ _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
         **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )
+# settings of models that each of Marian's kinds can hold
 KNOWN: Mapping[Kind, Mapping[str, Container[Any]]] = MappingProxyType(
     {
         "transformer": {
@@ -82,24 +89,16 @@ KNOWN: Mapping[Kind, Mapping[str, Container[Any]]] = MappingProxyType(
         },
     }
 )
-"""Settings of models that each of Marian's kinds can hold."""
+# files of an export, beside its vocabularies
 MODEL, DECODER, SHORTLIST = "model.npz", "decoder.yml", "lex.s2t.bin"
-"""Files of an export, beside its vocabularies."""
-_VERSION = "v1.12.0"
-"""Version of Marian whose settings these are."""
-_ROUNDING = 1e-6
-"""Sines of two libraries differ by less."""
+_VERSION = "v1.12.0"  # version of Marian whose settings these are
+_ROUNDING = 1e-6  # sines of two libraries differ by less
 
 
 class _Vocabulary(NamedTuple):
-    """A vocabulary as Marian numbers it."""
-
     order: NDArray[np.int64]
-    """Our id of each of Marian's."""
     pieces: tuple[str, ...]
-    """The piece of each."""
-    is_spm: bool
-    """True if the SentencePiece model numbers its pieces so."""
+    is_spm: bool  # true if the SentencePiece model numbers its pieces so
 
 
 def export_marian(directory: ModelDirectory, weights: StoredWeights, path: Path) -> None:
@@ -154,7 +153,6 @@ def _reals(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _kind(directory: ModelDirectory, weights: Mapping[str, Array]) -> Kind:
-    """Chooses the kind that holds a model."""
     config = directory.config
     if {n for layers in config.layer_heads for n in layers} != {config.n_heads}:
         raise _refusal(directory, "pruned heads: it needs the same number in every layer")
@@ -228,7 +226,6 @@ def _vocabulary(directory: ModelDirectory, side: TokenizerSide, unwritten: set[i
 def _vocabulary_files(
     directory: ModelDirectory, sides: list[_Vocabulary]
 ) -> tuple[list[str], dict[str, bytes]]:
-    """Returns the names of the vocabularies, and the contents of all files that they need."""
     tokenizer = directory.tokenizer
     stems, files = ["source", "target"], {TOKENIZER: tokenizer.to_json().encode()}
     is_same = sides[0].pieces == sides[1].pieces
@@ -247,7 +244,6 @@ def _vocabulary_files(
 
 
 def _shortlist(directory: ModelDirectory, sides: list[_Vocabulary]) -> bytes | None:
-    """Returns the file of a model's lexical shortlist; None: it has none."""
     file = directory.path / shortlist_file.SHORTLIST
     if not file.is_file():
         return None
@@ -323,7 +319,6 @@ def _arrays(
 
 
 def _settings(config: ModelConfig, sizes: list[int], kind: Kind) -> dict[str, Any]:
-    """The options that Marian reads from a model."""
     is_pre, is_tied, is_new = config.norm == "pre", config.tied_embeddings, kind != "transformer"
     # Marian reads as many positions as it allows tokens, and crops longer sources
     of_tables = {"max-length": config.max_positions, "max-length-crop": True}

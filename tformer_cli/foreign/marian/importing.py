@@ -2,7 +2,8 @@
 
 Matrices are of products x·W, so they are transposed here. Sinusoids are tensor2tensor's, a
 translation starts from a row of zeros, and vocabularies have neither padding nor a start token.
-`layout` names the source.
+Beside vocabularies in YAML lie the SentencePiece models that texts are cut with, or a tokenizer of
+tformer's, whose labels the pieces then are. `layout` names the source.
 """
 
 import json
@@ -16,30 +17,45 @@ import numpy as np
 
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import (
+from tformer_cli.foreign.foreign_model import (
+    ForeignModel,
     Integers,
     Reader,
     Rows,
     Weight,
+    arranged,
     assembled,
-    output_bias,
-)
-from tformer_cli.foreign.foreign_model import (
-    ForeignModel,
-    check_settings,
     model_config,
-    number,
+    names_of_rows,
+    output_bias,
+    tensor2tensor_halves,
 )
-from tformer_cli.foreign.formats.lazy_arrays import Array, LazyArrays
-from tformer_cli.foreign.formats.marian_binary import SETTINGS, read_marian_binary, read_npz
-from tformer_cli.foreign.formats.yaml_text import parse_yaml
-from tformer_cli.foreign.marian.layout import EPSILONS, POSITIONS, Kind, MarianSource, table_of
-from tformer_cli.foreign.marian.shortlists import read_shortlist
-from tformer_cli.foreign.marian.vocabularies import read_vocabularies
-from tformer_cli.foreign.positions import tensor2tensor_halves
+from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
+from tformer_cli.foreign.formats.marian_binary import (
+    SETTINGS,
+    parse_yaml,
+    read_marian_binary,
+    read_npz,
+    read_yaml,
+)
+from tformer_cli.foreign.keys import check_settings, number, read_bytes
+from tformer_cli.foreign.marian.layout import (
+    EOS_PIECE,
+    EPSILONS,
+    POSITIONS,
+    TOKENIZER,
+    UNK_PIECE,
+    Kind,
+    MarianSource,
+    read_shortlist,
+    table_of,
+)
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
-from tformer_cli.text.tokenizer import BOS_ID
+from tformer_cli.text.sentencepiece.spm_file import read_spm
+from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide
+from tformer_cli.text.tokenizer_file import read_tokenizer
 
 _NO, _YES_NO = ("false",), ("false", "true")
 _COMMON: Mapping[str, Any] = MappingProxyType(
@@ -85,11 +101,9 @@ KNOWN: Mapping[Kind, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
-"""Settings that could change what is computed, with the values that are known."""
 MAX_POSITIONS = 1024
 GUIDED = "transformer-guided-alignment-layer"
-_STATIC = "_QuantMultA"
-"""Ends the name of a scale of activations, which tformer computes from them."""
+_STATIC = "_QuantMultA"  # ends the name of a scale of activations, which tformer computes from them
 
 
 def convert(
@@ -220,7 +234,6 @@ def _outer(
     embedding: Callable[[str], Weight],
     positions: Mapping[str, Array],
 ) -> dict[str, Weight]:
-    """Reads the weights around the stacks."""
     given: dict[str, Weight] = {}
     if config.tied_embeddings == "all":
         given["source_embedding.weight"] = rows[1].of(embedding("Wemb"))
@@ -269,7 +282,6 @@ def _alignment(path: Path, settings: Mapping[str, Any], n_layers: int) -> Alignm
 
 
 def _decoding(settings: Mapping[str, Any]) -> tuple[DecodingConfig, tuple[str, ...]]:
-    """Turns the decoder's settings into defaults of the search."""
     beams = str(settings.get("beam-size", 4))
     exponent = _exponent(settings)
     decoding = DecodingConfig(
@@ -295,3 +307,105 @@ def _exponent(settings: Mapping[str, Any]) -> float:
         return float(settings.get("normalize", 0.0))
     except (TypeError, ValueError):
         return math.nan
+
+
+# rows of source and target, the tokenizer, and the files
+Read = tuple[tuple[Rows, Rows], Tokenizer, list[Path]]
+
+
+def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read:
+    files = list(dict.fromkeys(source.vocabularies))
+    tokenizer_file = files[0].with_name(TOKENIZER)
+    if files[0].suffix == ".yml" and tokenizer_file.is_file():
+        return _by_labels(source, settings, tokenizer_file)
+    spms = [_spm_of(file) for file in source.vocabularies]
+    sizes = settings.get("dim-vocabs")
+    rows = []
+    for place, (file, spm) in enumerate(zip(source.vocabularies, spms, strict=True)):
+        pieces = _pieces(file, spm)
+        size = number(source.model, {"dim-vocabs": _at(sizes, place)}, "dim-vocabs")
+        pieces = names_of_rows({piece: n for n, piece in enumerate(pieces)}, size, file)
+        if EOS_PIECE not in pieces or UNK_PIECE not in pieces:
+            raise ArtifactError(f"{file}: lacks {EOS_PIECE} or {UNK_PIECE}; use another model")
+        eos, unk = pieces.index(EOS_PIECE), pieces.index(UNK_PIECE)
+        rows.append(arranged(pieces, None, unk, None, eos))
+    first, last = rows[0], rows[-1]
+    is_same = first.pieces == last.pieces
+    tokenizer = SentencePieceTokenizer.build(
+        read_bytes(spms[0]),
+        None if spms[0] == spms[-1] else read_bytes(spms[-1]),
+        first.pieces,
+        None if is_same else last.pieces,
+        where=str(spms[0]),
+    )
+    return (first, last), tokenizer, list(dict.fromkeys([*files, *spms]))
+
+
+def _by_labels(source: MarianSource, settings: Mapping[str, Any], file: Path) -> Read:
+    """Reads vocabularies whose pieces are the labels of a tokenizer of tformer's."""
+    tokenizer = read_tokenizer(file)
+    sizes = settings.get("dim-vocabs")
+    sides = (tokenizer.source, tokenizer.target)
+    paths = (source.vocabularies[0], source.vocabularies[-1])
+    rows = []
+    for place, (path, side) in enumerate(zip(paths, sides, strict=True)):
+        pieces = _listed(path)
+        size = number(source.model, {"dim-vocabs": _at(sizes, place)}, "dim-vocabs")
+        if size != len(pieces):
+            raise ArtifactError(
+                f"{path}: has {len(pieces):,} pieces, but the model {size:,}; use its own "
+                "vocabulary"
+            )
+        rows.append(_labeled(side, pieces, path))
+    return (rows[0], rows[1]), tokenizer, [*dict.fromkeys([*paths, file])]
+
+
+def _labeled(side: TokenizerSide, pieces: list[str], path: Path) -> Rows:
+    """Orders the rows of pieces as a tokenizer's; tokens without one are never written."""
+    labels = side.pieces(range(side.vocab_size))
+    ids = {piece: n for n, piece in enumerate(pieces)}
+    foreign = tuple(ids.get(label, -1) for label in labels)
+    if foreign[EOS_ID] < 0:
+        raise ArtifactError(f"{path}: lacks {EOS_PIECE}; use this model's own")
+    if len(ids) > sum(n >= 0 for n in foreign):
+        raise ArtifactError(
+            f"{path}: has pieces that {TOKENIZER} beside it lacks; use this model's own"
+        )
+    return Rows(foreign, tuple(labels), tuple(t for t, n in enumerate(foreign) if n < 0))
+
+
+def _at(sizes: object, place: int) -> object:
+    return sizes[place] if isinstance(sizes, list) and place < len(sizes) else None
+
+
+def _spm_of(vocabulary: Path) -> Path:
+    """Finds the SentencePiece model of a vocabulary: itself, or a single one beside it."""
+    if vocabulary.suffix == ".spm":
+        return vocabulary
+    side = "target" if "trg" in vocabulary.name or "target" in vocabulary.name else "source"
+    beside = sorted(vocabulary.parent.glob("*.spm"))
+    found = [spm for spm in beside if side in spm.name] or beside
+    if len(found) != 1:
+        raise ArtifactError(
+            f"{vocabulary}: needs the SentencePiece model ({side}.spm) that its texts were cut "
+            "with; put it beside it"
+        )
+    return found[0]
+
+
+def _pieces(vocabulary: Path, spm: Path) -> list[str]:
+    if vocabulary == spm:
+        return list(read_spm(read_bytes(spm), str(spm)).pieces)
+    return _listed(vocabulary)
+
+
+def _listed(vocabulary: Path) -> list[str]:
+    """Reads the pieces of a vocabulary in YAML in the order of their ids."""
+    found = read_yaml(vocabulary)
+    if not isinstance(found, dict):
+        raise ArtifactError(f"{vocabulary}: is not a vocabulary; use this model's own")
+    ids = {piece: number(vocabulary, {piece: n}, piece) for piece, n in found.items()}
+    pieces = {n: piece for piece, n in ids.items()}
+    if sorted(pieces) != list(range(len(ids))):
+        raise ArtifactError(f"{vocabulary}: its ids are not 0, 1, 2, …; use this model's own")
+    return [pieces[n] for n in range(len(pieces))]

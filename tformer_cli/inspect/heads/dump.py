@@ -104,7 +104,7 @@ class ShardArrays:
         self._token_offsets = np.pad(sizes.cumsum(axis=0, dtype=np.int64), ((1, 0), (0, 0)))
         n_source_tokens, n_target_tokens = self._token_offsets[-1].tolist()
         self.arrays: dict[str, NDArray[Any]] = {"index": np.array(indices, dtype=np.int64)}
-        """Arrays for `artifacts.array_file`: wider types first, so that each array is aligned."""
+        """Arrays for `artifacts.weights_file`: wider types first, so that each array is aligned."""
         for kind in layout.kinds:
             shapes = [_shapes(*pair)[kind] for pair in sizes.tolist()]
             n_items = [r if layout.top_k is not None else r * c for r, c in shapes]

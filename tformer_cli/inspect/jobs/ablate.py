@@ -32,6 +32,7 @@ from tformer_cli.inspect.jobs.reader import (
 )
 from tformer_cli.inspect.view import WITH_OUTPUT
 from tformer_cli.inspect.views.ablation import AblationSettings
+from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
 from tformer_cli.kinds.opening.translator import Opened
 from tformer_cli.kinds.texts import text_ids
@@ -39,7 +40,6 @@ from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
 from tformer_cli.search.text_windows import text_windows
 from tformer_cli.text.batching import Batch, plan_batches
-from tformer_cli.text.label_tokenizer import LabelTokenizer
 from tformer_cli.text.loading.encoded import joined
 from tformer_cli.text.masking import masking_of
 from tformer_cli.wording import count_of
@@ -349,8 +349,10 @@ def examples(
             for one in text_windows(number, ids, window, window, config)
         ]
     else:
-        sides = LabelTokenizer(tokenizer, directory.info.labels) if config.n_labels else tokenizer
-        encoded = sides.source.encode_batch(sources), sides.target.encode_batch(references[0])
+        training = kind_of(config).training
+        if training is not None:
+            tokenizer = training.sides(tokenizer, directory.info.labels)
+        encoded = tokenizer.encode_pairs(sources, references[0])
         pairs = [
             (source[: config.longest_source], target[:longest])
             for source, target in zip(*encoded, strict=True)

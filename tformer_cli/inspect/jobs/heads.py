@@ -32,12 +32,11 @@ from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
     check_targets,
-    gap_filler,
     inspected_model,
     open_for_inspection,
+    place_predictor,
 )
 from tformer_cli.inspect.record import (
-    FilledGap,
     HeadsRecord,
     ModelSummary,
     PageExtras,
@@ -45,7 +44,7 @@ from tformer_cli.inspect.record import (
 from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
-from tformer_cli.kinds.lines.fill import GapFiller
+from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.opening.translator import Opened
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier, EncoderOnly
@@ -141,7 +140,7 @@ class HeadInspector:
         self._is_of_texts = self._model.config.is_decoder_only
         if self._is_of_texts or self._model.config.is_encoder_only:
             _check_of_texts(self._model.config, mode, rank)
-        self._filler = gap_filler(opened)
+        self._predictor = place_predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
             n_noted = n_candidates(opened.translator.config) if for_page else 0
@@ -248,8 +247,11 @@ class HeadInspector:
         """Inspects what an encoder alone reads, with the label that it gives, if it does."""
         if not line.strip():
             return self._blank(index, line, "", is_forced=False)
-        if self._filler is not None:
-            return self._inspect_filled(index, line, self._filler)
+        if self._predictor is not None:
+            (ids,) = self._predictor.encode([line])
+            self._check_length(index, ids)
+            text, gaps = self._predictor.predicted(line, ids)
+            return self._record(index, (line, text), capture_maps(self._model, ids, ()), gaps=gaps)
         ids = self._tokenizer.source.encode(line)
         self._check_length(index, ids)
         if not isinstance(model, Classifier):
@@ -260,24 +262,6 @@ class HeadInspector:
         return self._record(
             index, (line, label), capture_maps(model, ids, ()), probability=probability
         )
-
-    def _inspect_filled(self, index: int, line: str, filler: GapFiller) -> HeadsRecord:
-        """Inspects a text with gaps, and what a masked language model fills them with."""
-        (ids,) = filler.encode([line])
-        self._check_length(index, ids)
-        maps = capture_maps(self._model, ids, ())
-        (found,) = filler.fill([line], top=1)
-        places = [n for n, one in enumerate(maps.source_ids) if one == filler.mask_id]
-        gaps = tuple(
-            FilledGap(
-                position=place,
-                piece=best.piece,
-                id=self._tokenizer.source.id_of(best.piece) or 0,
-                probability=best.probability,
-            )
-            for place, (best, *_) in zip(places, found.gaps, strict=True)
-        )
-        return self._record(index, (line, found.filled), maps, gaps=gaps)
 
     def _record(
         self,

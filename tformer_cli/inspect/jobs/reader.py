@@ -14,14 +14,15 @@ from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import Inspected
 from tformer_cli.inspect.capture.batches import IdPair
 from tformer_cli.inspect.jobs.align import read_pairs
-from tformer_cli.kinds.lines.fill import GapFiller
+from tformer_cli.kinds import kind_of
+from tformer_cli.kinds.kind import PlacePredictor
 from tformer_cli.kinds.opening.encoder import OpenedEncoder
 from tformer_cli.kinds.opening.translator import Opened, open_translator
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.text.lines import check_lines, given_lines
 
 if TYPE_CHECKING:
-    from tformer_cli.model.encoder_only import Classifier, MaskedLanguageModel
+    from tformer_cli.model.encoder_only import Classifier, PositionPredictor
 
 
 class InspectionOptions(TypedDict, total=False):
@@ -49,7 +50,7 @@ def inspected_model(directory: ModelDirectory) -> Inspected:
     An encoder without rows of labels goes as a classifier: views of it do not read those.
     """
     if directory.config.is_encoder_only:
-        return cast("Classifier | MaskedLanguageModel", directory.encoder)
+        return cast("Classifier | PositionPredictor", directory.encoder)
     return directory.model
 
 
@@ -86,20 +87,18 @@ def is_written(pair: IdPair, config: ModelConfig) -> bool:
     return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
 
 
-def gap_filler(opened: Opened) -> GapFiller | None:
-    """Makes what fills the gaps of texts, of a masked language model."""
-    if task_kind(opened.directory.config) != "masked":
-        return None
+def place_predictor(opened: Opened) -> PlacePredictor | None:
+    """Makes what fills gaps or labels words, of a model that does."""
     encoder = OpenedEncoder(directory=opened.directory, place=opened.place, precision="float32")
-    return GapFiller(encoder)
+    return kind_of(opened.directory.config).predictor(encoder)
 
 
 def encoder_of_texts(opened: Opened) -> Callable[[Sequence[str]], list[list[int]]]:
     """Gives what makes ids of the texts that a model of one side reads, gaps among them."""
-    tokenizer, filler = opened.directory.tokenizer, gap_filler(opened)
+    tokenizer, predictor = opened.directory.tokenizer, place_predictor(opened)
     if opened.directory.config.is_decoder_only:
         return tokenizer.target.encode_batch
-    return tokenizer.source.encode_batch if filler is None else filler.encode
+    return tokenizer.source.encode_batch if predictor is None else predictor.encode
 
 
 def corpus_pairs(

@@ -125,8 +125,9 @@ def ablate_sentence(
     from tformer_cli.text.tokenizer import PAD_ID
 
     maps = record.captured
-    if record.model.task == "masked":
-        batch = batch_of_gaps(maps.source_ids, {gap.position: gap.id for gap in record.gaps})
+    if record.has_places:
+        fills = {gap.position: gap.id + model.first_target for gap in record.gaps}
+        batch = batch_of_gaps(maps.source_ids, fills)
     else:
         target = maps.target_input_ids[model.config.target_bos :]
         if record.is_labeled:

@@ -195,6 +195,7 @@ OF_GAPS = (
     "Positions are those of the gaps in source.pieces. source[j] is the share of source.pieces[j]; "
     "they sum to 1."
 )
+OF_WORDS = OF_GAPS.replace("the gaps", "the first tokens of words")
 OF_LANGUAGE_MODELS = (
     "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. prefix[j] is "
     "the share of target.input_pieces[j]; they sum to 1."
@@ -358,11 +359,12 @@ class FlowView(SentenceView[FlowRecord]):
         from tformer_cli.inspect.weighting.weighting import WEIGHTINGS
 
         n_positions = len(record.written) if record.flows else 0
-        conventions = {
-            "masked": OF_GAPS,
-            "embed": OF_ENCODERS,
-            "language-model": OF_LANGUAGE_MODELS,
-        }.get(record.sentence.model.task, OF_CLASSIFIERS)
+        sentence = record.sentence
+        conventions = OF_LANGUAGE_MODELS
+        if sentence.has_places:
+            conventions = OF_WORDS if sentence.gives_labels else OF_GAPS
+        elif sentence.is_pooled:
+            conventions = OF_CLASSIFIERS if sentence.is_labeled else OF_ENCODERS
         return {
             "schema": SCHEMA,
             "conventions": CONVENTIONS if record.has_both_sides else conventions,

@@ -188,7 +188,7 @@ def read_logits(
     if sentence.maps is None:
         return LogitsRecord(sentence=sentence, positions=())
     maps = sentence.maps
-    places = [gap.position for gap in sentence.gaps] if model.config.head == "tokens" else None
+    places = [gap.position for gap in sentence.gaps] if sentence.has_places else None
     logits, lens = layer_logits(model, maps.source_ids, maps.target_input_ids, places)
     # float64 keeps the digits of small probabilities
     rows = torch.log_softmax(logits.double(), dim=-1)
@@ -256,7 +256,9 @@ def _rank(token: int, probabilities: Tensor) -> int:
 def _positions(sentence: HeadsRecord) -> str:
     if sentence.is_labeled:
         return "The only position has read source.pieces and predicts the label"
-    if sentence.model.task == "masked":
+    if sentence.has_places:
+        if sentence.gives_labels:
+            return "Positions are those of words in source.pieces; each predicts its word's label"
         return "Positions are those of gaps in source.pieces; each predicts the token of its gap"
     return "Position i has read target.input_pieces[i] and predicts target.pieces[i]"
 
@@ -303,7 +305,7 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
         row.append(candidates)
         n_fewest = min(n_fewest, n_shown)
     yield replace(table, head=(*head, "most probable"), texts=(5,), n_repeated=2)
-    given = "label given" if sentence.is_labeled else f"token {_verb(sentence)}"
+    given = "label given" if sentence.gives_labels else f"token {_verb(sentence)}"
     legend = f"p: probability of the {given}; rank: 1 is the most probable; entropy in nats"
     if n_fewest < n_asked:
         legend += f"; at least {n_fewest} of {n_asked} candidates shown, --format jsonl has all"
@@ -312,8 +314,9 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
 
 def _predicted(sentence: HeadsRecord) -> str:
     """The heading of what is predicted."""
-    heads = {"masked": "fills in", "classify": "label", "image": "label"}
-    return heads.get(sentence.model.task, "writes")
+    if sentence.gives_labels:
+        return "label"
+    return "fills in" if sentence.has_places else "writes"
 
 
 def _verb(sentence: HeadsRecord) -> str:
@@ -412,13 +415,13 @@ class LogitsView(SentenceView[LogitsRecord]):
         yield BLANK
         yield from _candidate_table(record, room)
         if record.positions[0].lens:
-            unit = "label" if sentence.is_labeled else "token"
-            says = "labeled it" if sentence.is_labeled else _verb(sentence)
+            unit = "label" if sentence.gives_labels else "token"
+            says = "labeled it" if sentence.gives_labels else _verb(sentence)
             stack = "decoder" if sentence.model.n_decoder_layers else "encoder"
             yield BLANK
             yield text((f"logit lens: what each {stack} layer would have {says}", "bold"))
             yield _lens_table(record, room)
-            given = "given" if sentence.is_labeled else _verb(sentence)
+            given = "given" if sentence.gives_labels else _verb(sentence)
             yield text(
                 f"number: the probability of that {unit}; bold: the {unit} that was {given}; "
                 "settled: the layer from which on it stays the most probable one",

@@ -11,7 +11,13 @@ from tformer_cli.inspect.capture.observed import Observed
 from tformer_cli.inspect.walkthrough.norms import norm_trace
 from tformer_cli.inspect.walkthrough.step import Check, Step, Subject, Table, check
 from tformer_cli.inspect.weighting.pooled import Pooled
-from tformer_cli.model.encoder_only import POOLERS, Classifier, EncoderOnly, MaskedLanguageModel
+from tformer_cli.model.encoder_only import (
+    POOLERS,
+    Classifier,
+    EncoderOnly,
+    MaskedLanguageModel,
+    PositionPredictor,
+)
 from tformer_cli.model.feed_forward import ACTIVATIONS
 
 CANDIDATES = 8
@@ -63,12 +69,12 @@ class _Logits(NamedTuple):
             marked_row=shown.index(chosen),
         )
 
-    def words(self, labels: tuple[str, ...], chosen: int) -> Table:
-        """Lists the most probable words, and the chosen one."""
+    def words(self, labels: tuple[str, ...], chosen: int, what: str = "words") -> Table:
+        """Lists the most probable words or labels, and the chosen one."""
         shown = self.ranked[:CANDIDATES]
         if chosen not in shown:
             shown.append(chosen)
-        return self.table("most probable words", labels, shown, chosen)
+        return self.table(f"most probable {what}", labels, shown, chosen)
 
     def checks(self, models: Tensor, what: str) -> tuple[Check, ...]:
         """Compares with the model's own logits (V)."""
@@ -80,8 +86,8 @@ class _Logits(NamedTuple):
 
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
     """Explains step 10: what comes out of the model in the end."""
-    if isinstance(model, MaskedLanguageModel):
-        return _filled(model, observed, subject)
+    if isinstance(model, PositionPredictor):
+        return _placed(model, observed, subject)
     if isinstance(model, Classifier):
         return _label(model, observed, subject)
     if isinstance(model, EncoderOnly):
@@ -150,8 +156,8 @@ def _pooled(vectors: dict[str, Tensor]) -> Table:
     return Table("pooled", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values())))
 
 
-def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) -> Step:
-    """Step 10 of a masked language model: the word of the query's gap, or of the first one.
+def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> Step:
+    """Step 10 of what predicts at positions: the word or label of the query's, or the first gap.
 
     Of a text without gaps it is the word that the model would put in the query's own place.
     """
@@ -160,25 +166,26 @@ def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) ->
     position = subject.row
     if chosen_of and position not in chosen_of:
         position = next(iter(chosen_of))
-    hidden = observed.states[position]
-    activated = ACTIVATIONS[model.config.activation](_product(model.transform, hidden))
-    norm = norm_trace(activated, model.transform_norm)
-    found, labels = _Logits.of(model, norm.after, "t"), subject.output_labels
+    vectors = {"h": observed.states[position]}
+    formulas: list[str] = []
+    if isinstance(model, MaskedLanguageModel):
+        activated = ACTIVATIONS[model.config.activation](_product(model.transform, vectors["h"]))
+        norm = norm_trace(activated, model.transform_norm)
+        vectors |= {f"before {norm.name}": activated, "t": norm.after}
+        formulas = [f"t = {norm.name}({model.config.activation}({_formula(model.transform, 'h')}))"]
+    compared, name = list(vectors.items())[-1][::-1]
+    found, labels = _Logits.of(model, compared, name), subject.output_labels
     chosen = chosen_of.get(position, found.ranked[0])
-    vectors = {"h": hidden, f"before {norm.name}": activated, "t": norm.after}
+    word = "label" if sentence.gives_labels else "word"
     return Step(
         number=10,
-        name="word",
-        title="From the last hidden state to a word",
-        formulas=(
-            f"t = {norm.name}({model.config.activation}({_formula(model.transform, 'h')}))",
-            found.formula,
-            "p = softmax(l)",
-        ),
+        name=word,
+        title=f"From the last hidden state to a {word}",
+        formulas=(*formulas, found.formula, "p = softmax(l)"),
         says=f"h is what the remaining layers make of position {position}, "
         f"{sentence.source_pieces[position]}; it is taken from the model. Each of the "
-        f"{len(found.logits):,} words has a row in E. The word here is {labels[chosen]}: number "
-        f"{found.ranked.index(chosen) + 1} by probability, p = "
+        f"{len(found.logits):,} {word}s has a row in E. The {word} here is {labels[chosen]}: "
+        f"number {found.ranked.index(chosen) + 1} by probability, p = "
         f"{found.probabilities[chosen].item():.4f}. {found.total}",
         tables=(
             Table(
@@ -187,11 +194,11 @@ def _filled(model: MaskedLanguageModel, observed: Observed, subject: Subject) ->
                 tuple(vectors),
                 torch.stack(list(vectors.values())),
             ),
-            found.words(labels, chosen),
+            found.words(labels, chosen, f"{word}s"),
         ),
         checks=(
-            check("t", norm.after, observed.hidden[position]),
-            *found.checks(observed.logits[position], "words"),
+            check(name, compared, observed.hidden[position]),
+            *found.checks(observed.logits[position], f"{word}s"),
         ),
     )
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import UNUSED
+from tformer_cli.foreign.foreign_model import UNUSED
+from tformer_cli.kinds.kind import FilledGap
 from tformer_cli.kinds.opening.encoder import TooLong, fitting
 from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.text.lines import given_lines
@@ -130,6 +131,21 @@ class GapFiller:
                 )
             )
         return results
+
+    def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:
+        """Fills the gaps of a text, for its inspection; see `PlacePredictor`."""
+        (found,) = self.fill([text], top=1)
+        places = [place for place, one in enumerate(ids) if one == self.mask_id]
+        gaps = tuple(
+            FilledGap(
+                position=place,
+                piece=best.piece,
+                id=self._side.id_of(best.piece) or 0,
+                probability=best.probability,
+            )
+            for place, (best, *_) in zip(places, found.gaps, strict=True)
+        )
+        return found.filled, gaps
 
     def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
         """Finds candidates for the gaps of each text, by the kernels if they can."""

@@ -320,10 +320,7 @@ def _encode(
     is_text = config.is_text
     pairs = [pair for pair in chunk if (is_text or pair.source.strip()) and pair.target.strip()]
     counts.dropped["blank"] += len(chunk) - len(pairs)
-    ids = (
-        tokenizer.source.encode_batch([pair.source for pair in pairs]),
-        tokenizer.target.encode_batch([pair.target for pair in pairs]),
-    )
+    ids = tokenizer.encode_pairs([pair.source for pair in pairs], [pair.target for pair in pairs])
     lengths = np.array([[len(one) for one in side] for side in ids], dtype=np.int64)
     lengths[0] //= tokenizer.source.ids_per_token
     is_kept = _kept(lengths.T, data, counts, has_source=not is_text)

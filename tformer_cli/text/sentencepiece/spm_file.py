@@ -23,22 +23,18 @@ if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-"""Types of pieces."""
-SPACE = "▁"
-"""Stands for a space in pieces (U+2581)."""
+SPACE = "▁"  # stands for a space in pieces (U+2581)
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types."""
-_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
-"""Fields of a model that are read."""
+_PIECE, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5  # fields of a model that are read
+# Fields of a model besides its pieces, of such a part, and of a piece: a file of many that decide
+# nothing would be read for minutes.
 _MOST_PARTS, _MOST_SETTINGS, _MOST_PIECE_PARTS = 16, 1 << 18, 8
-"""Fields of a model besides its pieces, of such a part, and of a piece: a file of many that decide
-nothing would be read for minutes."""
+# bytes of the table of replaced characters; beyond any real one, they bound a hostile one
 _LARGEST_TRIE, _LONGEST_REPLACEMENT = 1 << 24, 1024
-"""Bytes of the table of replaced characters; beyond any real one, they bound a hostile one."""
 _ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
 
+# number, wire type, and the value of a varint, or where the bytes begin; then where they end
 _Field = tuple[int, int, int, int]
-"""Number, wire type, and the value of a varint, or where the bytes begin; then where they end."""
 
 
 @dataclass(frozen=True)
@@ -46,29 +42,21 @@ class SpmModel:
     """The parts of a SentencePiece model that decide how text is cut."""
 
     pieces: list[str]
-    """Pieces, in the order of the file."""
-    scores: list[float]
-    """Log-probability of each piece; of "bpe" minus its rank."""
+    scores: list[float]  # log-probability of each piece; of "bpe" minus its rank
     types: bytes
-    """Type of each piece, one of the constants above."""
+    # search for the most probable pieces, or merges
     algorithm: Literal["unigram", "bpe"] = "unigram"
-    """Search for the most probable pieces, or merges."""
-    byte_fallback: bool = False
-    """Unknown characters become one piece a byte."""
-    charsmap: bytes = b""
-    """Replacements of characters, compiled; see `_check_charsmap`."""
-    add_dummy_prefix: bool = True
-    """Text gets a space before it."""
+    byte_fallback: bool = False  # unknown characters become one piece a byte
+    charsmap: bytes = b""  # replacements of characters, compiled; see `_check_charsmap`
+    add_dummy_prefix: bool = True  # text gets a space before it
+    # spaces around text, and all but one of a run, are removed
     remove_extra_whitespaces: bool = True
-    """Spaces around text, and all but one of a run, are removed."""
 
     @property
     def unknown(self) -> int:
-        """Index of the unknown piece."""
         return self.types.index(UNKNOWN)
 
     def of_type(self, *types: int) -> dict[str, int]:
-        """The pieces of some types, with their indices."""
         return {p: i for i, p in enumerate(self.pieces) if self.types[i] in types}
 
 
@@ -349,8 +337,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise IndexError
 
 
+# number of a piece, and where the characters that it is from begin and end
 Found = tuple[int, int, int]
-"""Number of a piece, and where the characters that it is from begin and end."""
 
 
 class SpmFile:
@@ -363,12 +351,10 @@ class SpmFile:
 
     @cached_property
     def model(self) -> SpmModel:
-        """The pieces and settings."""
         return read_spm(self.data, self._where)
 
     @cached_property
     def unknown(self) -> int:
-        """Number of the unknown piece."""
         return self.model.unknown
 
     @cached_property
@@ -382,7 +368,6 @@ class SpmFile:
             raise self._unusable(error) from None
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of each text's pieces."""
         sound = [without_surrogates(text) for text in texts]
         found: list[list[int]] = self._library.encode(sound, num_threads=1)
         return found

@@ -1,20 +1,21 @@
 """Tokenizers of foreign models: SentencePiece cuts the text, a list of pieces numbers it.
 
 Source and target may have a SentencePiece model and a vocabulary each. A piece's id is its place in
-the vocabulary, by its text; pieces that the vocabulary lacks are unknown.
+the vocabulary, by its text; pieces that the vocabulary lacks are unknown. `Languages` are tokens
+and prompts that name a language, before a source sentence or a translation.
 """
 
 import base64
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.structure import structure
-from tformer_cli.text.sentencepiece.languages import NO_LANGUAGES, Languages
 from tformer_cli.text.sentencepiece.spm_file import SPACE, SpmFile
 from tformer_cli.text.tokenizer import (
     FILE_NAME,
@@ -27,6 +28,109 @@ from tformer_cli.text.tokenizer import (
     stored_new_tokens,
 )
 from tformer_cli.text.vocabulary import NewTokens, Vocabulary
+
+_SHOWN = 6  # known codes that a message names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Languages:
+    """How a model is told which language it reads and which it writes."""
+
+    tokens: Mapping[str, str] = field(default_factory=dict)  # piece of each language, by its code
+    # language whose token every source sentence begins with, if it is set
+    before_source: Literal["none", "source", "target"] = "none"
+    # True if the token of the source's language stands behind `</s>` at the end of a source
+    # sentence instead, as in older prompts of NLLB; its model adds no `</s>`.
+    after_source: bool = False
+    before_target: bool = False  # true if every translation begins with the token of its language
+    in_text: bool = False  # true if `>>code<<` at the beginning of a source text is such a token
+    # Text that source sentences begin with to be translated, by the code of the language that is
+    # written: "translate English to German: " of T5, "<2de>" of MADLAD-400. Its models have no
+    # tokens of languages; what a text begins with by itself stays as it is.
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    source: str | None = None  # code of the language that is read; None: not set
+    target: str | None = None  # code of the language that is written; None: not set
+
+    def __post_init__(self) -> None:
+        for code in (self.source, self.target):
+            if code is not None and code not in self.codes:
+                raise ValueError(f"has no token for its language {code}")
+
+    @property
+    def codes(self) -> Collection[str]:
+        return (self.prompts or self.tokens).keys()
+
+    @property
+    def prompt(self) -> str:
+        """The text that source sentences begin with; empty if there is none or it is not chosen."""
+        return self.prompts.get(self.target or "", "")
+
+    @property
+    def source_pieces(self) -> tuple[str, ...]:
+        if self.before_source == "none" or self.after_source or self.prompts:
+            return ()
+        return self._piece(self.source if self.before_source == "source" else self.target)
+
+    @property
+    def source_end_pieces(self) -> tuple[str, ...]:
+        return ("</s>", *self._piece(self.source)) if self.after_source else ()
+
+    @property
+    def target_pieces(self) -> tuple[str, ...]:
+        return self._piece(self.target) if self.before_target else ()
+
+    @property
+    def has_source(self) -> bool:
+        """True if the language that is read can be chosen."""
+        return bool(self.tokens) and self.before_source == "source"
+
+    @property
+    def has_target(self) -> bool:
+        """True if the language that is written can be chosen."""
+        has_tokens = bool(self.tokens) and (self.before_target or self.before_source == "target")
+        return has_tokens or bool(self.prompts)
+
+    def chosen(self, source: str | None, target: str | None) -> "Languages":
+        """The same with other languages; None keeps one."""
+        for side, code, can in (
+            ("source", source, self.has_source),
+            ("target", target, self.has_target),
+        ):
+            if code is not None and not can:
+                raise UsageError(
+                    f"--{side}-language: this model has no tokens for the language of its "
+                    f"{side}; omit it"
+                )
+            if code is not None and code not in self.codes:
+                raise UsageError(
+                    f'--{side}-language: this model does not know "{code}"; {self._known(code)}'
+                )
+        return replace(self, source=source or self.source, target=target or self.target)
+
+    def check(self) -> None:
+        """Makes sure that the languages that must be known are set."""
+        for side, code, is_needed in (
+            ("source", self.source, self.has_source),
+            ("target", self.target, self.before_target),
+        ):
+            if is_needed and code is None:
+                raise UsageError(
+                    f"--{side}-language: this model knows {len(self.codes)} languages, and none "
+                    f"is chosen; {self._known('')}"
+                )
+
+    def _known(self, code: str) -> str:
+        near = get_close_matches(code, self.codes, n=_SHOWN, cutoff=0.4)
+        named = [*near, *(one for one in sorted(self.codes) if one not in near)][:_SHOWN]
+        rest = len(self.codes) - len(named)
+        more = f" or one of {rest} others" if rest else ""
+        return f"choose {', '.join(named)}{more}"
+
+    def _piece(self, code: str | None) -> tuple[str, ...]:
+        return () if code is None else (self.tokens[code],)
+
+
+NO_LANGUAGES = Languages()  # of a model that translates from one language to another
 
 
 class SentencePieceSide(TokenizerSide):
@@ -54,7 +158,6 @@ class SentencePieceSide(TokenizerSide):
 
     @cached_property
     def _id_of_number(self) -> list[int]:
-        """The id of each piece of the SentencePiece model."""
         find = self.vocabulary.ids_in_text.get
         ids = [find(piece, UNK_ID) for piece in self.file.model.pieces]
         ids[self.file.unknown] = UNK_ID
@@ -88,7 +191,6 @@ class SentencePieceSide(TokenizerSide):
         ]
 
     def _encode_parts(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of texts without new tokens."""
         id_of, unknown = self._id_of_number, self.file.unknown
         return [
             self._by_text(text) if unknown in row else [id_of[n] for n in row]
@@ -312,7 +414,6 @@ class SentencePieceTokenizer(Tokenizer):
 
     @property
     def algorithm(self) -> str:
-        """Always "sentencepiece"."""
         return "sentencepiece"
 
     @property

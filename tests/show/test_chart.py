@@ -3,14 +3,19 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tformer_cli.curves.chart import Chart, Curve, Panel, make_chart
-from tformer_cli.curves.metrics import MetricName, XName
-from tformer_cli.curves.read import read_run
-from tformer_cli.curves.render_svg import columns_of, render_svg
-from tformer_cli.curves.render_text import render_text
-from tformer_cli.curves.scales import x_scale
 from tformer_cli.errors import UsageError
 from tformer_cli.show import png
+from tformer_cli.show.chart import columns_of, render_svg, render_text, render_tsv
+from tformer_cli.show.curves import (
+    Chart,
+    Curve,
+    MetricName,
+    Panel,
+    XName,
+    make_chart,
+    read_run,
+    x_scale,
+)
 from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
 from tformer_cli.show.png import render_png
 
@@ -102,3 +107,13 @@ def test_terminals_of_ascii_get_stars():
 def test_a_single_point_is_a_dot():
     dots = [text for line in drawn(((7, 3.0),)) for text, run in line if run == 3]
     assert len(dots) == 1
+
+
+def test_a_table_has_a_line_a_point(two_runs):
+    chart = make_chart([read_run(two_runs[0])], XName.time, [MetricName.bleu])
+    assert list(render_tsv(chart)) == [
+        "run\tmetric\ttime\tvalue\tweights",
+        "whole\tbleu\t100\t12.5\tcurrent",
+        "whole\tbleu\t200\t20\tcurrent",
+        "whole\tbleu\t200\t21\taverage",
+    ]

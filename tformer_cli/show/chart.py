@@ -1,13 +1,20 @@
-"""A chart as SVG: text that stays text, light or dark as the reader's page, no script."""
+"""A chart of curves: as SVG, with characters on a terminal, or as a table for programs.
 
-from collections.abc import Sequence
+The SVG has text that stays text, is light or dark as the reader's page, and has no script.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 from xml.etree.ElementTree import Element, SubElement
 
-from tformer_cli.curves.chart import Chart, Curve, Panel
-from tformer_cli.curves.read import Point
-from tformer_cli.curves.scales import Scale, short, x_scale, y_scale
-from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, style_of_line
+from tformer_cli.show.curves import Chart, Curve, Panel, Point, Scale, short, x_scale, y_scale
+from tformer_cli.show.palette import DARK_LINES, LIGHT_LINES, TERMINAL_LINES, style_of_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 _PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0
@@ -44,14 +51,14 @@ def render_svg(chart: Chart) -> str:
 
 
 def columns_of(n_panels: int) -> int:
-    """Returns the number of panels in a row."""
+    # four look better as two rows of two
     return n_panels if n_panels <= 3 else 2 if n_panels == 4 else 3
 
 
 def description(chart: Chart) -> str:
     """Describes the chart in words: the last value of every curve."""
     parts = [
-        f"{panel.metric.label}: "
+        f"{panel.name.label}: "
         + ", ".join(f"{chart.runs[c.run]} ends at {short(c.points[-1][1])}" for c in panel.curves)
         for panel in chart.panels
     ]
@@ -102,7 +109,7 @@ def _legend(root: Element, chart: Chart, width: float) -> float:
 
 def _panel(group: Element, panel: Panel, x: Scale, *, is_alone: bool) -> None:
     y = y_scale(panel)
-    _text(group, panel.metric.label, 0, -12, css="name")
+    _text(group, panel.name.label, 0, -12, css="name")
     if is_alone:
         last = short(panel.curves[0].points[-1][1])
         _text(group, f"last {last}", _PLOT_WIDTH, -12, css="small", anchor="end")
@@ -164,3 +171,126 @@ def _text(
 
 def _number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bits of a Braille character's dots, four rows of two (the Unicode block from U+2800)."""
+_LABEL_WIDTH = 7
+_WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
+"""Columns and lines of a panel on a terminal."""
+TextLine = list[tuple[str, int | None]]
+"""Pieces of a line, each with the run that it is drawn for; None: axes and words."""
+
+
+def show_chart(console: "Console", chart: Chart) -> None:
+    """Prints the panels with characters, as many side by side as there is room for."""
+    from rich.text import Text
+
+    from tformer_cli.show.terminal import is_ascii_only, isolated, shown
+
+    is_ascii = is_ascii_only(console)
+    names = [
+        Text(isolated(shown(label, is_ascii=is_ascii)), f"bold {_terminal_color(run)}")
+        for run, label in enumerate(chart.runs)
+    ]
+    console.print(Text("  ").join(names))
+    n_columns = max(1, min(3, len(chart.panels), console.width // _NARROWEST))
+    width = max(20, min(_WIDEST, console.width // n_columns - 1))
+    scale = x_scale(chart)
+    for start in range(0, len(chart.panels), n_columns):
+        drawn = [
+            render_text(panel, scale, width, _HEIGHT, is_ascii=is_ascii)
+            for panel in chart.panels[start : start + n_columns]
+        ]
+        for number, line in enumerate(zip(*drawn, strict=True)):
+            row = Text()
+            for pieces in line:
+                styled = _styled(pieces, "dim" if number else "bold")
+                styled.pad_right(width + 1 - styled.cell_len)
+                row.append_text(styled)
+            row.rstrip()
+            console.print(row, no_wrap=True, crop=True, overflow="crop")
+
+
+def _styled(pieces: TextLine, style: str) -> "Text":
+    from rich.text import Text
+
+    styled = ((piece, style if run is None else _terminal_color(run)) for piece, run in pieces)
+    return Text.assemble(*styled)
+
+
+def _terminal_color(run: int) -> str:
+    return TERMINAL_LINES[style_of_line(run)[0]]
+
+
+def render_text(
+    panel: Panel, x: Scale, width: int, height: int, *, is_ascii: bool = False
+) -> list[TextLine]:
+    """Draws a panel, at least 20 columns wide: its name, the curves between their axes."""
+    y = y_scale(panel, n_ticks=3)
+    n_columns = width - _LABEL_WIDTH - 2
+    cells = _cells(panel.curves, x, y, n_columns, height)
+    ticks = zip(y.ticks, y.labels, strict=True)
+    labels = {round((1 - y.place(tick)) * (height - 1)): text for tick, text in ticks}
+    bar, tee, corner, dash = "|||-" if is_ascii else "│┤└─"
+    lines: list[TextLine] = [[(f"{'':{_LABEL_WIDTH + 2}}{panel.name.label}", None)]]
+    for row, drawn in enumerate(cells):
+        label = labels.get(row, "")
+        axis = f"{label[:_LABEL_WIDTH]:>{_LABEL_WIDTH}} {tee if label else bar}"
+        lines.append([(axis, None), *(_piece(*cell, is_ascii=is_ascii) for cell in drawn)])
+    lines.append([(f"{'':{_LABEL_WIDTH}} {corner}{dash * n_columns}", None)])
+    lines.append([(f"{'':{_LABEL_WIDTH + 2}}{_x_labels(x, n_columns)}", None)])
+    return lines
+
+
+def _piece(bits: int, run: int, *, is_ascii: bool) -> tuple[str, int | None]:
+    if not bits:
+        return " ", None
+    return "*" if is_ascii else chr(0x2800 + bits), run
+
+
+def _x_labels(x: Scale, width: int) -> str:
+    """The first and the last label of an axis, and its name, as far as there is room."""
+    last_label = f"{x.labels[-1]} {x.name}"
+    place = min(round(x.place(x.ticks[-1]) * width), width - len(last_label))
+    gap = place - len(x.labels[0])
+    return f"{x.labels[0]}{' ' * gap}{last_label}" if gap > 0 else last_label
+
+
+def _cells(
+    curves: Sequence[Curve], x: Scale, y: Scale, width: int, height: int
+) -> list[list[tuple[int, int]]]:
+    """The dots of each character and the run that drew there last."""
+    cells = [[(0, -1)] * width for _ in range(height)]
+    for curve in curves:
+        dots = [
+            (x.place(a) * (2 * width - 1), (1 - y.place(b)) * (4 * height - 1))
+            for a, b in curve.points
+        ]
+        for column, row in _connected(dots):
+            bits, _ = cells[row // 4][column // 2]
+            cells[row // 4][column // 2] = (bits | _DOTS[row % 4][column % 2], curve.run)
+    return cells
+
+
+def _connected(dots: Sequence[tuple[float, float]]) -> Iterator[tuple[int, int]]:
+    """All dots on the lines from dot to dot."""
+    yield round(dots[0][0]), round(dots[0][1])
+    for (left, top), (right, bottom) in pairwise(dots):
+        n_steps = max(1, round(max(abs(right - left), abs(bottom - top))))
+        for number in range(1, n_steps + 1):
+            share = number / n_steps
+            yield round(left + (right - left) * share), round(top + (bottom - top) * share)
+
+
+def render_tsv(chart: Chart) -> Iterator[str]:
+    """Yields a header and a line a point: run, metric, x, value, weights (current or average)."""
+    yield f"run\tmetric\t{chart.x}\tvalue\tweights"
+    for panel in chart.panels:
+        for curve in panel.curves:
+            points = [(*point, "current") for point in curve.points]
+            if curve.average is not None:
+                points.append((*curve.average, "average"))
+            for x, value, weights in points:
+                run = chart.runs[curve.run]
+                yield f"{run}\t{panel.name}\t{x:.12g}\t{value:.12g}\t{weights}"

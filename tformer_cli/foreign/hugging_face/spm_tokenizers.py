@@ -1,10 +1,11 @@
-"""Tokenizers of T5's directories: a SentencePiece model, a tokenizer.json made of one, or bytes.
+"""A tokenizer.json beside or instead of a SentencePiece model, and T5's tokenizers.
 
 T5's own SentencePiece model ends before the tokens `<extra_id_99>` … `<extra_id_0>`, which stand
 for what is left out of a text. They become words that are one piece, as in the authors' library
 seqio; mT5's file has them already. Special tokens in a text are plain text, but for these.
 """
 
+import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.assembly import UNUSED, Rows, arranged, names_of_rows
-from tformer_cli.foreign.foreign_model import read_bytes, read_json_file
+from tformer_cli.foreign.foreign_model import UNUSED, Rows, arranged, names_of_rows
 from tformer_cli.foreign.hugging_face.keys import (
     TOKENIZER,
+    added_of,
     added_tokens,
     check_added,
     check_surrounding,
@@ -23,17 +24,19 @@ from tformer_cli.foreign.hugging_face.keys import (
     tokenizer_config,
     whole_tokenizer,
 )
-from tformer_cli.foreign.hugging_face.sentencepiece_json import (
-    NORMALIZER,
-    PRE_TOKENIZER,
-    charsmap_of,
-    check_space,
-    check_whole,
-    model_rows,
+from tformer_cli.foreign.keys import (
+    USED,
+    KeyRows,
+    Keys,
+    Parts,
+    no_effect,
+    noted,
+    only,
+    read_bytes,
+    read_json_file,
+    rows_of,
 )
-from tformer_cli.foreign.keys import USED, no_effect, noted, only
 from tformer_cli.text.joint_tokenizer import JointTokenizer, blank_tokenizer
-from tformer_cli.text.sentencepiece.languages import Languages
 from tformer_cli.text.sentencepiece.spm_file import (
     CONTROL,
     NORMAL,
@@ -45,17 +48,161 @@ from tformer_cli.text.sentencepiece.spm_file import (
     spm_piece,
     write_spm,
 )
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 
+# runs of spaces, and newlines, which no line has
+_REPLACED = only({"Regex": " {2,}"}, {"String": " "}, {"Regex": r"\n"})
+_ROUNDING = 1e-3
+NORMALIZER = Parts(
+    {
+        None: {},
+        "Precompiled": {"precompiled_charsmap": USED},
+        "Replace": {"pattern": _REPLACED, "content": only(" ", SPACE)},
+        "Prepend": {"prepend": only(SPACE)},
+        "Strip": rows_of("strip_left strip_right", no_effect("texts lose spaces at their ends")),
+    },
+    in_sequence=True,
+)
+PRE_TOKENIZER = Parts(
+    {
+        None: {},
+        "WhitespaceSplit": {},
+        "Metaspace": {
+            **rows_of("replacement str_rep", only(SPACE)),
+            "add_prefix_space": only(True),
+            "prepend_scheme": only("always", "first"),
+            "split": no_effect("pieces do not cross spaces, or the model has those that do"),
+        },
+    },
+    in_sequence=True,
+)
+
+
+def model_rows(*, byte_fallback: bool) -> KeyRows:
+    """The rows of the model in a tokenizer.json, of unigram pieces or merges."""
+    return {
+        "type": only("Unigram", "BPE"),
+        **rows_of("vocab unk_id unk_token", USED),
+        "merges": no_effect("the SentencePiece model has them"),
+        "byte_fallback": only(byte_fallback, *(() if byte_fallback else (None,))),
+        "dropout": only(None, 0.0),
+        **rows_of("continuing_subword_prefix end_of_word_suffix", only(None, "")),
+        "fuse_unk": only(True),
+        "ignore_merges": only(False),
+    }
+
+
+def check_whole(
+    path: Path,
+    table: Keys,
+    spm: SpmModel,
+    ids: Mapping[str, int],
+    around: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> tuple[list[str], list[Path]]:
+    """Checks the tokenizer.json beside a SentencePiece model, if there is one."""
+    file = path / TOKENIZER
+    if not file.is_file():
+        return [], []
+    parts = read_json_file(file)
+    notes = table.read(file, parts)
+    if around is not None:
+        check_surrounding(file, parts, *around)
+    model = parts.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    try:
+        named = (
+            {str(piece): place for place, (piece, _) in enumerate(vocab)}
+            if isinstance(vocab, list)
+            else dict(vocab)  # type: ignore[arg-type]
+        )
+    except (TypeError, ValueError):
+        raise ArtifactError(f"{file}: has no vocabulary; download it again") from None
+    other = next(
+        (one for one, place in {**named, **added_of(parts, file)}.items() if ids.get(one) != place),
+        None,
+    )
+    if other is not None or len(named) < len(spm.pieces):
+        which = "fewer pieces" if other is None else f"another id of {ascii(other)[:60]}"
+        raise ArtifactError(
+            f"{file}: has {which} than the SentencePiece model beside it; use the files of one "
+            "model"
+        )
+    if isinstance(vocab, list):
+        scores = dict(zip(spm.pieces, spm.scores, strict=True))
+        normal = spm.of_type(NORMAL)
+        other = next((p for p, n in vocab if p in normal and abs(n - scores[p]) > _ROUNDING), None)
+        if other is not None:
+            raise ArtifactError(
+                f"{file}: has another score of {ascii(other)[:60]} than the SentencePiece model "
+                "beside it; use the files of one model"
+            )
+    check_space(file, parts, has_space=spm.add_dummy_prefix)
+    if charsmap_of(parts.get("normalizer")) != spm.charsmap:
+        raise ArtifactError(
+            f"{file}: normalizer replaces other characters than the SentencePiece model beside it; "
+            "use the files of one model"
+        )
+    return notes, [file]
+
+
+def check_space(file: Path, parts: Mapping[str, Any], *, has_space: bool = True) -> None:
+    """Refuses a tokenizer.json that does not put a space before texts where one is put here."""
+    sections = [*_parts(parts.get("normalizer")), *_parts(parts.get("pre_tokenizer"))]
+    if any(one.get("type") in ("Prepend", "Metaspace") for one in sections) != has_space:
+        raise ArtifactError(
+            f"{file}: normalizer and pre_tokenizer put {'no' if has_space else 'a'} space before "
+            "texts, which is not supported; import another model"
+        )
+
+
+def _parts(section: object) -> list[Mapping[str, Any]]:
+    """A section of a tokenizer.json, or the parts of a sequence."""
+    if not isinstance(section, dict):
+        return []
+    inner = (value for value in section.values() if isinstance(value, list))
+    return [section, *(part for parts in inner for one in parts for part in _parts(one))]
+
+
+def charsmap_of(part: object) -> bytes:
+    """The table of replacements in a normalizer of a tokenizer.json; empty: it has none."""
+    if not isinstance(part, dict):
+        return b""
+    if part.get("type") == "Precompiled":
+        return base64.b64decode(str(part.get("precompiled_charsmap") or ""))
+    inner = part.get("normalizers")
+    return b"".join(map(charsmap_of, inner)) if isinstance(inner, list) else b""
+
+
+LLAMA_TOKENIZER = tokenizer_config(
+    "LLaMA",
+    ("LlamaTokenizer",),
+    **rows_of("add_bos_token add_prefix_space add_dummy_prefix_space", only(None, True)),
+    add_eos_token=only(None, False),
+    sp_model_kwargs=only(None, {}),
+    unk_id=no_effect("the SentencePiece model has it"),
+    clean_up_tokenization_spaces=noted("texts keep the spaces that their pieces have", False),
+)
+SPM_WHOLE = whole_tokenizer(
+    "NLLB, mBART, Pegasus (beside a SentencePiece model)",
+    normalizer=NORMALIZER,
+    pre_tokenizer=PRE_TOKENIZER,
+    model=model_rows(byte_fallback=False),
+)
+LLAMA_WHOLE = whole_tokenizer(
+    "LLaMA (beside a SentencePiece model)",
+    normalizer=NORMALIZER,
+    pre_tokenizer=PRE_TOKENIZER,
+    model=model_rows(byte_fallback=True),
+)
+
+
 _SENTINEL = re.compile(r"<extra_id_(\d{1,4})>")
-_N_SENTINELS = 100
-"""How many there are where nothing says it."""
-_LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")
-"""How MADLAD-400 names the language that is written."""
+_N_SENTINELS = 100  # how many there are where nothing says it
+_LANGUAGE = re.compile(r"<2([A-Za-z][\w-]*)>")  # how MADLAD-400 names the language that is written
+# task of T5's config.json that translates into a language
 _TASK = re.compile(r"translation_\w+?_to_(\w+)")
-"""Task of T5's config.json that translates into a language."""
 END_PIECE = "</s>"
 _NAMES = ("T5Tokenizer", "MT5Tokenizer", "ByT5Tokenizer")
 T5_TOKENIZER = tokenizer_config(
@@ -70,7 +217,6 @@ T5_TOKENIZER = tokenizer_config(
     ),
 )
 CLASSES = T5_TOKENIZER.rows["tokenizer_class"]
-"""Values of tokenizer_class."""
 T5_WHOLE = whole_tokenizer(
     "T5, mT5, MADLAD",
     normalizer=NORMALIZER,
@@ -84,17 +230,12 @@ class T5Vocabulary:
     """Pieces by their foreign ids, and what cuts text into them."""
 
     pieces: Sequence[str]
-    """The pieces."""
     unknown: int
-    """Id of the unknown piece."""
-    spm: bytes
-    """SentencePiece model of the pieces; empty: they are bytes."""
+    spm: bytes  # sentencePiece model of the pieces; empty: they are bytes
+    # texts that ask for a translation, by the language that is written
     prompts: Mapping[str, str] = field(default_factory=dict)
-    """Texts that ask for a translation, by the language that is written."""
     files: tuple[Path, ...]
-    """Files that were read."""
     notes: tuple[str, ...] = ()
-    """About settings that are omitted."""
 
     def rows(self, size: int, pad: int, start: int, end: int, where: str) -> Rows:
         """Orders the rows of a model; those without a piece are never written."""
@@ -111,7 +252,6 @@ class T5Vocabulary:
         return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
 
     def tokenizer(self, rows: Rows) -> Tokenizer:
-        """Makes the tokenizer of a model whose rows are in this order."""
         where = str(self.files[0])
         if self.spm:
             languages = Languages(prompts=self.prompts)
@@ -126,8 +266,7 @@ class T5Vocabulary:
         return JointTokenizer.parse(blank.to_str(), where)
 
 
-def read_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
-    """Reads the tokenizer's files of a directory."""
+def read_t5_vocabulary(path: Path, settings: Mapping[str, Any], size: int) -> T5Vocabulary:
     own, notes, files = read_tokenizer_files(path, T5_TOKENIZER)
     named = own.get("tokenizer_class") or settings.get("tokenizer_class")
     if named == "ByT5Tokenizer":

@@ -1,0 +1,193 @@
+import math
+import random
+
+import pytest
+
+from tformer_cli.errors import DataError
+from tformer_cli.show.curves import (
+    DEFAULT_METRICS,
+    Chart,
+    Curve,
+    MetricName,
+    Panel,
+    XName,
+    make_chart,
+    read_run,
+    round_ticks,
+    short,
+    written,
+    x_scale,
+    y_scale,
+)
+
+
+def test_the_last_entry_of_a_step_counts_and_steps_come_in_order(make_run, report, validation):
+    run = read_run(
+        make_run(
+            "run",
+            report(10, 5.0),
+            report(20, 4.0),
+            validation(20, 1.0),
+            report(30, 9.0),
+            report(20, 3.5),
+            validation(20, 2.0),
+            report(30, 3.0),
+            {"kind": "other", "step": 4},
+        )
+    )
+    assert run.points(MetricName.loss, XName.step) == [(10, 5.0), (20, 3.5), (30, 3.0)]
+    assert run.points(MetricName.bleu, XName.step) == [(20, 2.0)]
+    assert run.points(MetricName.gradient_norm, XName.step) == []
+
+
+def test_a_half_written_line_is_omitted_wherever_it_is_cut(make_run, report, tmp_path):
+    whole = '{"kind": "report", "step": 20, "loss": 1.0}'
+    for length in range(len(whole)):
+        run = read_run(make_run(f"run{length}", report(10), rest=whole[:length]))
+        assert run.points(MetricName.loss, XName.step) == [(10, 2.0)]
+    run = read_run(make_run("run", report(10), rest=whole))
+    assert run.points(MetricName.loss, XName.step) == [(10, 2.0), (20, 1.0)]
+
+
+def test_averaged_weights_are_kept_apart(two_runs):
+    run = read_run(two_runs[0])
+    assert run.points(MetricName.bleu, XName.step) == [(50, 12.5), (100, 20.0)]
+    assert run.points(MetricName.bleu, XName.step, averaged=True) == [(100, 21.0)]
+    assert run.points(MetricName.loss, XName.step, averaged=True) == []
+
+
+def test_validations_lie_between_the_reports_beside_them(make_run, report, validation):
+    entries = (report(10), report(20, seconds=100.0), validation(5), validation(15))
+    run = read_run(make_run("run", *entries, validation(30)))
+    assert run.points(MetricName.bleu, XName.time) == [(10.0, 10.0), (60.0, 10.0), (180.0, 10.0)]
+    assert [x for x, _ in run.points(MetricName.loss, XName.tokens)] == [1000, 2000]
+    assert [x for x, _ in run.points(MetricName.loss, XName.epochs)] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, "7", None, True, [1]])
+def test_values_that_are_not_finite_are_omitted(make_run, report, value):
+    run = read_run(make_run("run", report(10, value), report(20)))
+    assert run.points(MetricName.loss, XName.step) == [(20, 2.0)]
+
+
+@pytest.mark.parametrize("line", ["{", "[1]", '{"step": "a"}', '{"kind": "report"}', "[" * 99999])
+def test_a_damaged_line_is_named(make_run, report, line):
+    run = make_run("run", report(10), rest=f"{line}\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl, line 2: is damaged; remove that line"):
+        read_run(run)
+
+
+def test_a_directory_that_is_not_a_run_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"missing: no such run directory"):
+        read_run(tmp_path / "missing")
+    with pytest.raises(DataError, match=r": has no metrics\.jsonl;"):
+        read_run(tmp_path)
+
+
+def test_special_files_are_not_read(make_run, spoil):
+    run = make_run("run")
+    with pytest.raises(DataError, match=f"cannot be read .{spoil(run / 'metrics.jsonl')}.; name"):
+        read_run(run)
+
+
+def test_the_usual_panels_are_drawn_as_far_as_runs_have_them(two_runs):
+    whole, begun = map(read_run, two_runs)
+    chart = make_chart([whole, begun], XName.step)
+    assert [panel.name for panel in chart.panels] == list(DEFAULT_METRICS)
+    assert [len(panel.curves) for panel in chart.panels] == [2, 2, 2, 1, 1, 1]
+    assert chart.has_averages
+    alone = make_chart([begun], XName.step)
+    assert [panel.name for panel in alone.panels] == list(DEFAULT_METRICS[:3])
+    assert not alone.has_averages
+
+
+def test_a_metric_that_no_run_has_is_an_error_where_it_was_asked_for(two_runs, make_run):
+    begun = read_run(two_runs[1])
+    with pytest.raises(DataError, match=r"--metric: no run has bleu \(.*gun"):
+        make_chart([begun], XName.step, [MetricName.loss, MetricName.bleu])
+    with pytest.raises(DataError, match="nothing to draw yet"):
+        make_chart([read_run(make_run("empty"))], XName.step)
+
+
+def test_runs_are_called_by_their_names_unless_these_are_the_same(make_run, report, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    paths = [make_run(name, report(10)) for name in ("a/run", "b/run", "tab\there")]
+    first, second, third = map(read_run, paths)
+    assert make_chart([first, third], XName.step).runs == (
+        "run",
+        "tab\N{REPLACEMENT CHARACTER}here",
+    )
+    assert make_chart([first, second], XName.step).runs == (str(paths[0]), str(paths[1]))
+
+
+def panel_of(name, *values, xs=None):
+    points = tuple(zip(xs or range(len(values)), values, strict=True))
+    return Panel(name=name, curves=(Curve(run=0, points=points),))
+
+
+def chart_over(x, *xs):
+    shown = panel_of(MetricName.loss, *([1.0] * len(xs)), xs=xs)
+    return Chart(runs=("run",), x=x, panels=(shown,))
+
+
+def test_ticks_are_round_and_enclose_any_values():
+    dice = random.Random(1)
+    for _ in range(500):
+        low = dice.uniform(-1, 1) * 10 ** dice.uniform(-6, 6)
+        high = low + 10 ** dice.uniform(-6, 6)
+        ticks = round_ticks(low, high, 6)
+        blur = 1e-8 * (ticks[1] - ticks[0])
+        assert ticks[0] <= low + blur
+        assert ticks[-1] >= high - blur
+        assert 2 <= len(ticks) <= 8
+        leading = f"{ticks[1] - ticks[0]:.0e}"[0]
+        assert leading in "125"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[0.0], [5.0], [-3.0], [0.0, 0.0], [5e-324], [1e-300], [1e12, 1e12], [1.0, 1.0 + 2e-16]],
+)
+def test_flat_curves_have_an_axis_too(values):
+    scale = y_scale(panel_of(MetricName.loss, *values))
+    assert scale.low < scale.high
+    assert all(0.0 <= scale.place(value) <= 1.0 for value in values)
+
+
+def test_scores_and_rates_start_at_zero_but_losses_do_not():
+    assert y_scale(panel_of(MetricName.bleu, 30.0, 31.0)).low == 0.0
+    assert y_scale(panel_of(MetricName.loss, 30.0, 31.0)).low == 30.0
+
+
+def test_perplexities_are_logarithmic():
+    scale = y_scale(panel_of(MetricName.perplexity, 7000.0, 12.0))
+    assert (scale.low, scale.high) == (10.0, 10000.0)
+    assert scale.ticks == (10.0, 100.0, 1000.0, 10000.0)
+    assert math.isclose(scale.place(100.0), 1 / 3)
+    near = y_scale(panel_of(MetricName.perplexity, 5.1, 4.3))
+    assert near.ticks == (2.0, 5.0, 10.0)
+    assert not y_scale(panel_of(MetricName.gradient_norm, 0.0, 1.0)).is_logarithmic
+
+
+def test_the_horizontal_axis_suits_its_quantity():
+    steps = x_scale(chart_over(XName.step, 50, 12000))
+    assert (steps.low, steps.high, steps.name) == (0.0, 12000, "step")
+    assert steps.labels == ("0", "2k", "4k", "6k", "8k", "10k", "12k")
+    assert x_scale(chart_over(XName.step, 1, 2)).labels == ("0", "1", "2")
+    assert x_scale(chart_over(XName.step, 1000, 1010)).low == 1000
+    times = x_scale(chart_over(XName.time, 60.0, 7200.0))
+    assert (times.labels[-1], times.ticks[-1], times.name) == ("120", 7200.0, "minutes")
+    assert x_scale(chart_over(XName.time, 60.0)).name == "seconds"
+    assert x_scale(chart_over(XName.time, 1.0, 50_000.0)).name == "hours"
+
+
+def test_values_are_written_short_and_in_one_form():
+    assert written([0.0, 0.5, 1.0]) == ["0", "0.5", "1.0"]
+    assert written([0.0, 1000.0, 2000.0]) == ["0", "1,000", "2,000"]
+    assert written([0.0, 5000.0, 10000.0]) == ["0", "5k", "10k"]
+    assert written([0.0, 5e6]) == ["0", "5M"]
+    assert written([0.0, 2e-4, 4e-4]) == ["0", "0.0002", "0.0004"]
+    assert [short(value) for value in (0.0, 2.3456, 38.55, 9812.3, 1e-5, 1e7)] == [
+        "0.000", "2.346", "38.5", "9,812", "1e-05", "1e+07",
+    ]  # fmt: skip

@@ -1,0 +1,179 @@
+"""Whose model a directory or file is, and what converts it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from tformer_cli.artifacts.adapter_directory import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    StoredAdapter,
+    read_adapter,
+    with_adapter,
+)
+from tformer_cli.errors import ArtifactError
+from tformer_cli.foreign import fairseq, nanogpt, opennmt
+from tformer_cli.foreign.ctranslate2 import importing as ctranslate2
+from tformer_cli.foreign.foreign_model import ForeignModel
+from tformer_cli.foreign.formats.weight_files import read_checkpoint
+from tformer_cli.foreign.hugging_face import decoders, encoders, translators, vision
+from tformer_cli.foreign.hugging_face.encoders import Pipeline, read_pipeline
+from tformer_cli.foreign.hugging_face.families import FAMILIES
+from tformer_cli.foreign.hugging_face.family import Source, Task, open_source
+from tformer_cli.foreign.keys import read_json_file
+from tformer_cli.foreign.marian import importing as marian
+from tformer_cli.foreign.marian.layout import find_source
+
+Convert = Callable[[Literal["float32", "int8"] | None], ForeignModel]
+"""Makes a model, with its matrices in float32 or in the integers that it holds."""
+
+
+def recognize(path: Path, find_base: Callable[[str], Path]) -> Convert | None:
+    """Finds what converts a directory or file; None if it is of no known kind.
+
+    The order counts: what tells least by itself, the ending of a file, comes last. `find_base`
+    returns where the model that an adapter names lies.
+    """
+    family = find_directory(path) if path.is_dir() else None
+    if family is not None:
+        return lambda _: family()
+    shape = nanogpt.find_file(path)
+    if shape is not None:
+        return lambda _: nanogpt.convert_file(path, shape)
+    adapter = find_adapter(path)
+    if adapter is not None:
+        return lambda _: _with_base(adapter, find_base)
+    if path.is_dir() and opennmt.is_eole(path):
+        return lambda _: opennmt.convert_eole(path)
+    package = ctranslate2.find_package(path)
+    if package is not None:
+        return lambda weights: ctranslate2.convert_package(package, weights)
+    binary = ctranslate2.find_source(path)
+    if binary is not None:
+        return lambda weights: ctranslate2.convert(binary, weights)
+    source = find_source(path)
+    if source is not None:
+        return lambda weights: marian.convert(source, weights)
+    checkpoint = find_checkpoint(path)
+    return None if checkpoint is None else lambda _: checkpoint()
+
+
+# the checkpoint of a directory that is meant if there are several
+_BEST = ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+
+
+def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
+    """Finds what converts a checkpoint, or the one in a directory; None: there is none."""
+    file = _checkpoint(path)
+    if file is None:
+        return None
+    checkpoint = read_checkpoint(file)
+    for family in (opennmt, nanogpt, fairseq):
+        source = family.open_source(file, checkpoint)
+        if source is not None:
+            return partial(family.convert, source)
+    return None
+
+
+def _checkpoint(path: Path) -> Path | None:
+    if path.is_file():
+        return path if path.suffix == ".pt" else None
+    found = {file.name: file for file in path.glob("*.pt") if file.is_file()}
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    named = next((found[name] for name in _BEST if name in found), None)
+    if named is None:
+        raise ArtifactError(f"{path}: holds {len(found)} checkpoints; name the file of one of them")
+    return named
+
+
+def find_adapter(path: Path) -> StoredAdapter | None:
+    """Reads the adapter of peft in a directory; None if it holds a model, or one of tformer's."""
+    if not (path / ADAPTER_CONFIG).is_file() or (path / "config.json").is_file():
+        return None
+    adapter = read_adapter(path)
+    if adapter.base_hash:  # beside the model of its run
+        return None
+    if not adapter.settings.base:
+        raise ArtifactError(
+            f"{path}: is an adapter that does not name its model; name the model, and the adapter "
+            "with --adapter"
+        )
+    return adapter
+
+
+def _with_base(adapter: StoredAdapter, find_base: Callable[[str], Path]) -> ForeignModel:
+    """Converts the model that an adapter names, in float32, and adds the adapter to it."""
+    base = adapter.settings.base
+    try:
+        path = find_base(base)
+    except ArtifactError as error:
+        raise ArtifactError(f"{adapter.path}: is an adapter for {error}") from None
+    convert = None if find_adapter(path) is not None else recognize(path, find_base)
+    if convert is None:
+        raise ArtifactError(
+            f"{adapter.path}: is an adapter for {base}, which is not a model of Hugging Face; name "
+            "the model, and the adapter with --adapter"
+        )
+    model = convert("float32")
+    note = (
+        f"the adapter was trained for {base}; whether these are the weights that it had then "
+        "cannot be verified"
+    )
+    return replace(
+        model,
+        kind=f"{model.kind} with an adapter of peft",
+        weights=with_adapter(model.weights, model.config, adapter),
+        files=(*model.files, *(adapter.path / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS))),
+        notes=(*model.notes, note),
+    )
+
+
+_READERS: Mapping[Task, Callable[[Source], ForeignModel]] = {
+    "decoder": decoders.read,
+    "translation": translators.read,
+    "t5": translators.read_t5,
+    "vision": vision.read,
+}
+
+
+def find_directory(path: Path) -> Callable[[], ForeignModel] | None:
+    """Finds what reads a directory; None if its config.json is of no family."""
+    file = path / "config.json"
+    if (path / "modules.json").is_file():
+        return partial(_read_sentences, path)
+    if not file.is_file():
+        return None
+    settings = read_json_file(file)
+    if vision.is_timm(settings.get("architecture")):
+        return partial(vision.read_timm, file, settings)
+    kind = encoders.model_type_of(settings)
+    if kind in vision.UNSUPPORTED:
+        raise ArtifactError(f"{file}: model_type = {json.dumps(kind)} {vision.UNSUPPORTED[kind]}")
+    return partial(_read_family, path, kind, settings) if kind in FAMILIES else None
+
+
+def _read_family(path: Path, kind: str, settings: dict[str, Any]) -> ForeignModel:
+    family = FAMILIES[kind]
+    source = open_source(path, family, settings)
+    if family.task == "encoder":
+        return encoders.read(source, Pipeline(path=path))
+    return _READERS[family.task](source)
+
+
+def _read_sentences(path: Path) -> ForeignModel:
+    pipeline = read_pipeline(path)
+    file = pipeline.path / "config.json"
+    settings = read_json_file(file)
+    family = FAMILIES.get(encoders.model_type_of(settings))
+    if family is None or family.task != "encoder":
+        raise ArtifactError(
+            f"{file}: model_type = {json.dumps(settings.get('model_type'))[:60]} is not supported; "
+            "import a BERT, RoBERTa, DistilBERT or ELECTRA"
+        )
+    source = open_source(pipeline.path, family, settings)
+    source.notes = [*pipeline.notes, *source.notes]
+    return encoders.read(source, pipeline)
