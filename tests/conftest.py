@@ -21,7 +21,7 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.segmentation import BpeDropout
+from tformer_cli.text.joint_tokenizer import BpeDropout
 from tformer_cli.text.train_tokenizer import train_tokenizer
 from tformer_cli.trainer import speed
 

@@ -20,7 +20,7 @@ from tformer_cli import api as loaded_model
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.json_lines import describe
+from tformer_cli.inspect.view import describe
 from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
 from tformer_cli.kinds.lines.embed import embed_texts

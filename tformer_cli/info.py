@@ -17,7 +17,7 @@ from tformer_cli.recipe import Recipe, load_recipe
 from tformer_cli.search.shortlist import Shortlist
 from tformer_cli.show.curves import METRICS_FILE, read_run
 from tformer_cli.text.config import CorpusConfig
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 Part = TypeVar("Part")
 SCHEMA = "tformer.info/1"

@@ -11,10 +11,10 @@ from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import Evaluation, evaluate_model
 from tformer_cli.files.atomic import write_text
+from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.score_alignment import store_measured_heads
-from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.page.heads_data import render_html
+from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.pages import render_html
 from tformer_cli.inspect.views import all_views
 from tformer_cli.kinds.lines.classify import LabelEvaluation, evaluate_classifier, open_classifier
 from tformer_cli.kinds.lines.evaluate_texts import TextEvaluation, evaluate_texts

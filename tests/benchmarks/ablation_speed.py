@@ -16,7 +16,7 @@ import torch
 
 from tformer_cli.evaluate.evaluate import read_texts
 from tformer_cli.heads.names import head_layout
-from tformer_cli.inspect.ablation.losses import heads_off, losses_without_each, sentence_losses
+from tformer_cli.inspect.ablation import heads_off, losses_without_each, sentence_losses
 from tformer_cli.inspect.jobs.ablate import Ablator
 from tformer_cli.inspect.views.ablation import AblationSettings
 from tformer_cli.kinds.opening.translator import open_translator

@@ -203,7 +203,7 @@ def _corpus(directory: Path):
 
 
 def _trained(directory: Path):
-    from tformer_cli.text.tokenizer_file import read_tokenizer
+    from tformer_cli.text.tokenizer import read_tokenizer
 
     return read_tokenizer(directory / "tokenizer.json")
 

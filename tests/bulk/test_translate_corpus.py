@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tformer_cli.bulk.engines import Event
 from tformer_cli.bulk.plan import GivenCorpus, kind_of
-from tformer_cli.bulk.shards import Fields, Task
+from tformer_cli.bulk.shards import Event, Fields, Task
 from tformer_cli.bulk.translate_corpus import (
     BulkOptions,
     preview_corpus,

@@ -43,33 +43,33 @@ from tformer_cli.evaluate.comparison.report import comparison_document
 from tformer_cli.evaluate.evaluate import Evaluation, score_hypotheses
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import ROLES
-from tformer_cli.inspect.ablation.record import (
+from tformer_cli.inspect.heads.repeats import SCORES, HeadRepeats, Repeats
+from tformer_cli.inspect.jobs.diff import inspect_diff
+from tformer_cli.inspect.jobs.heads import inspect_heads
+from tformer_cli.inspect.jobs.reader import CorpusInspector
+from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.views.ablation import (
     Ablation,
+    AblationSettings,
+    ChangesView,
     CurvePoint,
     HeadEffect,
     ModelCost,
     Pruning,
+    TextAblationView,
     WithoutHeads,
 )
-from tformer_cli.inspect.heads.repeats import SCORES, HeadRepeats, Repeats
-from tformer_cli.inspect.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspect.jobs.corpus import CorpusInspector
-from tformer_cli.inspect.jobs.diff import inspect_diff
-from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.views.ablation import AblationSettings, ChangesView, TextAblationView
 from tformer_cli.inspect.views.alignment import AlignmentScore, AlignmentScores, AlignmentView
-from tformer_cli.inspect.views.corpus import CorpusRecord, CorpusView
+from tformer_cli.inspect.views.corpus import CorpusRecord, CorpusView, RepeatsView
 from tformer_cli.inspect.views.diff import DiffView
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
 from tformer_cli.inspect.views.image import ImageRecord, ImageView, Looked
 from tformer_cli.inspect.views.logits import LogitsView
 from tformer_cli.inspect.views.positions import PositionsView
-from tformer_cli.inspect.views.repeats import RepeatsView
 from tformer_cli.inspect.views.step import StepView
-from tformer_cli.inspect.views.timeline import TimelineView
-from tformer_cli.inspect.walkthrough.quiz import make_quiz
+from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, TimelineView
+from tformer_cli.inspect.walkthrough.step import make_quiz
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
@@ -83,7 +83,7 @@ from tformer_cli.show.curves import XName, make_chart, read_run
 from tformer_cli.show.terminal import show_document
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenize import measure
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 WIDTHS = (60, 80, 120)

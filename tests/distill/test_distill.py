@@ -23,7 +23,7 @@ from tformer_cli.errors import (
 from tformer_cli.evaluate.benchmark import _measured
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.recipe import load_recipe
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train.start import completion
 from tformer_cli.train.train import train
 

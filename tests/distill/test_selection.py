@@ -10,7 +10,7 @@ from tformer_cli.distill.distill import stages_of
 from tformer_cli.distill.stages import Manifest
 from tformer_cli.distill.translations import chosen, sentence_score, student_recipe
 from tformer_cli.errors import DataError, RecipeError
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.trainer.distillation import DistillationConfig
 
 CANDIDATES = [

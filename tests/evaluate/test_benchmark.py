@@ -16,7 +16,7 @@ from tformer_cli.evaluate.benchmark import Setting, benchmark, percentile, store
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.search.shortlist import Shortlist
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 SETTING = Setting(engine="tformer", precision="float32", beam_size=2)
 

@@ -94,13 +94,14 @@ def test_temporary_directories_of_killed_processes_are_removed_and_others_stay(t
 def test_a_full_temporary_directory_is_named(tmp_path):
     code = (
         "import errno, os, tempfile\n"
+        "from contextlib import closing\n"
         "from tformer_cli.quality import minhash, repeats\n"
         "class Full:\n"
         "    def write(self, data): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "    close = flush = lambda self: self.write(b'')\n"
         "tempfile.TemporaryFile = lambda **_: Full()\n"
-        "keys = repeats.key_files(1), [minhash.np.ones(3)]\n"
-        "for made, added in (keys, (minhash.near_duplicates(), [('a', 'b')])):\n"
+        "keys = closing(repeats.KeyFiles(1)), [minhash.np.ones(3)]\n"
+        "for made, added in (keys, (closing(minhash.NearDuplicates()), [('a', 'b')])):\n"
         "    try:\n"
         "        with made as files: files.add(added)\n"
         "    except Exception as error:\n"

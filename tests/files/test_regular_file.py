@@ -6,7 +6,7 @@ import pytest
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.regular_file import MIB, read_bounded, read_regular
 from tformer_cli.recipe import load_recipe
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 
 def test_a_file_is_read_whole_up_to_a_size(tmp_path):

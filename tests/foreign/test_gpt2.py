@@ -16,7 +16,7 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.hugging_face import byte_pieces
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.generate import generate_texts
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import parse_tokenizer
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from tests.foreign.test_gpt2 import imported
-from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.walkthrough import tokens
+from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.walkthrough import step
 from tformer_cli.kinds.lines.generate import generate_texts
 
 FILE = Path(os.environ.get("TFORMER_GPT_NANO", "gpt-nano-sort-model.json"))
@@ -144,7 +144,7 @@ def test_a_walkthrough_shows_their_numbers(nano, monkeypatch):
     _, ours = nano
     theirs = stored(FILE.with_name("gpt-nano-sort-partials.json"))
     # tokens of this model are numbers, by which they would be found before their positions
-    monkeypatch.setattr(tokens, "find_token", lambda wanted, *_: int(wanted))
+    monkeypatch.setattr(step, "find_token", lambda wanted, *_: int(wanted))
     compared = set()
 
     def same(name, values, expected, visible=None):

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tformer_cli.heads.names import KINDS, HeadId, HeadLayout
-from tformer_cli.inspect.capture.batches import CapturedBatch
-from tformer_cli.inspect.capture.forced import AttentionMaps, TappedAttention
+from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tests.model.test_marian import pair  # noqa: F401 - the fixture
-from tformer_cli.inspect.capture.batches import capture_batch
-from tformer_cli.inspect.capture.forced import capture_maps
+from tformer_cli.inspect.capture.forced import capture_batch, capture_maps
 from tformer_cli.inspect.capture.live import RecordingModel
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig

@@ -11,7 +11,7 @@ from tests.cli.commands.test_classify import run
 from tests.inspect.views.test_image import directory
 from tests.oracles.vit import config
 from tformer_cli.heads.names import HeadId, attentions, head_layout
-from tformer_cli.inspect.ablation.losses import (
+from tformer_cli.inspect.ablation import (
     batch_of,
     gated,
     heads_off,
@@ -21,16 +21,14 @@ from tformer_cli.inspect.ablation.losses import (
     losses_without_each,
     sentence_losses,
 )
-from tformer_cli.inspect.capture.batches import capture_batches, capture_pairs
+from tformer_cli.inspect.capture.forced import capture_batches, capture_pairs
 from tformer_cli.inspect.capture.observed import observe
-from tformer_cli.inspect.jobs.corpus import CorpusInspector
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.reader import open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report
-from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.jobs.reader import CorpusInspector, open_for_inspection
+from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.walkthrough.step import Subject
 from tformer_cli.inspect.walkthrough.walkthrough import explain
-from tformer_cli.inspect.weighting.pooled import Pooled
+from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.kinds.lines.classify import open_classifier
 from tformer_cli.search.encoding import label_probabilities
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL

@@ -16,7 +16,7 @@ from tests.foreign import encoders
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.heads.names import head_layout
-from tformer_cli.inspect.ablation.losses import (
+from tformer_cli.inspect.ablation import (
     batch_of_gaps,
     heads_off,
     losses_along,
@@ -28,9 +28,8 @@ from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, HeadDumper
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
-from tformer_cli.inspect.jobs.report import inspect_report
-from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.page.report_page import render_report
+from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.pages import render_report
 from tformer_cli.kinds.lines.evaluate_texts import evaluate_masked
 from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.opening.encoder import open_encoder

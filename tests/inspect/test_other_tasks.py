@@ -14,7 +14,7 @@ from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.heads.names import HeadId, head_layout
-from tformer_cli.inspect.ablation.losses import (
+from tformer_cli.inspect.ablation import (
     batch_of,
     heads_off,
     losses_along,
@@ -25,7 +25,7 @@ from tformer_cli.inspect.ablation.losses import (
 from tformer_cli.inspect.capture.observed import observe
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report as make_report
-from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.walkthrough.step import Subject
 from tformer_cli.inspect.walkthrough.walkthrough import explain
 from tformer_cli.kinds.lines.classify import open_classifier

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from tests.conftest import LINES
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.inspect.heads.timeline import heads_over_time
 from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.jobs.report import inspect_view
+from tformer_cli.inspect.views.timeline import heads_over_time
 from tformer_cli.kinds.lines.classify import open_classifier
 from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts
 from tformer_cli.kinds.opening.generator import open_generator

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from tformer_cli.inspect.jobs.report import inspect_report
-from tformer_cli.inspect.page.report_page import SAMPLE, report_data, report_texts
+from tformer_cli.inspect.pages import SAMPLE, report_data, report_texts
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.quickstart import FAMOUS
 

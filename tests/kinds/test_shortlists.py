@@ -10,12 +10,11 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.heads.names import head_layout
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.inspect.jobs.write_pruned import write_pruned
+from tformer_cli.inspect.jobs.ablate import write_pruned
 from tformer_cli.kinds.lines.translate import translate_lines
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.search.shortlist import Shortlist
-from tformer_cli.text.tokenizer import EOS_ID
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
 FIRST = 40

@@ -10,13 +10,13 @@ from tformer_cli.artifacts.model_directory import load_model_directory, save_mod
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluate.evaluate import evaluate_model, score_hypotheses
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_file, translate_lines
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.tokenize import encode_lines
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 

@@ -10,7 +10,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds.opening.translator import open_translator
 from tformer_cli.search.constraints import Demands
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 
 def test_every_part_begins_with_its_languages(foreign):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tformer_cli.inspect.alignment.links import symmetrize
+from tformer_cli.inspect.alignment import symmetrize
 from tformer_cli.metrics.alignment_error import (
     AlignmentCounts,
     best_single_links,

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from tests.model.conftest import small_config, small_model
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.ablation.pruning import prune_heads
+from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.model.attention import MultiHeadAttention, causal_mask
 from tformer_cli.model.operations import Copies
 from tformer_cli.model.positions import RotaryPositions

@@ -13,7 +13,7 @@ from tests.inspect.walkthrough.test_walkthrough import HEADS, made_model, subjec
 from tests.model.conftest import small_model
 from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.ablation.pruning import prune_heads
+from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.record import ModelSummary
 from tformer_cli.inspect.views.positions import VIEW, read_positions

@@ -1,4 +1,4 @@
-"""Data of the page as it reads them, the oracle of `inspection.json_lines.packed`."""
+"""Data of the page as it reads them, the oracle of `inspect.view.packed`."""
 
 import base64
 

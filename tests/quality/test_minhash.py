@@ -1,6 +1,7 @@
 """Similarities are those of the sets themselves, and pairs are found as the formula says."""
 
 import random
+from contextlib import closing
 from itertools import chain
 
 import numpy as np
@@ -13,10 +14,10 @@ from tformer_cli.quality.minhash import (
     GRAM,
     HASHES,
     PAIRS_AT_ONCE,
+    NearDuplicates,
     Places,
     SimilarTexts,
     bands,
-    near_duplicates,
     signatures,
     signatures_of_texts,
 )
@@ -72,7 +73,7 @@ def test_the_earlier_pair_that_was_kept_is_found():
     like = SentencePair("The old man is in the house by the sea!", "Der alte Mann ist im Hause.")
     other = SentencePair("Nobody knows what happened to them.", "Niemand weiß, was geschah.")
     pairs = [other, like, first, other, like]
-    with near_duplicates() as near:
+    with closing(NearDuplicates()) as near:
         near.add(pairs[:2])
         near.add(pairs[2:])
         near.finish()
@@ -103,7 +104,7 @@ def test_texts_in_memory_are_found_by_similarity():
 
 def test_all_earlier_pairs_that_are_similar_are_told():
     texts = ["The old man is in the house by the sea."] * 2 + ["A cat sleeps."]
-    with near_duplicates() as near:
+    with closing(NearDuplicates()) as near:
         near.add_signatures(signatures_of_texts([*texts, texts[0]]))
         near.finish()
         near.look_up(range(4))

@@ -1,4 +1,5 @@
 from collections import Counter
+from contextlib import closing
 from unittest import mock
 
 import numpy as np
@@ -6,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tformer_cli.quality import repeats
-from tformer_cli.quality.minhash import near_duplicates, signatures_of_texts
-from tformer_cli.quality.repeats import NEVER, key_files, key_of, keys_of_pair, normalized
+from tformer_cli.quality.minhash import NearDuplicates, signatures_of_texts
+from tformer_cli.quality.repeats import NEVER, KeyFiles, key_of, keys_of_pair, normalized
 from tformer_cli.quality.split_data import (
     TEST,
     TRAIN,
@@ -36,7 +37,7 @@ def test_texts_that_count_as_the_same_have_one_key():
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 7))
 def test_keys_that_occur_again_are_those_counted(keys, size):
-    with key_files(1) as files:
+    with closing(KeyFiles(1)) as files:
         for start in range(0, len(keys), size):
             files.add(np.array([keys[start : start + size]], dtype=np.uint64))
         (repeated,) = files.repeated()
@@ -58,7 +59,7 @@ def test_keys_are_sorted_in_parts(keys, n_again, at_once):
     keys += keys[:n_again]
     with (
         mock.patch.multiple(repeats, SORTED_AT_ONCE=at_once, READ_AT_ONCE=3),
-        key_files(1) as files,
+        closing(KeyFiles(1)) as files,
     ):
         files.add(np.array([keys], dtype=np.uint64))
         (repeated,) = files.repeated()
@@ -96,7 +97,7 @@ def test_what_is_nearly_the_same_on_any_side_has_one_label():
         ["a cat", house, f"{house} now", sea, "a bird in a tree"],
         ["one", "two", sea, "four", f"{sea} now"],
     ]
-    with near_duplicates() as one, near_duplicates() as other:
+    with closing(NearDuplicates()) as one, closing(NearDuplicates()) as other:
         for near, texts in zip((one, other), sides, strict=True):
             near.add_signatures(signatures_of_texts(texts))
         labels = labels_of_similar([one, other], 5).tolist()

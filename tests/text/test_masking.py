@@ -7,8 +7,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.joint_tokenizer import ALGORITHMS
 from tformer_cli.text.masking import Masking, masking_of
-from tformer_cli.text.tokenizer import EOS_ID, PAD_ID
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, PAD_ID, parse_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 MASK = 50

@@ -2,7 +2,7 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import parse_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]

@@ -7,8 +7,7 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.pieces import PieceTokenizer, SubwordCodes
-from tformer_cli.text.tokenizer import SPECIAL_PIECES, UNK_ID
-from tformer_cli.text.tokenizer_file import parse_tokenizer, read_tokenizer
+from tformer_cli.text.tokenizer import SPECIAL_PIECES, UNK_ID, parse_tokenizer, read_tokenizer
 
 MERGES = ["l o", "lo w</w>", "e r</w>", "lo w", "lo l", "w er</w>", "n e", "ne w", "l o", "x x"]
 JOINED = "\n".join(["#version: 0.2", *MERGES]) + "\n"

@@ -4,9 +4,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text import segmentation
-from tformer_cli.text.joint_tokenizer import BY_WORDS
-from tformer_cli.text.segmentation import BpeDropout
+from tformer_cli.text import joint_tokenizer as segmentation
+from tformer_cli.text.joint_tokenizer import BY_WORDS, BpeDropout
 
 WORDS = ["dog", "Hund.", "it's", "'s", "’ll", "3,5", "a\u0301", "\u0301", "<s>", "é", "日本語",
          "!?", "\u00a0", "\u2028", "\t", "\x1c", "x\ty", "▁", "\x00", "Straße", ""]  # fmt: skip

@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 
 from tformer_cli.errors import DataError
 from tformer_cli.text.joint_tokenizer import ALGORITHMS
-from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
-from tformer_cli.text.tokenizer_file import parse_tokenizer, read_tokenizer
+from tformer_cli.text.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    SPECIAL_PIECES,
+    UNK_ID,
+    parse_tokenizer,
+    read_tokenizer,
+)
 
 LOSSLESS = ["bpe", "unigram", "byte"]
 HARD_PARTS = [

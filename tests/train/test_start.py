@@ -19,7 +19,7 @@ from tformer_cli.errors import ArtifactError, RecipeError
 from tformer_cli.foreign.export import export_marian
 from tformer_cli.foreign.import_model import import_model, resolve_model
 from tformer_cli.recipe import load_recipe, make_recipe
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train import start
 from tformer_cli.train.plan import plan_training
 from tformer_cli.train.start import completion

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tformer_cli.acceleration import require_fast
-from tformer_cli.artifacts.adapter_directory import merge_adapter
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
@@ -34,8 +33,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
-from tformer_cli.text.images.tokenizer import ImageTokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -258,6 +256,8 @@ def read_model_directory(
         )
     weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
     if adapter is not None:
+        from tformer_cli.artifacts.adapter_directory import merge_adapter
+
         weights = merge_adapter(path, record.model, weights, adapter)
     directory = ModelDirectory(
         path=path,
@@ -273,6 +273,10 @@ def read_model_directory(
 
 def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
     """Tells whether a tokenizer makes images of another size than a model reads, or texts."""
+    if not (config.reads_images or tokenizer.source.ids_per_text):
+        return False
+    from tformer_cli.text.images.tokenizer import ImageTokenizer
+
     if not isinstance(tokenizer, ImageTokenizer):
         return config.reads_images
     size, patch = tokenizer.scaling.size, tokenizer.patch_size

@@ -27,11 +27,11 @@ from tformer_cli.text.lines import (
     BLOCK_BYTES,
     OPENERS,
     LineCounts,
+    check_text,
     decode_line,
     open_bytes,
     readable,
 )
-from tformer_cli.text.not_text import check_text
 from tformer_cli.wording import count_of
 
 

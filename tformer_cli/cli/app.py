@@ -257,8 +257,7 @@ def _add_inspections(app: typer.Typer) -> None:
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
     from tformer_cli.cli.inspect.inspect_report import inspect_report
     from tformer_cli.cli.inspect.inspect_step import inspect_step
-    from tformer_cli.cli.inspect.inspect_view import view_command
-    from tformer_cli.cli.inspect.weights_option import CommandWithWeights
+    from tformer_cli.cli.inspect.inspect_view import CommandWithWeights, view_command
     from tformer_cli.inspect.views import all_views
 
     add = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)

@@ -16,7 +16,6 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
-from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.help import ReadableHelp, value_of
 from tformer_cli.cli.options import Holds, PathRole, held_formats, named_path, path_roles
 from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
@@ -155,6 +154,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                         output = Output(name=name, path=path, writes=role.value, holds=holds)
                         outputs.append(output)
                         if values.get("resume"):  # written under these names first
+                            from tformer_cli.artifacts.resumable import parts_of
+
                             parts += [Output(name="--resume", path=p) for p in parts_of(path)]
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)

@@ -30,7 +30,6 @@ from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.evaluate.benchmark import System, measure_in_turns, percentile
 from tformer_cli.evaluate.comparison.compare import (
     Comparison,
-    SystemTexts,
     TestSet,
     compare_systems,
 )
@@ -260,10 +259,7 @@ def _compared(
         test_set = TestSet(
             name=name,
             references=(tuple(pair.target for pair in found),),
-            systems=tuple(
-                SystemTexts(name=system, lines=tuple(own[start:end]))
-                for system, own in texts.items()
-            ),
+            systems={system: tuple(own[start:end]) for system, own in texts.items()},
             source=tuple(pair.source for pair in found),
         )
         yield compare_systems(

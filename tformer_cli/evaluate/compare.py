@@ -11,7 +11,7 @@ from sacrebleu.dataset import DATASETS
 from sacrebleu.utils import get_reference_files, get_source_file
 
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.evaluate.comparison.compare import SystemTexts, TestSet, compare_systems
+from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
@@ -103,7 +103,7 @@ def compare_classifiers(
     read = _read("", files, order, counts if counts is not None else LineCounts(), answers)
     tell(_testing(order))
     return compare_labelings(
-        [(one.name, one.lines) for one in read.systems],
+        list(read.systems.items()),
         read.references[0],
         samples=settings.samples or 0,
         seed=settings.seed,
@@ -144,17 +144,15 @@ def _read(
     found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
     reference_lines = tuple(next(found) for _ in references)
     source_lines = next(found) if source is not None else None
-    systems = []
+    systems = {}
     for one in order:
         if is_model[one] and source_lines is None:
             raise UsageError(
                 f"--source: is missing; {files.systems[one]} is a model: name its text"
             )
         lines = answers(files.systems[one], source_lines or ()) if is_model[one] else next(found)
-        systems.append(SystemTexts(name=one, lines=lines))
-    return TestSet(
-        name=name, references=reference_lines, systems=tuple(systems), source=source_lines
-    )
+        systems[one] = lines
+    return TestSet(name=name, references=reference_lines, systems=systems, source=source_lines)
 
 
 def _answers(

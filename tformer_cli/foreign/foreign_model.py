@@ -133,15 +133,8 @@ def arranged(
 ) -> Rows:
     """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
 
-    Args:
-        pieces: the foreign pieces by their ids.
-        pad: foreign id of padding; None: a row of zeros.
-        unk: foreign id of the unknown piece.
-        start: foreign id of what a translation begins with; None: zeros.
-        eos: foreign id of the end; None, of a source alone: zeros.
-
-    Returns:
-        The rows. Where the start is another token, too, such as `</s>`, its row stands twice.
+    The foreign ids of the four are given; None is a row of zeros. Where the start is another token,
+    too, such as `</s>`, its row stands twice.
     """
     first = [-1 if number is None else number for number in (pad, unk, start, eos)]
     rest = [n for n in range(len(pieces)) if n not in first]
@@ -186,23 +179,12 @@ def assembled(
     given: Mapping[str, Weight],
     where: str,
 ) -> dict[str, Array]:
-    """Puts the weights of a model together.
+    """Puts the weights of a model together; of int8 matrices also the scales.
 
-    Args:
-        config: its settings.
-        vocab_size: entries of the target's vocabulary.
-        table: for each module of a layer (``self_attention.in_projection``) the foreign names of
-            the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a
-            weight or bias. Where the sides differ, the module's name begins with its side.
-        read: returns the array of a foreign name, (out, in) if it is a matrix.
-        given: weights that no table names, by tformer's names.
-        where: the foreign file, for messages.
-
-    Returns:
-        Arrays by tformer's names; of int8 matrices also the scales.
-
-    Raises:
-        ArtifactError: if an array is missing, of another shape, or has NaN or infinity.
+    `table` has for each module of a layer (``self_attention.in_projection``) the foreign names of
+    the parts that are stacked: templates of ``{side}``, ``{n}`` and of the word for a weight or
+    bias. Where the sides differ, the module's name begins with its side. `read` returns an array,
+    (out, in) if it is a matrix; `given` are weights that no table names.
     """
     found: dict[str, Array] = {}
     for name, shape in parameter_shapes(config, vocab_size).items():

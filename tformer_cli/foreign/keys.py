@@ -6,22 +6,9 @@ only*. A key that the table lacks is refused by name, unless its value is null, 
 were missing. So a setting that a library adds later is never silently computed as something else.
 
 An importer reads a file with `read_json_file`, hands it to `Keys.read`, and appends the sentences
-that this returns to its model's notes:
-
-    PROCESSOR = Keys(
-        "preprocessor_config.json",
-        "ViT",
-        {
-            "size": USED,
-            "do_pad": only(False, None),
-            "feature_extractor_type": no_effect("name of a class"),
-            "crop_pct": noted("images are not cropped", 1.0),
-            "pretrained_cfg": {"mean": USED},  # an object, or a list of objects
-        },
-    )
-    notes += PROCESSOR.read(file, values)
-
-KeyRows that families share are merged as mappings: `{**COMMON, "hidden_act": only("gelu")}`.
+that this returns to its model's notes. Rows that families share are merged as mappings:
+`{**COMMON, "hidden_act": only("gelu")}`; a row may be an object's, or a list of objects'. `Setting`
+names a setting of the model both ways.
 """
 
 import json
@@ -89,18 +76,7 @@ class Keys:
     rows: KeyRows = field(repr=False)
 
     def read(self, path: Path, values: Mapping[str, Any]) -> list[str]:
-        """Checks all keys of a file.
-
-        Args:
-            path: the file, for messages.
-            values: what it holds.
-
-        Returns:
-            Sentences about keys that are omitted.
-
-        Raises:
-            ArtifactError: naming the first key that is unknown or has an unsupported value.
-        """
+        """Refuses the first unknown key or unsupported value; returns notes on omitted keys."""
         return list(dict.fromkeys(_read(path, values, self.rows, "")))
 
 

@@ -56,7 +56,7 @@ def find_guide(topic: str) -> Guide:
 
 def sample_report() -> str:
     """Makes a report page of a model that ships with the package, as HTML."""
-    from tformer_cli.inspect.page.report_page import sample_page
+    from tformer_cli.inspect.pages import sample_page
 
     return sample_page()
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from tformer_cli.heads.names import HeadId, Inspected, Kind, attentions, head_layout
 
-Place = tuple[Kind, int]
-"""A kind of attention and a layer."""
+Place = tuple[Kind, int]  # A kind of attention and a layer
 
 
 def keep_only(model: Inspected, heads: Iterable[HeadId]) -> None:

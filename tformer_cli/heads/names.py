@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from tformer_cli.model.transformer import Transformer
 
 Inspected: TypeAlias = "Transformer | Classifier | PositionPredictor"
-"""Models whose heads can be looked at."""
 Kind = Literal["enc", "dec", "cross"]
 KINDS: tuple[Kind, ...] = ("enc", "dec", "cross")
 """Encoder self-attention, the decoder's masked self-attention, cross-attention."""
-CaptureMode = Literal["forced", "live"]
-"""One pass over the finished hypothesis, or the rows of the search that found it."""
+CaptureMode = Literal["forced", "live"]  # One forced pass, or the rows of the search
 KIND_NAMES: dict[Kind, str] = {
     "enc": "encoder self-attention",
     "dec": "decoder masked self-attention",
@@ -56,12 +54,9 @@ class LayerId(HeadId):
 class HeadLayout:
     """Numbers of heads of each layer of each kind; depths may differ, and so may layers."""
 
-    enc: tuple[int, ...]
-    """Heads of each encoder layer."""
-    dec: tuple[int, ...]
-    """Heads of each decoder layer's self-attention."""
-    cross: tuple[int, ...]
-    """Heads of each decoder layer's cross-attention."""
+    enc: tuple[int, ...]  # Heads of each encoder layer
+    dec: tuple[int, ...]  # Heads of each decoder layer's self-attention
+    cross: tuple[int, ...]  # Heads of each decoder layer's cross-attention
 
     def of(self, kind: Kind) -> tuple[int, ...]:
         return {"enc": self.enc, "dec": self.dec, "cross": self.cross}[kind]

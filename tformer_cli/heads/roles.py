@@ -4,22 +4,96 @@ Rules are tried on means over rows, of a sentence or of a corpus. Of the roles t
 one place (previous, self, next, sink) the one with the largest mass is meant if several hold; the
 others are tried in the order of `ROLES`. A role says where a head looks, not whether it matters.
 Nothing here imports torch: the command line checks selections of heads by these names.
+
+Rare-word heads attend to the rarest tokens of a sentence.
+Voita et al. 2019, section 5.3: of the sentences whose least frequent token is not among the 500
+most frequent, such a head points to one of the two least frequent tokens in most rows. Frequencies
+are counts of source tokens in the training corpus, or in the corpus that is looked at.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from __future__ import annotations
 
-from tformer_cli.heads.rare_tokens import FREQUENT
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tformer_cli.show.document import Block, Facts, Room, SideBySide, Span, Table, Text, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.heads.names import HeadId
+
+
+FREQUENT = 500  # Tokens that are not rare anywhere (Voita et al. 2019).
+RAREST = 2  # Tokens of a sentence that count as its rarest (Voita et al. 2019).
+NO_RARE_SENTENCE = f"no token outside the {FREQUENT} most frequent"
+"""Reason why sentences of frequent tokens alone do not show rare-word heads."""
+FEWEST_TOKENS = 6  # In shorter sentences two tokens are too many of them; ours
+
+
+@dataclass(frozen=True)
+class RareTokens:
+    """The rarest tokens of a sentence, or why it has none."""
+
+    positions: tuple[int, ...] = ()  # Positions in the source, in order
+    reason: str = ""  # Reason why the sentence cannot show rare-word heads; empty if it can
+
+
+UNKNOWN = RareTokens(reason="no frequencies.json in MODEL; with --corpus, tokens are counted")
+
+
+class TokenFrequencies:
+    """Frequency of each token in source text."""
+
+    def __init__(
+        self, counts: Sequence[int] | NDArray[np.int64], mask_id: int | None = None
+    ) -> None:
+        """Ranks tokens by counts (V); `mask_id`, which stands for a gap, is never rare."""
+        import numpy as np
+
+        self._counts = np.asarray(counts, dtype=np.int64)
+        self._mask_id = mask_id
+        most_frequent = np.argsort(-self._counts, kind="stable")[:FREQUENT]
+        self._is_frequent = np.zeros(len(self._counts), dtype=bool)
+        self._is_frequent[most_frequent] = True
+
+    def rare_tokens(self, source_ids: Sequence[int]) -> RareTokens:
+        """Finds the rarest tokens of a sentence (S); of tokens as rare the first."""
+        from tformer_cli.text.tokenizer import without_eos
+
+        tokens = without_eos(source_ids)
+        if len(tokens) < FEWEST_TOKENS:
+            return RareTokens(reason=f"fewer than {FEWEST_TOKENS} tokens")
+        kinds = dict.fromkeys(token for token in tokens if token != self._mask_id)
+        rarest = sorted(kinds, key=lambda token: self._counts[token])[:RAREST]
+        if not rarest or self._is_frequent[rarest[0]]:
+            return RareTokens(reason=NO_RARE_SENTENCE)
+        return RareTokens(tuple(place for place, token in enumerate(tokens) if token in rarest))
+
+
+def rare_positions(
+    frequencies: TokenFrequencies | None, source_ids: Sequence[int]
+) -> tuple[int, ...]:
+    """Finds where the rarest of tokens (S) are; nowhere if it is not known what is frequent."""
+    return () if frequencies is None else frequencies.rare_tokens(source_ids).positions
+
+
+def count_tokens(sentences: Iterable[Sequence[int]], vocab_size: int) -> NDArray[np.int64]:
+    import numpy as np
+
+    tokens = np.fromiter(chain.from_iterable(sentences), dtype=np.int64)
+    return np.bincount(tokens, minlength=vocab_size)
 
 
 class Measure(NamedTuple):
     """Plain name of a number, and its meaning."""
 
-    label: str
-    """Its name in plain words, as a heading of a table."""
-    meaning: str
-    """Meaning, in a sentence without a period."""
+    label: str  # Its name in plain words, as a heading of a table
+    meaning: str  # Meaning, in a sentence without a period
 
 
 METRICS: dict[str, Measure] = {
@@ -76,20 +150,13 @@ METRICS: dict[str, Measure] = {
 
 
 Role = Literal["previous", "self", "next", "sink", "aligner", "broad", "rare", "other"]
-POSITION_MASS = 0.5
-"""A position has more than this mean weight (Clark et al. 2019, section 3.1)."""
-POSITION_ARGMAX = 0.9
-"""Or it is the largest in at least this share of rows (Voita et al. 2019, section 5.1)."""
-SINK_MASS = 0.6
-"""A special token has at least this mean weight (Clark et al. 2019, of special tokens)."""
-ALIGNER_CONFIDENCE = 0.5
-"""An aligner's rows have more than this weight on one source token; ours."""
-ALIGNER_DIAGONALITY = 0.5
-"""And follow the source at least so far; ours, as confidence p along the diagonal gives about p."""
-BROAD_ENTROPY = 0.78
-"""Share of the largest entropy: the 3.8 nats of Clark et al. 2019 for 128 tokens, 3.8 / ln 128."""
-RARE_ARGMAX = 0.5
-"""More than this share of rows points to one of the two rarest tokens (Voita et al. 2019)."""
+POSITION_MASS = 0.5  # A position has more than this mean weight (Clark et al. 2019, section 3.1).
+POSITION_ARGMAX = 0.9  # Or the largest in this share of rows (Voita et al. 2019, section 5.1)
+SINK_MASS = 0.6  # Mean weight of a special token (Clark et al. 2019)
+ALIGNER_CONFIDENCE = 0.5  # An aligner's rows have more than this weight on one source token; ours
+ALIGNER_DIAGONALITY = 0.5  # Ours: confidence p along the diagonal gives about p
+BROAD_ENTROPY = 0.78  # Of the largest: the 3.8 nats of Clark et al. 2019, 3.8 / ln 128
+RARE_ARGMAX = 0.5  # Of rows point to one of the two rarest tokens (Voita et al. 2019)
 POSITIONS: dict[str, Role] = {"prev": "previous", "self": "self", "next": "next"}
 
 
@@ -98,10 +165,8 @@ class RoleRule:
     """Rule that recognizes a role."""
 
     role: Role
-    meaning: str
-    """Target of such a head's attention."""
-    formula: str
-    """The rule, in metrics of `METRICS`, with its threshold."""
+    meaning: str  # Target of such a head's attention
+    formula: str  # The rule, in metrics of `METRICS`, with its threshold
     source: str
 
 
@@ -170,3 +235,71 @@ def role_of(metrics: Mapping[str, float]) -> Role:
     if metrics.get("entropy_norm", 0.0) >= BROAD_ENTROPY:
         return "broad"
     return "rare" if metrics.get("rare_argmax", 0.0) > RARE_ARGMAX else "other"
+
+
+SIGNS: dict[Role, tuple[str, str]] = {
+    "previous": ("◀", "<"),
+    "self": ("●", "o"),
+    "next": ("▶", ">"),
+    "sink": ("▼", "v"),
+    "aligner": ("≡", "="),
+    "broad": ("▒", "#"),
+    "rare": ("★", "*"),
+    "other": ("·", "."),
+}
+"""The sign of each role, and the one without Unicode."""
+
+ORDER = (
+    "Metrics are means over rows. If several of previous, self, next and sink hold, the one with "
+    "the largest mass wins; then the first of aligner, broad, rare, other. Token frequencies come "
+    "from the model directory (frequencies.json of a run), with --corpus else from the corpus. "
+    "Without them, and in a sentence with no rare token or fewer than 6 tokens, rare-word heads "
+    "are not judged. A role says where a head looks, not whether it matters."
+)
+
+
+def sign_of(role: Role, room: Room) -> Span:
+    return SIGNS[role][room.is_ascii], "dim" if role == "other" else "bold"
+
+
+def signed(role: Role, room: Room) -> Text:
+    return text(sign_of(role, room), f" {role}")
+
+
+def role_grid(roles: Mapping[HeadId, Role], room: Room, rare_reason: str = "") -> Iterator[Block]:
+    yield head_grids({head: text(sign_of(role, room)) for head, role in roles.items()})
+    used = set(roles.values())
+    named = [f"{signs[room.is_ascii]} {role}" for role, signs in SIGNS.items() if role in used]
+    legend: list[Span] = [(f"roles: {', '.join(named)} (--explain)", "dim")]
+    if rare_reason and any(head.kind == "enc" for head in roles):
+        legend.append((f"\nrare-word heads are not classified: {rare_reason}", "dim"))
+    yield text(*legend)
+
+
+def head_grids(cells: Mapping[HeadId, Text]) -> SideBySide:
+    from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId
+
+    grids = []
+    for kind in KINDS:
+        layers = sorted({head.layer for head in cells if head.kind == kind})
+        numbers = sorted({head.head for head in cells if head.kind == kind})
+        rows = [
+            [text((f"L{layer}", "dim"))]
+            + [cells.get(HeadId(kind, layer, number), Text()) for number in numbers]
+            for layer in layers
+        ]
+        if rows:
+            head = ("", *map(str, numbers))
+            grids.append(Table(title=KIND_NAMES[kind], head=head, rows=rows, labels=(), gap=1))
+    return SideBySide(grids)
+
+
+def role_rules(room: Room) -> Iterator[Block]:
+    rows = []
+    for rule in ROLES:
+        spans: list[Span] = [f"{rule.meaning}\n", (rule.formula, "bold")]
+        if rule.source != "-":
+            spans.append((f"\n{rule.source}", "dim"))
+        rows.append([text(sign_of(rule.role, room)), rule.role, text(*spans)])
+    yield Facts(rows)
+    yield text(ORDER, style="dim")

@@ -100,7 +100,6 @@ class HeadSelection:
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds that may have selected heads, whatever the metrics."""
         begins_full = not self._terms or self._terms[0].is_negated
         added = [head for term in self._terms if not term.is_negated for head in term.heads]
         found = set(KINDS) if begins_full else {head.kind for head in added}
@@ -125,8 +124,7 @@ class _Term:
     is_negated: bool
     heads: frozenset[HeadId]
     conditions: tuple[Condition, ...]
-    top: tuple[int, str] | None
-    """Number of heads kept, and the metric that ranks them."""
+    top: tuple[int, str] | None  # Number of heads kept, and the metric that ranks them
 
     @property
     def needs_metrics(self) -> bool:
@@ -165,7 +163,6 @@ def _term_of(text: str, layout: HeadLayout) -> _Term:
 
 
 def _condition_of(text: str, term: str) -> Condition:
-    """Reads what stands after an ``@``."""
     if text.startswith("role="):
         wanted = text.removeprefix("role=")
         roles = [rule.role for rule in ROLES]
@@ -197,7 +194,6 @@ def _number(text: str) -> float | None:
 
 
 def _heads_of(pattern: str, term: str, layout: HeadLayout) -> set[HeadId]:
-    """The heads of one term without its ``!``."""
     kind_word, *rest = pattern.split(".")
     if kind_word not in KIND_WORDS or len(rest) > 2:
         raise _refused(term, "is not KIND, KIND.LAYER or KIND.LAYER.HEAD", layout)

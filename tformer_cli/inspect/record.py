@@ -6,12 +6,10 @@ from torch import Tensor
 
 from tformer_cli.artifacts.config_file import TASKS, TaskKind
 from tformer_cli.heads.names import KINDS, CaptureMode, HeadId, Kind
-from tformer_cli.heads.rare_tokens import UNKNOWN, RareTokens
-from tformer_cli.heads.roles import Role, role_of
-from tformer_cli.inspect.alignment.chosen import AlignedWords
-from tformer_cli.inspect.alignment.words import SpelledWords
+from tformer_cli.heads.roles import UNKNOWN, RareTokens, Role, role_of
+from tformer_cli.inspect.alignment import AlignedWords, SpelledWords
 from tformer_cli.inspect.capture.forced import AttentionMaps, HeadVectors
-from tformer_cli.inspect.capture.search_tree import SearchTree
+from tformer_cli.inspect.capture.live import SearchTree
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
 from tformer_cli.kinds.kind import FilledGap
@@ -27,11 +25,9 @@ class ModelSummary:
     n_decoder_layers: int
     n_heads: int
     step: int
-    n_key_heads: int = 0
-    """Heads of keys and values, which neighbors share; 0: every head has its own."""
+    n_key_heads: int = 0  # Heads of keys and values; 0: every head has its own
     task: TaskKind = "translate"
-    reads_images: bool = False
-    """True if its sources are images, whose patches are the tokens."""
+    reads_images: bool = False  # True if its sources are images, whose patches are the tokens
 
     @property
     def sharing(self) -> str:
@@ -49,10 +45,8 @@ class PageExtras:
 
     source_words: SpelledWords
     target_words: SpelledWords
-    vectors: HeadVectors
-    """Queries and keys of every head, and what makes scores of them."""
-    search: SearchTree | None
-    """The search tree; None if no tap was set, or it is not plain beam search."""
+    vectors: HeadVectors  # Queries and keys of every head, and what makes scores of them
+    search: SearchTree | None  # None: no tap was set, or it is not plain beam search
     search_pieces: dict[int, str]
 
 
@@ -60,46 +54,27 @@ class PageExtras:
 class HeadsRecord:
     """The heads of a model on one sentence and its translation."""
 
-    index: int
-    """Number of the sentence, from 0."""
+    index: int  # Number of the sentence, from 0
     model: ModelSummary
-    source: str
-    """The source sentence, or a text that a classifier reads."""
-    target: str
-    """Its translation, or the target that was given; of a classifier the most probable label, and
-    of a masked language model the text with its gaps filled."""
-    is_forced: bool
-    """True if the target was given rather than found by the model."""
-    score: float | None = None
-    """The translation's score; None for a given target."""
-    probability: float | None = None
-    """A classifier's probability of the label; None of other models and of a blank text."""
-    gaps: tuple[FilledGap, ...] = ()
-    """Gaps that a masked language model fills, or words that a tagger labels."""
-    source_pieces: tuple[str, ...] = ()
-    """(S) labels of the source tokens, ``</s>`` last; empty for a blank line."""
-    target_pieces: tuple[str, ...] = ()
-    """(T) labels of the tokens that the decoder's rows predict, ``</s>`` last."""
-    input_pieces: tuple[str, ...] = ()
-    """(T) labels of the tokens that the decoder reads, ``<s>`` first."""
-    maps: AttentionMaps | None = None
-    """The maps; None for a blank line."""
-    heads: tuple[HeadId, ...] = ()
-    """The selected heads, or layers where maps are of layers; none for a blank line."""
+    source: str  # The source sentence, or a text that a classifier reads
+    target: str  # Translation or given target; the label, or the text with its gaps filled
+    is_forced: bool  # True if the target was given rather than found by the model
+    score: float | None = None  # The translation's score; None for a given target
+    probability: float | None = None  # A classifier's probability of the label
+    gaps: tuple[FilledGap, ...] = ()  # Filled gaps, or labeled words
+    source_pieces: tuple[str, ...] = ()  # (S) labels of the source, ``</s>`` last; none if blank
+    target_pieces: tuple[str, ...] = ()  # (T) labels of what the decoder predicts, ``</s>`` last
+    input_pieces: tuple[str, ...] = ()  # (T) labels of what the decoder reads, ``<s>`` first
+    maps: AttentionMaps | None = None  # The maps; None for a blank line
+    heads: tuple[HeadId, ...] = ()  # The selected heads, or layers; none for a blank line
     weighting: Weighting = ALPHA
-    mode: CaptureMode = "forced"
-    """Way in which the maps were captured."""
-    rank: int | None = None
-    """Rank among the model's translations, 1 the best; None for a given target."""
-    aligned: AlignedWords | None = None
-    """Word alignment by the heads that are shown first; None without cross-attention or words."""
-    rare: RareTokens = UNKNOWN
-    """The rarest tokens of the source, by which rare-word heads are judged."""
-    extras: PageExtras | None = None
-    """Data that only a page shows; None if it was not asked for."""
+    mode: CaptureMode = "forced"  # Way in which the maps were captured
+    rank: int | None = None  # Among the translations, 1 the best; None for a given target
+    aligned: AlignedWords | None = None  # By the heads that are shown first
+    rare: RareTokens = UNKNOWN  # By these rare-word heads are judged
+    extras: PageExtras | None = None  # Data that only a page shows; None if it was not asked for
     metrics: dict[HeadId, dict[str, float]] = field(init=False)
-    largest: float = field(init=False)
-    """Number that maps are shaded relative to: 1 of shares, else the largest of all these heads."""
+    largest: float = field(init=False)  # Maps are shaded relative to it; 1 of shares
 
     def __post_init__(self) -> None:
         metrics, largest = {}, 0.0
@@ -115,7 +90,6 @@ class HeadsRecord:
 
     @property
     def sentence(self) -> "HeadsRecord":
-        """Itself, as the record of the view of heads."""
         return self
 
     @property
@@ -136,7 +110,6 @@ class HeadsRecord:
 
     @property
     def has_both_sides(self) -> bool:
-        """True if there is a source and a target, as a translation model has."""
         return self.model.n_encoder_layers > 0 and self.model.n_decoder_layers > 0
 
     @property
@@ -166,17 +139,14 @@ class HeadsRecord:
 
     @property
     def is_image(self) -> bool:
-        """True if the source is the name of an image, whose patches are the tokens."""
         return self.model.reads_images
 
     @property
     def labeled(self) -> str:
-        """The label of a classifier with its probability."""
         return f"{self.target} ({self.probability:.4f})"
 
     @property
     def captured(self) -> AttentionMaps:
-        """The maps of a sentence that is not blank."""
         if self.maps is None:
             raise ValueError("a blank line has no attention maps")
         return self.maps
@@ -185,7 +155,7 @@ class HeadsRecord:
         """The page of the heads in a frame, for a notebook: its style and script stay inside."""
         from html import escape
 
-        from tformer_cli.inspect.page.heads_data import render_html
+        from tformer_cli.inspect.pages import render_html
 
         if self.maps is None:
             return "<p>a blank line has no attention maps</p>"

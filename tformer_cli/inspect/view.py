@@ -3,23 +3,24 @@
 A view is one file below `views/` that ends in ``VIEW = …`` (and, for its tab, a ``tab_NAME.js`` in
 `page/` or a script of its own). The command ``tformer inspect-NAME``, the report and its page go
 over `views.all_views`; nothing else has to know of it. Importing a view does not import torch.
+
+JSON of an inspected sentence, schema `tformer.heads/1`, is made here, too: one object a sentence.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import DataError
-from tformer_cli.heads.names import (  # noqa: TC001 - read at run time
-    CaptureMode,
-    HeadId,
-    Inspected,
-)
+from tformer_cli.heads.names import CaptureMode, HeadId, Inspected
 from tformer_cli.settings import Option
 from tformer_cli.show.document import Text, text
+from tformer_cli.text.pharaoh import format_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.heads.names import Kind
     from tformer_cli.inspect.record import HeadsRecord, ModelSummary
     from tformer_cli.show.document import Block, Room
 
@@ -48,8 +50,7 @@ Selections = Annotated[
 EVERY_TASK: tuple[TaskKind, ...] = tuple(TASKS)
 WITH_OUTPUT: tuple[TaskKind, ...] = tuple(kind for kind, row in TASKS.items() if row.predicts)
 """Tasks whose models predict something."""
-CAPTURED = ("rank", "mode", "heads", "weights", "for_page")
-"""Fields of a view's options that also decide what is captured of a sentence."""
+CAPTURED = ("rank", "mode", "heads", "weights", "for_page")  # They decide what is captured
 
 
 @dataclass(frozen=True)
@@ -75,16 +76,12 @@ class CaptureOptions:
 class Subject:
     """The model that a view reads."""
 
-    load: Callable[[], Inspected]
-    """Gives the model."""
-    summary: ModelSummary
-    """Its name and size."""
-    labels: Sequence[str]
-    """(V) a label for every token of the vocabulary; of a classifier its labels."""
+    load: Callable[[], Inspected]  # Gives the model
+    summary: ModelSummary  # Its name and size
+    labels: Sequence[str]  # (V) a label for every token; of a classifier its labels
 
     @property
     def model(self) -> Inspected:
-        """The model, in evaluation mode."""
         return self.load()
 
 
@@ -114,36 +111,23 @@ class ReportOptions(CaptureOptions):
             min=0.0,
         ),
     ] = 1e-4
-    for_page: bool = True
-    """True to capture also what only a page shows."""
-    steps: tuple[tuple[HeadId, str], ...] = ()
-    """Heads and tokens of `step`, as the report has read them."""
-    n_positions: int = 32
-    """Position vectors that are shown; the report sets as many as its longest sentence has."""
+    for_page: bool = True  # True to capture also what only a page shows
+    steps: tuple[tuple[HeadId, str], ...] = ()  # `step`, as the report has read it
+    n_positions: int = 32  # The report sets as many as its longest sentence has
 
 
 class View(ABC, Generic[R]):
     """What all views have; R is what it reads. See `SentenceView` and `ModelView`."""
 
-    name: ClassVar[str]
-    """Name of its command, ``inspect-NAME``, and of its data on the page."""
-    title: ClassVar[str]
-    """Title of a page that shows this view alone."""
-    help: ClassVar[str] = ""
-    """Help of its command; empty: a command of its own calls it, or only the report has it."""
-    Options: ClassVar[type] = NoOptions
-    """Frozen settings with a default for each; see `Option`."""
-    tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK
-    """Tasks whose models it shows; of a language model the sentence is a text that it reads, and
-    of a model of images the name of one."""
-    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")
-    """Values of ``--format``; the second is that of a pipe."""
-    draws_png: ClassVar[bool] = True
-    """True if a png needs resvg; an image puts pixels together without."""
-    terms: ClassVar[Mapping[str, tuple[str, str]]] = {}
-    """Names of numbers on its tab that explain themselves: the plain name and the meaning."""
-    script: ClassVar[str] = ""
-    """JavaScript that adds its tab, where no ``page/tab_NAME.js`` does; see `page/tabs.js`."""
+    name: ClassVar[str]  # Name of its command, ``inspect-NAME``, and of its data on the page
+    title: ClassVar[str]  # Title of a page that shows this view alone
+    help: ClassVar[str] = ""  # Of its command; empty: another command, or a report, has it
+    Options: ClassVar[type] = NoOptions  # Frozen settings with a default for each; see `Option`
+    tasks: ClassVar[tuple[TaskKind, ...]] = EVERY_TASK  # Tasks whose models it shows
+    formats: ClassVar[tuple[str, ...]] = ("text", "jsonl", "html")  # The second is a pipe's
+    draws_png: ClassVar[bool] = True  # False if it puts pixels together without resvg
+    terms: ClassVar[Mapping[str, tuple[str, str]]] = {}  # Plain name and meaning of its numbers
+    script: ClassVar[str] = ""  # Adds its tab, where no ``page/tab_NAME.js`` does
 
     def json(self, record: R) -> dict[str, Any]:
         """Makes the data of a record, for JSON Lines as for the page; some views have none."""
@@ -162,35 +146,20 @@ class View(ABC, Generic[R]):
         raise NotImplementedError(self.name)
 
     def text(self, console: Console, record: R, options: Any) -> None:
-        """Prints a record on a terminal, fitted to its width."""
         from tformer_cli.show.terminal import room_of, show_blocks
 
         show_blocks(console, self.blocks(record, options, room_of(console)))
 
-    def tab(
-        self,
-        record: R,
-        options: Any,
-        *,
-        is_alone: bool,
-    ) -> Any:
-        """Makes the data of its tab: by default those of `json`.
-
-        Args:
-            record: the record.
-            options: what was asked for.
-            is_alone: whether the page has no other tab, and so room for all.
-        """
+    def tab(self, record: R, options: Any, *, is_alone: bool) -> Any:
+        """Makes the data of its tab; one that is alone on its page has room for all."""
         return self.json(record)
 
     def page(self, records: Iterable[R], options: Any) -> str:
-        """Renders the page of this view alone."""
-        from tformer_cli.inspect.page.report_page import render_view
+        from tformer_cli.inspect.pages import render_view
 
         return render_view(self, records, options)
 
     def figure(self, record: R) -> str:
-        """Draws a record as SVG."""
         raise NotImplementedError(self.name)
 
     def file(self, record: R, output_format: str) -> bytes | str:
@@ -225,25 +194,18 @@ class SentenceView(View[S]):
 
     def line(self, record: S) -> dict[str, Any]:
         """Joins its data with those that every object about a sentence has."""
-        from tformer_cli.inspect.json_lines import describe
-
         described = describe(record.sentence)
         del described["axes"], described["residual"], described["weighting"]
         return described | self.json(record)
 
 
 def with_half(value: float, low: float, high: float) -> Text:
-    """A number with half the width of its interval."""
     half = f"{(high - low) / 2:.2f}".removeprefix("0")
     return text(f"{value:.2f}", (f"±{half}", "dim"))
 
 
 def check_gaps(sentence: HeadsRecord) -> None:
-    """Makes sure that a text for a masked language model has a gap.
-
-    Raises:
-        DataError: if it has none.
-    """
+    """Makes sure that a text for a masked language model has a gap."""
     if sentence.lacks_gaps:
         raise DataError(
             f"line {sentence.index + 1}: has no gap that is to be filled; write [MASK] in the "
@@ -261,3 +223,144 @@ class ModelView(View[R]):
     def report(self, subject: Subject, options: ReportOptions) -> R | None:
         """Reads the model for the report; None: the report has no such tab."""
         return self.read(subject, self.Options())
+
+
+SCHEMA = "tformer.heads/1"
+AXES: dict[Kind, tuple[str, str]] = {
+    "enc": ("source.pieces", "source.pieces"),
+    "dec": ("target.pieces", "target.input_pieces"),
+    "cross": ("target.pieces", "source.pieces"),
+}
+"""Labels of the rows and columns of each kind."""
+Bits = Literal[8, 16, 24]  # Sizes of a number on the page
+LONG_LIST = 16  # Shorter lists of numbers are not packed
+DIGITS = 6  # Significant digits of every number: more than float32 weights carry would say nothing
+
+
+def describe(record: HeadsRecord) -> dict[str, Any]:
+    maps = record.maps
+    label = {"label": record.target or None, "probability": plain(record.probability)}
+    return {
+        "schema": SCHEMA,
+        "index": record.index,
+        "model": vars(record.model),
+        "source": {
+            "text": record.source,
+            "pieces": list(record.source_pieces),
+            "ids": _source_ids(record),
+        },
+        **(label if record.is_pooled else {}),
+        **({"gaps": plain(record.gaps)} if record.has_places else {}),
+        "target": {
+            "text": record.target,
+            "pieces": list(record.target_pieces),
+            "ids": [] if maps is None else list(maps.target_ids),
+            "input_pieces": list(record.input_pieces),
+            "input_ids": [] if maps is None else list(maps.target_input_ids),
+            "is_forced": record.is_forced,
+            "rank": record.rank,
+            "score": None if record.score is None else rounded(record.score),
+        },
+        "align": _alignment(record),
+        "weighting": {
+            "name": record.weighting.name,
+            "of": "layers" if record.weighting.is_of_layers else "heads",
+            "meaning": record.weighting.meaning,
+            "source": record.weighting.source,
+            "residual": record.weighting.residual,
+        },
+        "conventions": record.weighting.conventions,
+        "axes": {kind: list(labels) for kind, labels in AXES.items()},
+        "rare": {"positions": list(record.rare.positions), "reason": record.rare.reason or None},
+        "mode": record.mode,
+        "residual": None if maps is None else rounded(maps.residual),
+        **({"segment": maps.segment} if maps is not None and maps.segment else {}),
+    }
+
+
+def _source_ids(record: HeadsRecord) -> list[int]:
+    """The ids of the pieces; none of images, whose ids are of pixels."""
+    return [] if record.maps is None or record.is_image else list(record.maps.source_ids)
+
+
+def json_line(data: Mapping[str, Any]) -> str:
+    """Writes data as one line of JSON, without the line end."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def rounded(value: float) -> float:
+    """Rounds to `DIGITS` significant digits."""
+    return float(f"{value:.{DIGITS}g}")
+
+
+def plain(value: Any) -> Any:
+    """Makes JSON data of records, tensors and names of heads; fractions are rounded."""
+    if isinstance(value, float):
+        return rounded(value)
+    if is_dataclass(value):
+        return {name: plain(item) for name, item in vars(value).items()}
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, HeadId):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return plain(value.tolist()) if hasattr(value, "tolist") else value
+
+
+def _alignment(record: HeadsRecord) -> dict[str, Any] | None:
+    aligned = record.aligned
+    if aligned is None:
+        return None
+    return {
+        "heads": aligned.choice.heads,
+        "convention": aligned.convention,
+        "is_stored": aligned.choice.reason == "stored",
+        "source_words": list(aligned.source),
+        "target_words": list(aligned.target),
+        "pharaoh": format_links(aligned.links),
+    }
+
+
+def packed(value: Any, bits: Bits = 16) -> Any:
+    """Packs JSON data for the page, which unpacks them as it reads; see `page/data.js`.
+
+    Objects of the same names become columns, and long lists of fractions fixed-point numbers. In a
+    list of lists each is within 1/254 (8 bits), 1/65534 (16) or some 6e-8 (24) of the largest;
+    in a plain list it has 16 bits.
+    """
+    if isinstance(value, dict):
+        return {name: packed(item, bits) for name, item in value.items()}
+    if not isinstance(value, list):
+        return value
+    if _are_numbers(value):
+        return _fixed_point(value, 16) if len(value) >= LONG_LIST else value
+    if all(isinstance(item, list) and all(map(_is_number, item)) for item in value):
+        numbers = [number for item in value for number in item]
+        if _are_numbers(numbers) and len(numbers) >= LONG_LIST:
+            return {"rows": [len(item) for item in value], **_fixed_point(numbers, bits)}
+        return value
+    names = [tuple(item) if isinstance(item, dict) else () for item in value]
+    if len(value) > 1 and names[0] and len(set(names)) == 1:
+        columns = {name: packed([item[name] for item in value], bits) for name in names[0]}
+        return {"columns": columns}
+    return [packed(item, bits) for item in value]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    """True of numbers that are not all whole: those are counts and ids, which stay exact."""
+    return all(map(_is_number, values)) and any(isinstance(item, float) for item in values)
+
+
+def _fixed_point(values: list[float], bits: Bits) -> dict[str, Any]:
+    """Writes numbers as parts of the largest, signed, little-endian, in base64."""
+    largest = max(map(abs, values)) or 1.0
+    most, n_bytes = 2 ** (bits - 1) - 1, bits // 8
+    parts = (round(item / largest * most) for item in values)
+    data = b"".join(part.to_bytes(n_bytes, "little", signed=True) for part in parts)
+    text = base64.b64encode(data).decode("ascii")
+    return {"fixed": text, "bytes": n_bytes, "largest": largest}

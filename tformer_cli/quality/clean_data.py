@@ -4,10 +4,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from tformer_cli.artifacts.resumable import ResumableFiles, resumable_directory
 from tformer_cli.errors import ArtifactError, UsageError
@@ -173,15 +172,6 @@ def check_output(output: Path, schema: str) -> None:
         is_ours = False
     if not is_ours:
         raise UsageError(f"--output: {output} holds other files; name a new directory")
-
-
-@contextmanager
-def text_outputs(paths: Sequence[Path]) -> Iterator[list[TextIO]]:
-    """Opens files for writing lines."""
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(path.open("w", encoding="utf-8", newline="\n")) for path in paths
-        ]
 
 
 def report_text(summary: dict[str, Any]) -> bytes:

@@ -34,9 +34,9 @@ from tformer_cli.quality.facts import (
     Sample,
     estimate_facts,
 )
-from tformer_cli.quality.minhash import HeldOut, NearDuplicates, near_duplicates
+from tformer_cli.quality.minhash import HeldOut, NearDuplicates
 from tformer_cli.quality.model_scores import ModelScores
-from tformer_cli.quality.repeats import NEVER, Keys, Repeated, key_files, keys_of_pair
+from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, keys_of_pair
 from tformer_cli.quality.settings import CheckSettings
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import CorpusRecord, read_records
@@ -149,8 +149,10 @@ def survey(
     """Reads corpora once, and holds what was learned until they have been judged."""
     sample, n_pairs = Sample(), 0
     with ExitStack() as stack:
-        files = stack.enter_context(key_files(len(REPEATS)))
-        near = stack.enter_context(near_duplicates()) if NEAR_DUPLICATE in wanted else None
+        files = stack.enter_context(closing(KeyFiles(len(REPEATS))))
+        near = None
+        if NEAR_DUPLICATE in wanted:
+            near = stack.enter_context(closing(NearDuplicates()))
         for _, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
             if n_pairs == 0 and corpora.scores is not None:
                 corpora.scores.check_pairs([record.pair for record in chunk])

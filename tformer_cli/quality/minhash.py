@@ -7,8 +7,8 @@ file: on the disk a pair takes 0.4 KB, in memory nothing besides what `repeats` 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 
 import numpy as np
@@ -181,16 +181,6 @@ class Places:
         """Returns the place of a pair."""
         run = bisect_right(self._starts, number) - 1
         return self._first[run] + number - self._starts[run]
-
-
-@contextmanager
-def near_duplicates() -> Iterator[NearDuplicates]:
-    """Opens temporary files of signatures."""
-    near = NearDuplicates()
-    try:
-        yield near
-    finally:
-        near.close()
 
 
 def _signatures(texts: Sequence[str]) -> Signatures:

@@ -9,7 +9,7 @@ occur again are kept: memory does not grow with the stream.
 import os
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import BinaryIO, TypeAlias
@@ -73,16 +73,6 @@ def _keys_of_part(file: BinaryIO, part: int, bits: int) -> Iterator[Keys]:
     while data := file.read(8 * READ_AT_ONCE):
         keys = np.frombuffer(data, dtype=np.uint64)
         yield keys[keys >> np.uint64(64 - bits) == part] if bits else keys
-
-
-@contextmanager
-def key_files(n_kinds: int) -> Iterator[KeyFiles]:
-    """Opens temporary files of keys."""
-    files = KeyFiles(n_kinds)
-    try:
-        yield files
-    finally:
-        files.close()
 
 
 class Repeated:

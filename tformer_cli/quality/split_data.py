@@ -9,7 +9,7 @@ the text and the seed: a larger corpus keeps most of its parts.
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,12 @@ from tformer_cli.quality.clean_data import (
     check_output,
     corpus_of_files,
     report_text,
-    text_outputs,
 )
 from tformer_cli.quality.examine import Progress
 from tformer_cli.quality.given import GivenData, ending_of
 from tformer_cli.quality.minhash import (
     PAIRS_AT_ONCE,
     NearDuplicates,
-    near_duplicates,
     signatures_of_texts,
 )
 from tformer_cli.quality.repeats import Keys, keys_of_pair
@@ -84,7 +82,7 @@ def split_data(
     texts = given.kind.texts
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
     with ExitStack() as stack:
-        similar = [stack.enter_context(near_duplicates()) for _ in texts if near]
+        similar = [stack.enter_context(closing(NearDuplicates())) for _ in texts if near]
         for _, chunk in corpora.chunks(progress):
             for record in chunk:
                 of_sides = keys_of_pair(*record.pair)[1:]
@@ -99,13 +97,14 @@ def split_data(
     names = {number: [f"{name}{end}" for end in _endings(corpus)] for number, name in SETS.items()}
     files = [name for some in names.values() for name in some]
     with directory_aside(output) as aside:
-        with text_outputs([aside / name for name in files]) as streams:
+        with ExitStack() as stack:
+            streams = [stack.enter_context((aside / name).open("wb")) for name in files]
             n_sides, place = len(names[TRAIN]), 0
             for _, chunk in corpora.chunks(progress, len(sets)):
                 for record in chunk:
                     first = int(sets[place]) * n_sides
                     for number, line in enumerate(record.lines):
-                        streams[first + number].write(line + "\n")
+                        streams[first + number].write(line.encode() + b"\n")
                     place += 1
         counts = Counter(sets.tolist())
         found = SplitReport(

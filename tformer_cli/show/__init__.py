@@ -1,4 +1,5 @@
 """Results as documents, and their renderers: terminal, HTML, Markdown, LaTeX; figures as SVG, PNG.
 
-Begin with `document`; `terminal`, `html` and `markup` each draw all of it.
+Begin with `document`; `terminal`, `html` and `markup` each draw it. `curves` are the charts of
+runs, which `chart` draws.
 """

@@ -2,7 +2,7 @@
 
 Read `lines` (files as lines of text), `config` (settings of a recipe's tables), `corpora` with
 `fields` and `hub` (every kind of corpus as sentence pairs), `tokenizer`, `joint_tokenizer` and
-`train_tokenizer` (text to ids and back), `segmentation` (words encoded once, and BPE-dropout), the
-folders `sentencepiece` and `pieces` (tokenizers of foreign models), `batching` (batches by token
-budget), then the folder `loading` (corpora on disk and the stream of batches that training reads).
+`train_tokenizer` (text to ids and back), the folder `sentencepiece` and `pieces` (tokenizers of
+foreign models), `batching` (batches by token budget), then the folder `loading` (corpora on disk
+and the stream of batches that training reads).
 """

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Literal
 
-from tformer_cli.corpora.algorithmic import SPLITS, TASKS
 from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
+from tformer_cli.text.tokenizer import MOST_PIECES
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
@@ -15,8 +15,6 @@ MOST_PAIRS = 10_000_000
 """Of the built-in corpus; more would take hours before the grammar is found to have no more."""
 FEWEST_PIECES = 5
 """The special tokens and something to say."""
-MOST_PIECES = 1_000_000
-"""Of a vocabulary; training one sets memory aside for as many as are asked for."""
 LARGEST_WEIGHT = 1e6
 """Of a corpus beside others."""
 
@@ -134,6 +132,8 @@ class CorpusConfig:
     def _check_algorithmic(self) -> None:
         if not self.algorithmic:
             return
+        from tformer_cli.corpora.algorithmic import SPLITS, TASKS
+
         if self.algorithmic not in TASKS:
             named = ", ".join(f'"{name}"' for name in TASKS)
             raise ValueError(f'algorithmic: must be one of {named}, but is "{self.algorithmic}"')

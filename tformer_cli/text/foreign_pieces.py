@@ -19,12 +19,12 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     BOS_ID,
     FILE_NAME,
+    MOST_PIECES,
     SPECIAL_PIECES,
     VERSION,
     OneSidedTokenizer,
@@ -64,7 +64,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
-        data = {"tformer_tokenizer": VERSION, "kind": self.kind, **self._stored()}
+        data = {"tformer_tokenizer": VERSION, "kind": self.algorithm, **self._stored()}
         return json.dumps(data, ensure_ascii=False) + "\n"
 
     @abstractmethod
@@ -118,7 +118,7 @@ QWEN2_WORDS = (
 class BytePieceTokenizer(ForeignPieceTokenizer):
     """The tokenizer of a foreign language model or encoder."""
 
-    kind: ClassVar[str] = "bytes"
+    algorithm = "bytes"
     model_kind: ClassVar[str] = "language model"
     merges: tuple[tuple[str, str], ...]  # pairs of pieces that are merged, the earlier the better
     words: str  # whose pattern cuts texts into words: "gpt2" or "qwen2"
@@ -210,7 +210,7 @@ class WordRules:
 class WordPieceTokenizer(ForeignPieceTokenizer):
     """The tokenizer of a foreign encoder."""
 
-    kind: ClassVar[str] = "wordpiece"
+    algorithm = "wordpiece"
     model_kind: ClassVar[str] = "encoder"
     start = (BOS_ID,)
     rules: WordRules

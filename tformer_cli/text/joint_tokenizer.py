@@ -13,8 +13,11 @@ and a file cannot bring its own patterns.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from hashlib import blake2b
+from itertools import chain, pairwise
+from random import Random
 from types import MappingProxyType
 from typing import Any
 
@@ -22,10 +25,16 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES, Algorithm
+from tformer_cli.text.config import Algorithm
 from tformer_cli.text.lines import without_surrogates
-from tformer_cli.text.segmentation import BpeDropout, WordCache, words_of
-from tformer_cli.text.tokenizer import FILE_NAME, SPECIAL_PIECES, Span, Tokenizer, TokenizerSide
+from tformer_cli.text.tokenizer import (
+    FILE_NAME,
+    MOST_PIECES,
+    SPECIAL_PIECES,
+    OneSidedTokenizer,
+    Span,
+    Tokenizer,
+)
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 
 FEW = 8
@@ -41,7 +50,7 @@ LEARNED = ("vocab", "merges", "unk_id")
 """Keys of the model section of a `tokenizer.json` that come from training."""
 
 
-class JointTokenizer(Tokenizer, TokenizerSide):
+class JointTokenizer(OneSidedTokenizer):
     """A joint vocabulary of both languages: `<pad> <unk> <s> </s>` are ids 0 to 3."""
 
     def __init__(
@@ -54,14 +63,14 @@ class JointTokenizer(Tokenizer, TokenizerSide):
 
         New tokens are ids of words that were added: a word between single spaces has its own piece.
         """
-        self._new_tokens = new_tokens
+        self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
-        self._algorithm: Algorithm = algorithm
+        self.algorithm: Algorithm = algorithm
         self._dropouts: dict[tuple[float, int], BpeDropout] = {}
-        encode = self._encode_whole
         self.mask = MASK if tokenizer.token_to_id(MASK) is not None else ""
-        self._words = WordCache(encode, new_tokens) if algorithm in BY_WORDS else None
+        by_words = algorithm in BY_WORDS
+        self._words = WordCache(self._encode_whole, new_tokens) if by_words else None
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
@@ -85,7 +94,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
 
     def with_new_tokens(self, words: Sequence[str]) -> Tokenizer:
         """See `Tokenizer`. No merge makes the new pieces, so all other text is cut as before."""
-        if self._algorithm != "bpe":
+        if self.algorithm != "bpe":
             raise DataError(
                 f'a tokenizer of the kind "{self.algorithm}" takes no new tokens, "bpe" and those '
                 "of imported models do; omit them"
@@ -97,10 +106,6 @@ class JointTokenizer(Tokenizer, TokenizerSide):
             check_new_token(word, is_there=piece in vocabulary)
             vocabulary[piece] = len(vocabulary)
         return self.parse(json.dumps(data))
-
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        return tuple(self._new_tokens)
 
     def _around_new_tokens(self, text: str) -> list[tuple[int, str, int | None]]:
         """Splits a text at its new tokens: where each part begins, the part, and its id."""
@@ -126,18 +131,6 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     def vocab_size(self) -> int:
         """Entries of the vocabulary, the special tokens included."""
         return self._tokenizer.get_vocab_size()
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """How text is cut."""
-        return self._algorithm
-
-    @property
-    def source(self) -> "JointTokenizer":
-        """Itself: both sides are alike."""
-        return self
-
-    target = source
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
         return self._words.encode_batch(texts) if self._words else self._encode_whole(texts)
@@ -194,7 +187,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
         for number, (first, last) in zip(ids, spans, strict=True):
             end = text.count(letter, 0, last)
             if end > seen:
-                if self._algorithm in BY_WORDS and found[-1:] == [self._space]:
+                if self.algorithm in BY_WORDS and found[-1:] == [self._space]:
                     found.pop()
                 found += [mask] * (end - seen)
                 seen = end
@@ -212,9 +205,9 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     ) -> list[list[int]]:
         if dropout == 0.0:
             return self.encode_batch(texts)
-        if self._algorithm != "bpe":
+        if self.algorithm != "bpe":
             raise DataError(
-                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self._algorithm}"; '
+                f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self.algorithm}"; '
                 "set it to 0 or train a bpe tokenizer"
             )
         sampler = self._dropouts.get((dropout, seed))
@@ -241,7 +234,7 @@ class JointTokenizer(Tokenizer, TokenizerSide):
     @cached_property
     def piece_bytes(self) -> list[bytes]:
         stored = sorted(self._tokenizer.get_vocab().items(), key=lambda item: item[1])
-        is_bytes = self._algorithm != "char"
+        is_bytes = self.algorithm != "char"
         texts = [bytes_of(piece) if is_bytes else piece.encode() for piece, _ in stored[4:]]
         return [b""] * len(SPECIAL_PIECES) + texts
 
@@ -383,3 +376,122 @@ def _blank_model(algorithm: Algorithm) -> models.Model:
     if algorithm == "unigram":
         return models.Unigram()
     return models.WordLevel(unk_token=UNKNOWN_PIECE)
+
+
+MAX_CHARACTERS = 1 << 20
+"""Characters of remembered words: about 100,000 words in 40 MB. Beyond, memory starts afresh."""
+N_VARIANTS = 16
+"""Segmentations of a word: enough that a frequent word is seen in all its likely ones (at a dropout
+of 0.1 most words have fewer), a power of two so that a byte of a hash chooses evenly."""
+MAX_WORDS = 1 << 20
+"""The table is emptied beyond this many words; they are then drawn again, alike."""
+
+Ids = tuple[int, ...]
+
+
+class WordCache:
+    """Encodes texts for tokenizers that put a space before a text and never join across spaces.
+
+    Nearly all the time of tokenizing goes into finding words and writing them in bytes, and natural
+    text has the same words again and again: this is some ten times as fast as by sentences.
+
+    For these tokenizers, the ids of `a b` are the ids of `a` followed by the ids of `b`, if the one
+    space between them is all the white space there is. Other texts are taken as one word.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[list[str]], list[list[int]]],
+        new_tokens: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._encode = encode
+        self._new = {word: [number] for word, number in new_tokens.items()}
+        self._known = dict(self._new)
+        self._n_characters = 0
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        if self._n_characters > MAX_CHARACTERS:
+            # Another thread may still read the old one.
+            self._known, self._n_characters = dict(self._new), 0
+        known = self._known
+        words = [words_of(text) for text in texts]
+        new = [word for word in dict.fromkeys(chain.from_iterable(words)) if word not in known]
+        if new:
+            known.update(zip(new, self._encode(new), strict=True))
+            self._n_characters += sum(map(len, new))
+        return [list(chain.from_iterable(map(known.__getitem__, row))) for row in words]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, or all of it where white space is more than a space between words."""
+    words = text.split(" ")
+    return words if words == text.split() else [text]
+
+
+class BpeDropout:
+    """Draws segmentations of text from the merges of a "bpe" tokenizer, reproducibly.
+
+    This is algorithm 1 of Provilkov et al. 2020. The library's own dropout draws from a generator
+    that cannot be seeded. Here a word has a fixed table of `N_VARIANTS` segmentations, each drawn
+    with the word, its number and the seed as the seed, and each occurrence of the word takes one of
+    them, decided by the sentence's key. A sentence then costs one hash and a look-up a word.
+    """
+
+    def __init__(self, tokenizer: HuggingFaceTokenizer, dropout: float, seed: int) -> None:
+        """Reads the merges; `dropout` is the chance of skipping each, `seed` fixes all draws."""
+        model = json.loads(tokenizer.to_str())["model"]
+        self._vocabulary: dict[str, int] = model["vocab"]
+        self._ranks = {tuple(pair): rank for rank, pair in enumerate(model["merges"])}
+        self._tokenizer = tokenizer
+        self._dropout = dropout
+        self._seed = str(seed).encode()
+        self._variants: dict[str, list[Ids | None]] = {}
+
+    def encode(self, text: str, key: int) -> list[int]:
+        """The ids of a text; the same text, key and seed give the same ids."""
+        if not text:
+            return []
+        normalized = self._tokenizer.normalizer.normalize_str(text)
+        words = self._tokenizer.pre_tokenizer.pre_tokenize_str(normalized)
+        choices = self._choices(key, len(words))
+        ids: list[int] = []
+        for (word, _), choice in zip(words, choices, strict=False):
+            ids.extend(self._variant(word, choice % N_VARIANTS))
+        return ids
+
+    def _choices(self, key: int, n_words: int) -> bytes:
+        """At least `n_words` bytes that are random but fixed by the key."""
+        start = b"%s %d" % (self._seed, key)
+        blocks = range(n_words // 64 + 1)
+        return b"".join(blake2b(b"%s %d" % (start, block)).digest() for block in blocks)
+
+    def _variant(self, word: str, number: int) -> Ids:
+        variants = self._variants.get(word)
+        if variants is None:
+            if len(self._variants) >= MAX_WORDS:
+                self._variants.clear()
+            variants = self._variants[word] = [None] * N_VARIANTS
+        ids = variants[number]
+        if ids is None:
+            ids = variants[number] = self._segment(word, number)
+        return ids
+
+    def _segment(self, word: str, number: int) -> Ids:
+        seed = blake2b(b"%s %d %s" % (self._seed, number, word.encode()), digest_size=16).digest()
+        random = Random(int.from_bytes(seed, "big")).random
+        pieces = list(word)
+        # A word of thousands of characters would cost the square of them: its parts are drawn.
+        if len(pieces) > 100:
+            parts = (word[start : start + 100] for start in range(0, len(word), 100))
+            return tuple(i for part in parts for i in self._variant(part, number))
+        while len(pieces) > 1:
+            candidates = [
+                (rank, place)
+                for place, pair in enumerate(pairwise(pieces))
+                if (rank := self._ranks.get(pair)) is not None and random() >= self._dropout
+            ]
+            if not candidates:
+                break
+            _, place = min(candidates)
+            pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
+        return tuple(self._vocabulary[piece] for piece in pieces)

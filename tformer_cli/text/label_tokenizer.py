@@ -76,32 +76,20 @@ class LabelSide(TokenizerSide):
 class LabelTokenizer(Tokenizer):
     """The tokenizer of texts on the source side, labels on the target side."""
 
+    _target: LabelSide
+
     def __init__(self, texts: Tokenizer, labels: Sequence[str]) -> None:
-        self._texts = texts
-        self._side = LabelSide(labels)
-
-    def to_json(self) -> str:
-        """A text that names both sides; it differs whenever their ids do."""
-        return json.dumps({"labels": self._side.names, "texts": self._texts.to_json()})
-
-    @property
-    def algorithm(self) -> str:
-        """How texts are cut."""
-        return self._texts.algorithm
-
-    @property
-    def source(self) -> TokenizerSide:
-        return self._texts.source
+        self._texts, self._source, self._target = texts, texts.source, LabelSide(labels)
+        self.algorithm, self.new_tokens = texts.algorithm, texts.new_tokens
 
     @property
     def target(self) -> LabelSide:
-        return self._side
+        return self._target
 
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        """Those of texts."""
-        return self._texts.new_tokens
+    def to_json(self) -> str:
+        """A text that names both sides; it differs whenever their ids do."""
+        return json.dumps({"labels": self._target.names, "texts": self._texts.to_json()})
 
     def with_new_tokens(self, words: Sequence[str]) -> "LabelTokenizer":
         """See `Tokenizer`: texts get them."""
-        return LabelTokenizer(self._texts.with_new_tokens(words), self._side.names)
+        return LabelTokenizer(self._texts.with_new_tokens(words), self._target.names)

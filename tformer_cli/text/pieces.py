@@ -16,10 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     FILE_NAME,
+    MOST_PIECES,
     SPECIAL_PIECES,
     UNK_ID,
     VERSION,
@@ -32,18 +32,10 @@ from tformer_cli.text.tokenizer import (
 from tformer_cli.text.vocabulary import Vocabulary
 
 _WORD = re.compile(r"\S+")
-
-
 END = "</w>"
-
-
 CONTINUES = "@@"
 """Ends each piece of a word but its last."""
-
-
 _VERSION = "#version: "
-
-
 _MOST_CACHED = 1 << 16
 
 
@@ -177,8 +169,13 @@ class PieceSide(TokenizerSide):
 class PieceTokenizer(Tokenizer):
     """The tokenizer of a foreign model whose texts come in words or pieces."""
 
+    algorithm = "pieces"
+    _source: PieceSide
+    _target: PieceSide
+
     def __init__(self, source: PieceSide, target: PieceSide) -> None:
         self._source, self._target = source, target
+        self.new_tokens = tuple(source.vocabulary.new_tokens)
 
     @classmethod
     def build(
@@ -227,10 +224,6 @@ class PieceTokenizer(Tokenizer):
         others = longer.vocabulary if is_shared else target.vocabulary.extended(words)
         return type(self)(longer, PieceSide(others, target.codes))
 
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        return tuple(self._source.vocabulary.new_tokens)
-
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
         version = VERSION_WITH_NEW_TOKENS if self.new_tokens else VERSION
@@ -243,16 +236,3 @@ class PieceTokenizer(Tokenizer):
         if self.new_tokens:
             data["new_tokens"] = self.new_tokens
         return json.dumps(data, ensure_ascii=False) + "\n"
-
-    @property
-    def algorithm(self) -> str:
-        """Always "pieces"."""
-        return "pieces"
-
-    @property
-    def source(self) -> PieceSide:
-        return self._source
-
-    @property
-    def target(self) -> PieceSide:
-        return self._target

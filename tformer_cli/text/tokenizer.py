@@ -5,15 +5,21 @@ have one vocabulary and the same side twice (`joint_tokenizer`); those of foreig
 two (`sentencepiece`, `pieces`).
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Self, cast
 
 from tformer_cli.errors import DataError, UsageError
+from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+MOST_PIECES = 1_000_000
+"""Of a vocabulary; training one sets memory aside for as many as are asked for."""
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
@@ -154,26 +160,26 @@ class TokenizerSide(ABC):
 
 
 class Tokenizer(ABC):
-    """The two sides of a model's tokenizer."""
+    """The two sides of a model's tokenizer: that of what is read, and of what is written."""
+
+    algorithm: str
+    """How text is cut: one of `config.Algorithm`, or the kind that a file of tformer names."""
+    new_tokens: tuple[str, ...] = ()
+    """Words that were added, in the order of their ids, the last of either vocabulary."""
+    _source: TokenizerSide
+    _target: TokenizerSide
 
     @abstractmethod
     def to_json(self) -> str:
         """The text of a `tokenizer.json`."""
 
     @property
-    @abstractmethod
-    def algorithm(self) -> str:
-        """How text is cut: one of `config.Algorithm`, "sentencepiece" or "pieces"."""
-
-    @property
-    @abstractmethod
     def source(self) -> TokenizerSide:
-        """The side of sentences that are read."""
+        return self._source
 
     @property
-    @abstractmethod
     def target(self) -> TokenizerSide:
-        """The side of sentences that are written."""
+        return self._target
 
     @property
     def vocab_size(self) -> int:
@@ -212,11 +218,6 @@ class Tokenizer(ABC):
             "omit it"
         )
 
-    @property
-    @abstractmethod
-    def new_tokens(self) -> tuple[str, ...]:
-        """Words that were added, in the order of their ids, the last of either vocabulary."""
-
     @abstractmethod
     def with_new_tokens(self, words: Sequence[str]) -> "Tokenizer":
         """The tokenizer with more words that are one piece each, behind the other ids."""
@@ -226,26 +227,55 @@ class Tokenizer(ABC):
 
 
 class OneSidedTokenizer(Tokenizer, TokenizerSide):
-    """A tokenizer of one vocabulary, on both sides the same, which takes no new tokens."""
+    """A tokenizer of one vocabulary, on both sides the same."""
 
-    kind: ClassVar[str]
-    """Name in the file, and of the algorithm."""
-
-    @property
-    def algorithm(self) -> str:
-        return self.kind
-
+    # Properties, for an object that holds itself is freed late, and vocabularies are large.
     @property
     def source(self) -> Self:
-        """Itself: both sides are alike."""
         return self
 
     @property
     def target(self) -> Self:
-        """Itself, likewise."""
         return self
 
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        """None; see `Tokenizer`."""
-        return ()
+
+_JOINT = "joint_tokenizer.JointTokenizer"
+"""Class of files that Hugging Face `tokenizers` can read."""
+_READERS = {
+    "pieces": "pieces.PieceTokenizer",
+    "images": "images.tokenizer.ImageTokenizer",
+    "bytes": "foreign_pieces.BytePieceTokenizer",
+    "wordpiece": "foreign_pieces.WordPieceTokenizer",
+    "sentencepiece": "sentencepiece.tokenizer.SentencePieceTokenizer",
+}
+"""Classes by the kind that a file of tformer names."""
+_FOREIGN = re.compile(r'\s*\{\s*"tformer_tokenizer"(?:\s*:\s*\d+\s*,\s*"kind"\s*:\s*"(\w+)")?')
+"""Beginning of such a file, and the kind."""
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Reads a `tokenizer.json`, or the one in a model directory."""
+    file = path / FILE_NAME if path.is_dir() else path
+    try:
+        read = read_regular if path.is_dir() else read_bounded
+        text = read(file, MAX_FILE_BYTES).decode("utf-8")
+    except UnicodeDecodeError:
+        raise DataError(f"{file}: is not UTF-8 text; name a tokenizer.json") from None
+    except FileNotFoundError:
+        raise DataError(f"{file}: no such tokenizer; check the path") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DataError(f"{file}: cannot be read ({reason}); name a tokenizer.json") from None
+    return parse_tokenizer(text, where=str(file))
+
+
+def parse_tokenizer(text: str, where: str = FILE_NAME) -> Tokenizer:
+    """Reads the text of a `tokenizer.json`; `where` names it in messages."""
+    foreign = _FOREIGN.match(text)
+    if foreign is None:
+        reader = _JOINT
+    else:  # what is damaged or of a later version is refused by SentencePiece's
+        reader = _READERS.get(foreign[1] or "", _READERS["sentencepiece"])
+    module, _, name = reader.rpartition(".")
+    made = getattr(import_module(f"tformer_cli.text.{module}"), name).parse(text, where)
+    return cast("Tokenizer", made)

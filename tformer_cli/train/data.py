@@ -18,8 +18,7 @@ from tformer_cli.text.corpora import SentencePair, corpus_file, corpus_name, rea
 from tformer_cli.text.languages import frequent_words
 from tformer_cli.text.loading.encoded import EncodedCorpus, encode_corpus
 from tformer_cli.text.loading.loader import Mixture
-from tformer_cli.text.tokenizer import Tokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import Tokenizer, read_tokenizer
 from tformer_cli.text.train_tokenizer import train_tokenizer
 from tformer_cli.train.start import start_tokenizer
 from tformer_cli.wording import count_of

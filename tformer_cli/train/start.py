@@ -26,8 +26,7 @@ from tformer_cli.model.adapter_config import adapted_parts
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.recipe import Completion, Recipe, load_recipe, with_preset
 from tformer_cli.structure import StructureError, structure
-from tformer_cli.text.tokenizer import BOS_ID, Tokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import BOS_ID, Tokenizer, read_tokenizer
 from tformer_cli.trainer.config import METRICS, StartConfig, TrainingConfig
 
 if TYPE_CHECKING:

@@ -44,11 +44,11 @@ from tformer_cli.files.atomic import (
     write_text,
 )
 from tformer_cli.files.lock import locked
-from tformer_cli.heads.rare_tokens import TokenFrequencies
-from tformer_cli.inspect.heads.timeline import HEADS_LOG
+from tformer_cli.heads.roles import TokenFrequencies
+from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
-from tformer_cli.inspect.jobs.score_alignment import store_measured_heads
 from tformer_cli.inspect.views.alignment import AlignmentScore
+from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.training import HeldOut, Progress
 from tformer_cli.model.config import Precision
@@ -63,8 +63,7 @@ from tformer_cli.text.loading.loader import (
     SegmentLoader,
     TrainingLoader,
 )
-from tformer_cli.text.tokenizer import Tokenizer
-from tformer_cli.text.tokenizer_file import parse_tokenizer, read_tokenizer
+from tformer_cli.text.tokenizer import Tokenizer, parse_tokenizer, read_tokenizer
 from tformer_cli.train.data import (
     completed_recipe,
     encoded_corpora,

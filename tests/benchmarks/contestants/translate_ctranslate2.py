@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import ctranslate2
 from translation import Translate, measure, read_job
 
-from tformer_cli.text.tokenizer import EOS_ID
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 SENTENCES_PER_BATCH = 64
 

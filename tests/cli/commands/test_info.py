@@ -13,7 +13,7 @@ from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.app import app
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.shortlist import Shortlist
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 REPORTS = [
     {"kind": "report", "step": 5, "epoch": 0.5, "tokens": 1000, "seconds": 30.0, "loss": 4.0},

@@ -7,8 +7,7 @@ from typer.testing import CliRunner
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
 from tformer_cli.cli.app import app
 from tformer_cli.foreign.marian.layout import read_text_shortlist
-from tformer_cli.text.tokenizer import EOS_ID
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
 TARGETS = ["A woman.", "x", "the street and a dog", "snow"]

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.foreign.hugging_face.test_importing import marian
 from tformer_cli.cli.commands.tokenize import tokenize_app
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["The dog sees the man.", "Der Hund sieht den Mann."] * 20
 

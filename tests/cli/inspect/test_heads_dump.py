@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspect.heads_dump import parse_size, size_said
+from tformer_cli.cli.inspect.inspect_heads import parse_size, size_said
 from tformer_cli.errors import UsageError
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "A woman and a dog.", "the street"]

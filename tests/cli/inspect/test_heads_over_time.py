@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 from tests.inspect.heads.test_timeline import lines
 from tformer_cli.cli.app import app
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.heads.timeline import HeadCourse, HeadTimeline
-from tformer_cli.inspect.views.timeline import TimelineView
+from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, TimelineView
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tests.inspect.conftest import LAYOUT, blank_record, made_record
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.alignment.chosen import AlignedWords, HeadChoice
+from tformer_cli.inspect.alignment import AlignedWords, HeadChoice
 from tformer_cli.inspect.views.heads import record_blocks
 from tformer_cli.show.terminal import room_of, show_blocks, shown
 

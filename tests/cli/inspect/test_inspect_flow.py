@@ -7,7 +7,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 
 

@@ -11,14 +11,13 @@ from typer.testing import CliRunner
 
 from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.cli.app import app
-from tformer_cli.heads import rare_tokens
+from tformer_cli.heads import roles
 from tformer_cli.heads.names import HeadId
-from tformer_cli.heads.roles import role_of
-from tformer_cli.inspect.figures.role_grid import role_grid
+from tformer_cli.heads.roles import role_grid, role_of
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.views.heads import head_map, record_blocks
 from tformer_cli.show.terminal import room_of, show_blocks
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "A woman and a dog."]
 
@@ -45,7 +44,7 @@ def test_quiet_leaves_only_warnings(model):
 
 
 def test_rare_word_heads_are_judged_by_stored_or_counted_frequencies(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(roles, "FREQUENT", 10)
     known = shutil.copytree(model, tmp_path / "known")
     tokenizer = read_tokenizer(known / "tokenizer.json")
     counts = np.full(tokenizer.vocab_size, 9)

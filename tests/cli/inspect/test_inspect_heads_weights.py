@@ -10,7 +10,7 @@ from safetensors.numpy import load
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspect.weights_option import with_value
+from tformer_cli.cli.inspect.inspect_view import with_value
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView
 

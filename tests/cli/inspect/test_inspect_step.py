@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from tformer_cli.cli.app import app
 from tformer_cli.errors import TformerError
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.views import inspect_view
+from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.views.step import StepView
-from tformer_cli.inspect.walkthrough.quiz import make_quiz
+from tformer_cli.inspect.walkthrough.step import make_quiz
 from tformer_cli.kinds.lines.translate import translate_lines
 
 LINE = "A man sleeps."

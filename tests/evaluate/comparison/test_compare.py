@@ -2,12 +2,10 @@ import pytest
 
 from tests.evaluate.comparison.systems import FIRST, REFERENCES, SOURCE, SYSTEMS
 from tformer_cli.evaluate.comparison.compare import (
-    SystemTexts,
     TestSet,
-    Wins,
     compare_systems,
 )
-from tformer_cli.evaluate.comparison.paired_tests import TestSettings
+from tformer_cli.evaluate.comparison.paired_tests import TestSettings, Wins
 from tformer_cli.metrics.scores import bleu, make_metric, ter
 
 
@@ -15,7 +13,7 @@ def compared(metrics=("bleu", "ter"), systems=SYSTEMS, n_examples=3, references=
     test_set = TestSet(
         name="tiny",
         references=(references,),
-        systems=tuple(SystemTexts(name=name, lines=lines) for name, lines in systems.items()),
+        systems=systems,
         source=SOURCE[: len(references)],
     )
     return compare_systems(

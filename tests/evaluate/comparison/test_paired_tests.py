@@ -70,6 +70,7 @@ def test_all_numbers_are_those_of_sacrebleus_own_function(monkeypatch, name):
                 "interval": pytest.approx(float(their.ci)),
                 "p_value": their.p_value,
                 "equals_baseline": False if number else None,
+                "wins": None,
             }
             for number, their in enumerate(theirs[one.name])
         ]

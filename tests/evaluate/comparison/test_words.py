@@ -1,6 +1,6 @@
 import pytest
 
-from tformer_cli.evaluate.comparison.words import (
+from tformer_cli.evaluate.comparison.compare import (
     FREQUENCIES,
     bucket_labels,
     bucket_of,

@@ -9,20 +9,18 @@ import pytest
 from tformer_cli.errors import UsageError
 from tformer_cli.fast.native import library as module
 from tformer_cli.fast.native.build import build
-from tformer_cli.fast.native.levels import (
+from tformer_cli.fast.native.library import (
     NATIVE,
     SANITIZED,
-    Level,
-    levels_of_processor,
-    library_path,
-    processor_digest,
-    source_digest,
-)
-from tformer_cli.fast.native.library import (
     KernelsUnavailable,
+    Level,
     built_levels,
     find_library,
+    levels_of_processor,
+    library_path,
     load_library,
+    processor_digest,
+    source_digest,
 )
 from tformer_cli.fast.native.structs import SHARED
 

@@ -17,7 +17,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.hugging_face import families
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.page.heads_data import render_html
+from tformer_cli.inspect.pages import render_html
 from tformer_cli.kinds.lines.translate import translate_lines
 
 transformers = pytest.importorskip("transformers")

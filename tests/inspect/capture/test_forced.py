@@ -1,11 +1,19 @@
+""""""
+
 import pytest
 import torch
 from torch import nn
 
-from tests.inspect.conftest import dictionary_model, made_model
+from tests.inspect.conftest import check_maps, dictionary_model, made_model
 from tformer_cli.heads.names import HeadId, head_layout
-from tformer_cli.inspect.capture.batches import capture_batch
-from tformer_cli.inspect.capture.forced import capture_maps, capture_vectors, tapped_attentions
+from tformer_cli.inspect.capture.forced import (
+    _batch_sizes,
+    capture_batch,
+    capture_maps,
+    capture_pairs,
+    capture_vectors,
+    tapped_attentions,
+)
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.model.attention import MultiHeadAttention
 
@@ -178,3 +186,54 @@ def test_sources_are_read_as_the_model_reads_them():
     assert measured["sink_eos"] == 0.0
     with pytest.raises(ValueError, match="the source has 9 tokens, but the model takes 8"):
         capture_maps(model, [5] * 9, TARGET)
+
+
+LENGTHS = [(1, 6), (19, 3), (6, 6), (30, 39), (39, 1), (0, 2)]
+
+
+@pytest.fixture
+def model_batches(one_thread):
+    # in float64 nothing but a wrong cell can exceed the tolerance
+    return made_model(torch.float64, 60, noise=0.0, max_positions=40)
+
+
+@pytest.fixture
+def pairs():
+    return [tuple(torch.randint(4, 60, (n,)).tolist() for n in lengths) for lengths in LENGTHS * 2]
+
+
+def test_every_pair_of_a_batch_has_the_maps_it_has_alone(model_batches, pairs):
+    for pair, found in zip(pairs, capture_batch(model_batches, pairs).maps(), strict=True):
+        check_maps(found, capture_maps(model_batches, *pair))
+
+
+def test_batches_of_any_size_give_every_pair_once(model_batches, pairs, monkeypatch):
+    for most_cells in (1, 3000, 10**9):
+        monkeypatch.setattr("tformer_cli.inspect.capture.forced.MOST_CELLS", most_cells)
+        found = dict(capture_pairs(model_batches, pairs))
+        assert sorted(found) == list(range(len(pairs)))
+        for index, maps in found.items():
+            check_maps(maps, capture_maps(model_batches, *pairs[index]))
+
+
+def test_batches_come_in_few_sizes_so_that_no_library_meets_ever_new_shapes():
+    for n_pairs in range(1, 70):
+        sizes = list(_batch_sizes(n_pairs, 24))
+        assert sum(sizes) == n_pairs
+        assert set(sizes) <= {1, 2, 4, 8, 16}
+
+
+def test_kinds_not_asked_for_are_left_out_and_no_listener_stays(model_batches, pairs):
+    maps = capture_batch(model_batches, pairs[:2], kinds=["cross"]).maps()[0]
+    assert (maps.enc, maps.dec, len(maps.cross)) == ((), (), 2)
+    assert {head.kind for head in maps.residuals} == {"cross"}
+    assert all(
+        not m._listeners for m in model_batches.modules() if isinstance(m, MultiHeadAttention)
+    )
+
+
+def test_a_pair_that_is_too_long_is_refused(model_batches):
+    with pytest.raises(
+        ValueError, match="the target has 40 tokens, but the model_batches takes 39"
+    ):
+        capture_batch(model_batches, [([5], [6]), ([5], [6] * 40)])

@@ -8,12 +8,11 @@ import pytest
 
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId
-from tformer_cli.inspect.figures.timeline_svg import render_timeline_svg
-from tformer_cli.inspect.heads.timeline import read_timeline
+from tformer_cli.inspect.figures import render_timeline_svg
 from tformer_cli.inspect.jobs.follow_heads import HeadAtStep
-from tformer_cli.inspect.page.report_page import render_view
+from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.view import NoOptions
-from tformer_cli.inspect.views.timeline import VIEW
+from tformer_cli.inspect.views.timeline import VIEW, read_timeline
 
 METRICS = {
     "broad": {"entropy_norm": 0.9},

@@ -5,13 +5,13 @@ import torch
 
 from tests.inspect.conftest import batch_of
 from tformer_cli.errors import DataError
-from tformer_cli.heads import rare_tokens
+from tformer_cli.heads import roles
 from tformer_cli.heads.names import KINDS, head_layout
-from tformer_cli.inspect.capture import batches as batched_capture
-from tformer_cli.inspect.heads.statistics import HeadStatistics
-from tformer_cli.inspect.jobs import corpus
-from tformer_cli.inspect.jobs.corpus import CorpusInspector, count_frequencies
+from tformer_cli.inspect.capture import forced
+from tformer_cli.inspect.heads.metrics import HeadStatistics
+from tformer_cli.inspect.jobs import reader
 from tformer_cli.inspect.jobs.heads import HeadInspector
+from tformer_cli.inspect.jobs.reader import CorpusInspector, count_frequencies
 from tformer_cli.kinds.opening.translator import open_translator
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]
@@ -64,7 +64,7 @@ def test_heads_are_selected_and_long_lines_omitted(opened):
 
 
 def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(roles, "FREQUENT", 10)
     lines, targets = LINES * 20, TARGETS * 20
     frequencies = count_frequencies(opened, lines)
     inspector = summed_up(opened, lines, targets, frequencies=frequencies, buffer_lines=70)
@@ -86,8 +86,8 @@ def test_a_batch_is_summed_up_as_its_sentences_one_by_one(opened, monkeypatch):
 
 
 def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch):
-    monkeypatch.setattr(batched_capture, "MOST_CELLS", 1)
-    captured, held, settings = corpus.capture_batches, [], []
+    monkeypatch.setattr(forced, "MOST_CELLS", 1)
+    captured, held, settings = reader.capture_batches, [], []
 
     def watched(*arguments):
         for numbers, batch in captured(*arguments):
@@ -98,7 +98,7 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
             del batch
             yield given.pop()
 
-    monkeypatch.setattr(corpus, "capture_batches", watched)
+    monkeypatch.setattr(reader, "capture_batches", watched)
     before = torch.backends.mkldnn.matmul.fp32_precision
     assert summed_up(opened, LINES, TARGETS).n_sentences == len(settings) == 4
     assert set(settings) == {"ieee"}, "oneDNN would keep something for every shape"
@@ -106,7 +106,7 @@ def test_one_batch_is_held_at_a_time_and_no_product_is_kept(opened, monkeypatch)
 
 
 def test_rare_source_tokens_may_lie_beyond_the_end_of_every_target(opened, monkeypatch):
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(roles, "FREQUENT", 10)
     lines = ["the dog and the man and the dog and the man in the street and Zoë"] * 20
     frequencies = count_frequencies(opened, [*lines, *["the dog and the man in the street"] * 20])
     inspector = summed_up(opened, lines, ["dogs"] * 20, frequencies=frequencies)

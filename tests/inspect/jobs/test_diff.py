@@ -8,9 +8,9 @@ from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.heads import rare_tokens
+from tformer_cli.heads import roles
 from tformer_cli.heads.names import HeadId, attentions, head_layout
-from tformer_cli.inspect.ablation.pruning import prune_heads
+from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.inspect.jobs.diff import ModelComparer, inspect_diff, open_models
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.model.config import ModelConfig
@@ -200,7 +200,7 @@ def reads_rare_tokens(directory, path, rare):
 def test_rare_word_heads_are_named_by_the_frequencies_of_either_model(
     first, tmp_path, monkeypatch, known_to
 ):
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 10)
+    monkeypatch.setattr(roles, "FREQUENT", 10)
     ids = first.tokenizer.encode(LINES[1])
     counts = torch.full((first.tokenizer.vocab_size,), 100)
     counts[ids] = 50

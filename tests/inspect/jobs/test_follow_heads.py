@@ -6,9 +6,8 @@ import torch
 
 from tests.watched_training import crash_at, digest
 from tformer_cli.errors import RecipeError, TformerError, UsageError
-from tformer_cli.heads import rare_tokens
-from tformer_cli.heads.rare_tokens import TokenFrequencies, count_tokens
-from tformer_cli.inspect.heads.timeline import heads_over_time, read_timeline
+from tformer_cli.heads import roles
+from tformer_cli.heads.roles import TokenFrequencies, count_tokens
 from tformer_cli.inspect.jobs.diff import inspect_diff, open_model_or_checkpoint
 from tformer_cli.inspect.jobs.follow_heads import (
     N_PAIRS,
@@ -16,10 +15,11 @@ from tformer_cli.inspect.jobs.follow_heads import (
     measure_heads,
     probe_pairs,
 )
+from tformer_cli.inspect.views.timeline import heads_over_time, read_timeline
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.recipe import make_recipe
 from tformer_cli.text.corpora import SentencePair
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.train.train import train
 from tformer_cli.trainer import gradients
 
@@ -223,8 +223,8 @@ def test_nan_weights_leave_no_line(recipe, whole, tmp_path):
 
 def test_rare_words_are_those_of_the_training_corpus(recipe, tmp_path, monkeypatch, whole):
     assert not any("rare_argmax" in line["metrics"] for line in lines_of(whole)), "all are frequent"
-    monkeypatch.setattr(rare_tokens, "FREQUENT", 3)
-    monkeypatch.setattr(rare_tokens, "FEWEST_TOKENS", 2)
+    monkeypatch.setattr(roles, "FREQUENT", 3)
+    monkeypatch.setattr(roles, "FEWEST_TOKENS", 2)
     train(changed(recipe, max_steps=3), tmp_path / "run")
     lines = lines_of(tmp_path / "run")
     assert {line["step"] for line in lines} == {0, 3}

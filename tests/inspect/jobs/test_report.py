@@ -8,11 +8,10 @@ from tformer_cli.artifacts.model_directory import load_model_directory, save_mod
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.inspect.jobs.report import inspect_report
-from tformer_cli.inspect.jobs.views import inspect_view
-from tformer_cli.inspect.page.report_page import report_data
+from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
+from tformer_cli.inspect.pages import report_data
 from tformer_cli.inspect.view import ReportOptions
-from tformer_cli.inspect.walkthrough.choice import EXAMPLE_WEIGHT, example_row
+from tformer_cli.inspect.walkthrough.step import EXAMPLE_WEIGHT, example_row
 from tformer_cli.model.transformer import Transformer
 
 LINE = "A man sleeps."

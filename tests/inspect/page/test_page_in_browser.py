@@ -10,26 +10,38 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+import torch
 
+from tests.conftest import LINES
+from tests.inspect.test_image_models import image
+from tests.inspect.views.test_image import directory
+from tformer_cli.artifacts.config_file import ModelInfo
+from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.heads.names import HeadId
 from tformer_cli.heads.roles import METRICS
-from tformer_cli.inspect.heads.timeline import HeadCourse, HeadTimeline
 from tformer_cli.inspect.jobs.diff import inspect_diff
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report
-from tformer_cli.inspect.page.heads_data import render_html
-from tformer_cli.inspect.page.report_page import render_report, render_view, sample_page
+from tformer_cli.inspect.pages import render_html, render_report, render_view, sample_page
 from tformer_cli.inspect.view import ReportOptions
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.diff import DiffOptions
 from tformer_cli.inspect.views.positions import PositionsOptions
-from tformer_cli.inspect.walkthrough.quiz import make_quiz
+from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline
+from tformer_cli.inspect.walkthrough.step import make_quiz
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.transformer import Transformer
+from tformer_cli.search.config import DecodingConfig
+from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import TokenizerSide
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 SELFTEST, ALONE = (
     Path(__file__).with_name(name).read_text(encoding="utf-8")
     for name in ("selftest.js", "alone.js")
 )
+
+
 HOSTILE = (
     "</script><img src=x onerror=alert(1)>",
     '"><svg onload=alert(2)>',
@@ -44,8 +56,12 @@ HOSTILE = (
     "&lt;b&gt;",
     "▁a-very-long-token-that-does-not-end-soon",
 )
+
+
 CONTROL = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f]")
-LINES = ["A man sleeps in the snow.", "Two dogs."]
+
+
+SHOWN = ["A man sleeps in the snow.", "Two dogs."]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +71,7 @@ def hostile_report(model):
         patch.setattr(
             TokenizerSide, "pieces", lambda self, ids: [HOSTILE[i % len(HOSTILE)] for i in ids]
         )
-        return inspect_report(model, LINES, device="cpu", options=ReportOptions(mode="live"))
+        return inspect_report(model, SHOWN, device="cpu", options=ReportOptions(mode="live"))
 
 
 def test_a_person_uses_the_page_of_a_hostile_report(hostile_report, visit):
@@ -163,7 +179,7 @@ def check_paper(found, tabs):
     assert set(found["onPaper"]) == {f"panel-{name}" for name in tabs}
     assert len(found["paperTitles"]) == len(tabs)
     # and every sentence, the views of the model once
-    assert [copy["source"] for copy in found["printed"]] == LINES
+    assert [copy["source"] for copy in found["printed"]] == SHOWN
     first, second = found["printed"]
     assert set(first["panels"]) == set(found["onPaper"])
     assert set(second["panels"]) == set(found["onPaper"]) - {"panel-positions"}
@@ -376,3 +392,192 @@ def test_of_two_sentences_alike_the_page_knows_the_words_that_differ(model, visi
     assert found["apart"] == ["Hunde"]
     assert found["links"] == [list(link) for link in sorted(records[0].aligned.links)]
     assert found["links"]
+
+
+LOOK = """
+const seen = {
+  heading: document.querySelector("h1").textContent,
+  ids: sentence.heads.map(head => head.id),
+  thumbs: document.querySelectorAll(".thumb").length,
+  head: byId("head").textContent,
+  reading: byId("reading").textContent,
+  largest: byId("largest").textContent,
+  role: byId("role").textContent,
+  links: [...byId("links").rows].map(row => row.cells[3].textContent),
+  csv: csvFile("one"),
+  scopes: document.querySelectorAll("span:not([hidden]) > [data-scope]").length,
+};
+press("o");
+press("m");
+showTip("one", { row: 0, column: 0 }, { clientX: 10, clientY: 10 });
+update({ q: "cross" });
+seen.tip = byId("tip").textContent;
+seen.passing = byId("filter-count").textContent;
+document.body.append(make("pre", { id: "selftest" }, encodeURIComponent(JSON.stringify(seen))));
+"""
+
+
+@pytest.mark.parametrize("weighting", ["norm", "rollout", "alti"])
+def test_the_page_shows_the_numbers_of_the_weighting(model, visit, weighting):
+    record = next(inspect_heads(model, ["A man sleeps."], weights=weighting, targets=["dogs run"]))
+    visited = visit(render_html([record]), script=LOOK)
+    assert visited.console == []
+    seen = visited.selftest
+    assert seen["ids"] == [str(head) for head in record.heads]
+    assert seen["thumbs"] == len(record.heads)
+    chosen = record.first_head()
+    assert seen["head"] == str(chosen)
+    assert record.weighting.sums in seen["reading"]
+
+    rows = list(csv.reader(io.StringIO(seen["csv"])))
+    assert rows[0] == [str(chosen), *record.source_pieces]
+    found = np.array([row[1:] for row in rows[1:]], dtype=float)
+    expected = record.captured.weights(chosen).numpy()
+    # 16 bits of the largest, and five digits of the file
+    np.testing.assert_allclose(found, expected, atol=0.5 / 65535 * record.largest + 6e-6)
+    strongest = [float(text) for text in seen["links"]]
+    np.testing.assert_allclose(strongest, expected.max(axis=1), rtol=0.01, atol=6e-4)
+    first = float(expected[0, 0])
+    if weighting == "norm":
+        assert seen["heading"] == "Attention heads: norm"
+        assert float(seen["largest"]) == pytest.approx(record.largest, rel=0.01)
+        assert seen["scopes"] == 2
+        assert "takes from" in seen["tip"]
+        assert float(seen["tip"].split("predicting")[0]) == pytest.approx(first, rel=1e-3)
+        assert seen["passing"] == "2 of 8"
+    else:
+        assert seen["heading"] == f"Layers: {weighting}"
+        assert seen["largest"] == "1"
+        assert seen["scopes"] == 0
+        assert seen["role"].startswith("All heads of the layer")
+        assert "is made of" in seen["tip"]
+        assert seen["passing"] == "1 of 4"
+
+
+SELFTEST_IMAGE_TAB = """
+  const shown = document.createElement("pre");
+  shown.id = "selftest";
+  update({ tab: "image" });
+  const all = selector => [...document.querySelectorAll(`#panel-image ${selector}`)];
+  const names = all("figcaption").map(one => one.firstChild.textContent);
+  const largest = all("canvas").map(one => one.getAttribute("aria-label"));
+  const given = viewOf(sentence, "image").maps.map(one => one.weights);
+  document.querySelector("#panel-image figcaption button").click();
+  const texts = ["guide-says", "source-label", "source-name"].map(id => byId(id).textContent);
+  update({ tab: "flow" });
+  const flow = document.querySelector("#panel-flow canvas").getAttribute("aria-label");
+  const found = { names, largest, given, texts, flow, hash: location.hash };
+  shown.textContent = encodeURIComponent(JSON.stringify(found));
+  document.body.append(shown);
+"""
+
+
+@pytest.mark.parametrize("has_class", [True, False])
+def test_a_report_shows_maps_over_the_image(tmp_path, visit, has_class):
+    pooling = "first" if has_class else "mean"
+    path, _ = directory(tmp_path / "m", class_token=has_class, pooling=pooling)
+    options = ReportOptions(ablation=False)
+    report = inspect_report(path, [image(1)], device="cpu", options=options)
+    visited = visit(render_report(report), script=SELFTEST_IMAGE_TAB)
+    assert visited.console == []
+    found = visited.selftest
+    looked = report.sentences[0].views["image"].looked
+    guide, *labels = found["texts"]
+    assert labels == ["Image", "Patches"]
+    ways = ["the image", "attention rollout", "ALTI"]
+    assert found["names"] == [*ways, *(one.name for one in looked[:-2])]
+    ordered = [*looked[-2:], *looked[:-2]]
+    expected = ["{}: most at row {}, column {}".format(one.label, *one.peak) for one in ordered]
+    assert found["largest"] == expected
+    for given, one in zip(found["given"], looked, strict=True):
+        assert torch.allclose(torch.tensor(given), one.shares, atol=1 / 254 + 1e-6)
+    assert "head=enc.0.0" in found["hash"]
+    assert re.match(r"When the model reads (patch \d,\d|class), head enc.0.0 ", guide)
+    assert found["flow"] == expected[1].replace("ALTI", "ALTI+")
+
+
+KINDS = {
+    "dot": {"similarity": "dot"},
+    "cosine": {"similarity": "cosine"},
+    "distance": {"similarity": "distance"},
+    "additive": {"similarity": "additive", "positions": "alibi"},
+    "relative": {"positions": "relative"},
+    "distance and relative": {"similarity": "distance", "positions": "relative"},
+    "rotary": {"positions": "rotary"},
+    "segments": {
+        "positions": "segments", "n_encoder_layers": 0, "memory": 4, "max_positions": 6,
+        "target_eos": False, "target_bos": False,
+    },
+}  # fmt: skip
+
+
+SELFTEST_SCORE_TERMS = """
+  const shown = document.createElement("pre");
+  shown.id = "selftest";
+  const found = [];
+  for (let s = 0; s < data.sentences.length; s++) for (const head of data.sentences[s].heads) {
+    update({ s: String(s), head: head.id });
+    const vectors = vectorsOf(head), k = columnsOf(head).length;
+    const own = weightsOf(head);
+    let error = 0;
+    for (let row = 0; row < vectors.queries.length; row++) {
+      const { first, weights } = scoresOf(head, vectors, row), whole = new Float32Array(k);
+      whole.set(weights, first);
+      whole.forEach((one, j) => error = Math.max(error, Math.abs(one - own[row * k + j])));
+    }
+    const text = document.getElementById("qk-terms")?.textContent ?? "";
+    found.push({ sentence: data.sentences.indexOf(sentence), id: head.id, error, text,
+      title: byId("qk-title").textContent,
+      bars: document.querySelectorAll("#qk-body svg").length });
+  }
+  shown.textContent = encodeURIComponent(JSON.stringify(found));
+  document.body.append(shown);
+"""
+
+
+def record_of(path, changes):
+    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+    settings = {
+        "d_model": 32, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 2, "n_decoder_layers": 1,
+        "max_positions": 40, "positions": "none",
+    }  # fmt: skip
+    config = ModelConfig(**{**settings, **changes})
+    torch.manual_seed(7)
+    weights = Transformer(config, tokenizer.vocab_size).state_dict()
+    random = {name: one + 0.3 * torch.randn_like(one) for name, one in weights.items()}
+    save_model_directory(
+        path, random, config=config, tokenizer=tokenizer, decoding=DecodingConfig(max_length=6),
+        info=ModelInfo(),
+    )  # fmt: skip
+    (record,) = inspect_heads(path, ["Two dogs run in the street"], for_page=True, device="cpu")
+    return record
+
+
+# A browser takes half a second to open a page: all models that read a source are on one
+@pytest.mark.parametrize(
+    "kinds",
+    [[kind for kind in KINDS if kind != "segments"], ["segments"]],
+    ids=["translation", "text"],
+)
+def test_terms_make_the_weights_that_the_map_has(tmp_path, visit, kinds):
+    records = [record_of(tmp_path / kind, KINDS[kind]) for kind in kinds]
+    visited = visit(render_html(records), script=SELFTEST_SCORE_TERMS)
+    assert visited.console == []
+    for number, (kind, record) in enumerate(zip(kinds, records, strict=True)):
+        heads = [head for head in visited.selftest if head["sentence"] == number]
+        assert [head["id"] for head in heads] == [str(head) for head in record.heads]
+        check_terms(kind, heads)
+
+
+def check_terms(kind, heads):
+    for head in heads:
+        assert head["error"] < 5e-3  # queries and keys are float16
+        is_cross, has_positions = head["id"].startswith("cross"), "positions" in KINDS[kind]
+        assert head["title"].endswith("The query times the key") == (kind == "rotary")
+        assert head["bars"] == (kind != "additive")
+        assert ("what positions add" in head["text"]) == (
+            has_positions and not is_cross and kind != "rotary"
+        )
+        assert ("what the similarity adds" in head["text"]) == ("distance" in kind)
+    if kind == "additive":
+        assert "v·tanh(q + k_j)" in heads[0]["text"]

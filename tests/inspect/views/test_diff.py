@@ -9,18 +9,18 @@ import torch
 
 from tests.inspect.conftest import LAYOUT
 from tformer_cli.heads.names import KINDS, HeadId
-from tformer_cli.inspect.comparison.diff import (
+from tformer_cli.inspect.comparison import (
     MAPS_DRAWN,
     HeadChange,
     HeadDiff,
+    HeadDistances,
     changes_of,
     drawn,
     summary_of,
 )
-from tformer_cli.inspect.comparison.matching import HeadDistances
-from tformer_cli.inspect.figures.diff_svg import render_diff_svg
+from tformer_cli.inspect.figures import render_diff_svg
 from tformer_cli.inspect.heads.metrics import metrics_of
-from tformer_cli.inspect.page.report_page import render_view
+from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.views.diff import VIEW, DiffOptions, change_data
 from tformer_cli.show.palette import color, signed_color, signed_hex_color
 

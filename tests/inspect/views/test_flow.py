@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.oracles.unpacked import unpacked
-from tformer_cli.inspect.page.report_page import render_view
+from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.views.flow import VIEW, Flow, FlowOptions, FlowRecord, read_flow
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from tformer_cli.inspect.page.report_page import render_view
+from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.record import ModelSummary
 from tformer_cli.inspect.views.positions import (
     VIEW,

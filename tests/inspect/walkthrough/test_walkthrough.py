@@ -1,3 +1,5 @@
+""""""
+
 import json
 import math
 import re
@@ -7,14 +9,14 @@ import pytest
 import torch
 
 from tests.inspect import conftest
+from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.capture.observed import observe
-from tformer_cli.inspect.page.report_page import render_view
+from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.inspect.views.step import VIEW, StepOptions
-from tformer_cli.inspect.walkthrough.quiz import answer_key, make_quiz
-from tformer_cli.inspect.walkthrough.step import Subject
+from tformer_cli.inspect.walkthrough.step import Subject, answer_key, find_token, make_quiz
 from tformer_cli.inspect.walkthrough.walkthrough import explain, walk_through
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
@@ -23,7 +25,11 @@ from tformer_cli.model.transformer import Transformer
 
 SOURCE, TARGET = (5, 9, 7, 11, 6, 8), (20, 24, 21)
 """Source and target share no token, and differ in length: a swap of either would show."""
+
+
 HOSTILE = ("</style><script>x", "<!--", "<img src=x onerror=alert(1)>", '"', "\u2028", "\x00")
+
+
 HEADS = [
     HeadId(*head)
     for head in (("enc", 0, 1), ("enc", 2, 3), ("dec", 0, 0), ("dec", 1, 2), ("cross", 1, 3))
@@ -441,3 +447,51 @@ def test_a_page_of_its_own_has_every_component_and_details(model):
             assert len(found["values"]) == len(table.rows)
             assert {len(row) for row in found["values"]} == {table.values.shape[1]}
             assert found["is_detail"] == table.is_detail
+
+
+PIECES = (
+    "▁It",
+    "▁ite",
+    "m",
+    "▁hit",
+    "▁it",
+    "'",
+    "s",
+    "▁it",
+    ".",
+    "▁2",
+    "▁caf",
+    "<0xC3>",
+    "<0xA9>",
+    "</s>",
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "place"),
+    [
+        ("it", 4),
+        ("it#2", 7),
+        ("It", 0),
+        ("▁it", 4),
+        ("item", 1),
+        ("hit", 3),
+        ("IT", 0),
+        ("it's", 4),
+        ("m", 2),
+        (".", 8),
+        ("2", 9),
+        ("3", 3),
+        ("-1", 13),
+        ("café", 10),
+        ("</s>", 13),
+    ],
+)
+def test_a_token_is_found_by_word_piece_occurrence_or_position(wanted, place):
+    assert find_token(wanted.replace("▁", " ") if wanted == "▁it" else wanted, PIECES) == place
+
+
+@pytest.mark.parametrize("wanted", ["cat", "it#3", "14", "-15", "", " ", "#2"])
+def test_another_is_refused_with_the_tokens_there_are(wanted):
+    with pytest.raises(UsageError, match=r"matches no token; the tokens are 0 ▁It, 1 ▁ite, 2 m"):
+        find_token(wanted, PIECES)

@@ -19,7 +19,7 @@ from tformer_cli.text.images import decoding
 from tformer_cli.text.images.decoding import Scaling, decoded, scaled
 from tformer_cli.text.images.named import is_row, name_of_image, read_image
 from tformer_cli.text.images.tokenizer import ImageTokenizer
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import parse_tokenizer
 
 SIZE = (4, 3, 1)
 

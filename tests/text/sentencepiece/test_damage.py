@@ -12,7 +12,7 @@ from tests.text.sentencepiece.test_tokenizer import MARIAN, SPECIAL, TAGS, vocab
 from tformer_cli.errors import DataError
 from tformer_cli.text.sentencepiece.spm_file import BYTE, SpmFile, read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import parse_tokenizer
 
 quick = settings(max_examples=100)
 

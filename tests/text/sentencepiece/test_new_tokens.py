@@ -8,8 +8,7 @@ from sentencepiece import SentencePieceProcessor
 from tests.text.sentencepiece.conftest import LANGUAGES, SPECIAL
 from tformer_cli.errors import DataError
 from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
-from tformer_cli.text.tokenizer import UNK_ID
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import UNK_ID, parse_tokenizer
 
 WORDS = ["<x>", "Żółć", "<x>y"]
 TAGS = Languages(tokens={"fra": ">>fra<<"}, before_source="target", in_text=True)

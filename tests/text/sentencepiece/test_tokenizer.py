@@ -5,8 +5,7 @@ from sentencepiece import SentencePieceProcessor
 
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.text.sentencepiece.tokenizer import Languages, SentencePieceTokenizer
-from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import EOS_ID, UNK_ID, parse_tokenizer
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 TAGS = {"fra": ">>fra<<", "deu": ">>deu<<"}

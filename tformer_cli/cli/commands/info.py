@@ -7,7 +7,7 @@ from tformer_cli.artifacts.config_file import layers_said
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import TextOrJson, format_option
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.inspect.heads_dump import size_said
+from tformer_cli.cli.inspect.inspect_heads import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.streams import stdout_console, warn, write_line
 from tformer_cli.wording import visible

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspect.alignment_options import PairOptions
-from tformer_cli.cli.inspect.options import OpeningArguments, takes_opening_options
+from tformer_cli.cli.inspect.inspect_align import PairOptions
+from tformer_cli.cli.inspect.inspect_view import OpeningArguments, takes_opening_options
 from tformer_cli.cli.options import (
     ModelArgument,
     PathRole,

@@ -9,11 +9,13 @@ from typing import Annotated, Unpack
 import typer
 
 from tformer_cli.cli.image_options import ImageOptions
-from tformer_cli.cli.inspect.inspect_view import emit_view, view_format, view_format_option
-from tformer_cli.cli.inspect.options import (
+from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
+    emit_view,
     open_model,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.options import (
     ModelArgument,
@@ -21,6 +23,7 @@ from tformer_cli.cli.options import (
     PathRole,
     QuietOption,
     complete_heads,
+    option_field,
     takes_groups,
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
@@ -36,40 +39,33 @@ from tformer_cli.files.atomic import check_free
 from tformer_cli.inspect.views.ablation import CHANGES_VIEW, TEXT_VIEW, AblationSettings
 from tformer_cli.text.lines import LineCounts, check_file
 
-PRUNING = "Pruning"
-"""The panel of options that write a smaller model."""
+PRUNING = "Pruning"  # The panel of options that write a smaller model
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceOptions:
     """Sentences and their references."""
 
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--source",
-            "-i",
-            metavar="FILE",
-            help="Source sentences or names of images, one per line, or the text of a language "
-            "model; - is stdin.",
-            show_default="none, with --images",
-        ),
-        PathRole.reads_file,
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Reference translation, or right labels. Repeat for several; the loss is the "
-            "first's.",
-            show_default="none, of a language model",
-        ),
-        PathRole.reads_file,
-    ] = None
+    source: Path | None = option_field(
+        None,
+        "Source sentences or names of images, one per line, or the text of a language "
+        "model; - is stdin.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        shown="none, with --images",
+        role=PathRole.reads_file,
+    )
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, or right labels. Repeat for several; the loss is the first's.",
+        metavar="FILE",
+        shown="none, of a language model",
+        role=PathRole.reads_file,
+    )
 
     @property
     def files(self) -> list[Path]:
-        """The source, if there is one, and the references."""
         source = [] if self.source is None else [self.source]
         return [*source, *(self.reference or ())]
 
@@ -94,36 +90,29 @@ class ReferenceOptions:
 class PruningOptions:
     """A smaller model directory, and the heads it lacks."""
 
-    write_pruned: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write a pruned model directory; needs --keep or --prune.",
-            rich_help_panel=PRUNING,
-        ),
-        PathRole.writes_directory,
-    ] = None
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Keep the N most important of --heads, by --rank-by; prune the others.",
-            rich_help_panel=PRUNING,
-        ),
-    ] = None
-    prune: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HEADS",
-            help="Prune these heads. Repeatable.",
-            rich_help_panel=PRUNING,
-            autocompletion=complete_heads,
-        ),
-    ] = None
+    write_pruned: Path | None = option_field(
+        None,
+        "Write a pruned model directory; needs --keep or --prune.",
+        metavar="DIR",
+        panel=PRUNING,
+        role=PathRole.writes_directory,
+    )
+    keep: int | None = option_field(
+        None,
+        "Keep the N most important of --heads, by --rank-by; prune the others.",
+        min=0,
+        metavar="N",
+        panel=PRUNING,
+    )
+    prune: list[str] | None = option_field(
+        None,
+        "Prune these heads. Repeatable.",
+        metavar="HEADS",
+        panel=PRUNING,
+        autocompletion=complete_heads,
+    )
 
     def check(self) -> None:
-        """Makes sure that a smaller model has a free place and heads to remove."""
         if self.write_pruned is None:
             if self.keep is not None or self.prune:
                 option = "--prune" if self.keep is None else "--keep"
@@ -192,10 +181,14 @@ def inspect_ablate(
     from tformer_cli.artifacts.config_file import task_kind
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
-    from tformer_cli.inspect.jobs.ablate import MEASURED, heads_to_remove, translate_without
+    from tformer_cli.inspect.jobs.ablate import (
+        MEASURED,
+        heads_to_remove,
+        translate_without,
+        write_pruned,
+    )
     from tformer_cli.inspect.jobs.ablate import inspect_ablate as ablate
     from tformer_cli.inspect.jobs.reader import inspected_model
-    from tformer_cli.inspect.jobs.write_pruned import write_pruned
 
     counts = LineCounts()
     if changes is not None:

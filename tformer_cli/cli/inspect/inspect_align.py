@@ -2,21 +2,31 @@
 
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import typer
 
+from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
 from tformer_cli.cli.help import LARGE_JOBS
-from tformer_cli.cli.inspect.alignment_options import LinkOptions, PairOptions, ScoringOptions
-from tformer_cli.cli.inspect.inspect_view import emit_view
-from tformer_cli.cli.inspect.options import (
+from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
+    SourceOption,
     TextsArgument,
+    emit_view,
     open_model,
     takes_opening_options,
 )
-from tformer_cli.cli.options import ModelArgument, OutputOption, QuietOption, takes_groups
+from tformer_cli.cli.options import (
+    ModelArgument,
+    OutputOption,
+    PathRole,
+    QuietOption,
+    complete_heads,
+    option_field,
+    takes_groups,
+)
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -30,7 +40,7 @@ from tformer_cli.cli.streams import (
     warn,
     warn_of_bytes,
 )
-from tformer_cli.errors import DataError
+from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views.alignment import VIEW, AlignmentScores
 from tformer_cli.text.lines import LineCounts
@@ -46,6 +56,145 @@ if TYPE_CHECKING:
     )
     from tformer_cli.kinds.opening.translator import Opened
     from tformer_cli.text.pharaoh import GoldLinks, Link
+
+
+EXTRACTION = "Links"  # The panel of options that decide what becomes a link
+
+
+SCORING = "Scores against gold alignments"  # The panel of options that go with --gold
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """Sentences, their translations, and the words of both."""
+
+    source: SourceOption = None
+    target_file: str | None = option_field(
+        None,
+        "Target sentences, one per source line, to align with.",
+        shown="the model's translations",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    source_words: str | None = option_field(
+        None,
+        "The source with spaces between words, if links should count these words.",
+        shown="the source's own spaces",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    target_words: str | None = option_field(
+        None,
+        "The target with spaces between words, if links should count these words.",
+        shown="the target's own spaces",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+
+    @property
+    def of_pairs(self) -> list[str | None]:
+        return [self.target_file, self.source_words, self.target_words]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkOptions:
+    """Heads that align, and rules by which their weights become links."""
+
+    heads: list[str] | None = option_field(
+        None,
+        "Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; "
+        "several are averaged. Repeatable.",
+        panel=EXTRACTION,
+        shown="those stored by --save, else the last half of the layers",
+        metavar="HEADS",
+        autocompletion=complete_heads,
+    )
+    convention: Literal["naive", "shift"] | None = option_field(
+        None,
+        "Which decoder position stands for a target token: the one that predicts it "
+        "(naive), or the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
+        panel=EXTRACTION,
+        shown="that of the stored heads; naive for --heads; else as unchanged words say",
+    )
+    threshold: float | None = option_field(
+        None,
+        "Link all word pairs with at least this attention weight, from 0 to 1.",
+        panel=EXTRACTION,
+        shown="each target word's largest weight",
+        metavar="X",
+        min=0.0,
+        max=1.0,
+    )
+    eos: Literal["drop", "keep"] = option_field(
+        "drop",
+        "The weight on the end of sentence: ignore it (drop), or give a word that attends "
+        "most to it no link (keep).",
+        panel=EXTRACTION,
+    )
+    reverse: Path | None = option_field(
+        None,
+        "A model of the reverse direction, to align both ways.",
+        panel=EXTRACTION,
+        metavar="MODEL",
+        role=PathRole.reads_model,
+    )
+    method: Literal["intersection", "union", "grow-diag", "grow-diag-final-and"] = option_field(
+        "grow-diag",
+        "How to join both directions of --reverse: intersection, union, grow-diag or "
+        "grow-diag-final-and.",
+        "--symmetrize",
+        panel=EXTRACTION,
+        metavar="METHOD",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """Gold alignments, and scores against them."""
+
+    gold: str | None = option_field(
+        None,
+        "Gold alignments (i-j sure, i?j possible) to score every head and layer with.",
+        panel=SCORING,
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    one_based: bool = option_field(False, "The gold file counts words from 1.", panel=SCORING)
+    save: bool = option_field(
+        False,
+        "Store the best heads in the model directory, as the default for later commands.",
+        panel=SCORING,
+    )
+    scores_format: Annotated[
+        str | None, format_option(VIEW.formats, "jsonl", "Format of the scores.", SCORING)
+    ] = None
+
+    def chosen_format(self, pairs: PairOptions, links: LinkOptions, output: str) -> str:
+        if pairs.target_file is None:
+            if self.gold is not None:
+                raise UsageError(
+                    "--gold: needs given translations; name their file with --target-file"
+                )
+            if any(pairs.of_pairs):
+                raise UsageError(
+                    "--source-words, --target-words: need sentence pairs; add --target-file"
+                )
+        options = {
+            "--save": self.save,
+            "--format": self.scores_format,
+            "--one-based": self.one_based,
+        }
+        for option, value in options.items():
+            if value and self.gold is None:
+                raise UsageError(f"{option}: applies to scores; name gold alignments with --gold")
+        chosen = "jsonl"
+        if self.gold is None:
+            check_ending(output, ["pharaoh"])
+        else:
+            chosen = chosen_format(self.scores_format, output, VIEW.formats, chosen)
+        if self.save and links.reverse is not None:
+            raise UsageError("--save: stores the heads of one model; omit --reverse")
+        return chosen
 
 
 BufferLinesOption = Annotated[
@@ -127,7 +276,7 @@ def _open_aligners(
     model: Path, links: LinkOptions, opening: OpeningArguments, *, quiet: bool
 ) -> "tuple[Opened, Aligner, Bidirectional | None]":
     """Opens a model and, to align both ways, that of the reverse direction."""
-    from tformer_cli.inspect.alignment.links import LinkRule
+    from tformer_cli.inspect.alignment import LinkRule
     from tformer_cli.inspect.jobs.align import Aligner, Bidirectional
 
     opened = open_model(model, opening, quiet=quiet)
@@ -149,7 +298,6 @@ def _open_aligners(
 
 
 def _heads_said(aligner: "Aligner", both: "Bidirectional | None") -> str:
-    """Describes which heads align, and what to do where nothing is known of them."""
     choices = [aligner.choice, *([] if both is None else [both.reverse.choice])]
     said = f"aligning by {' and '.join(map(str, choices))}"
     if any(choice.reason == "default" for choice in choices):
@@ -166,8 +314,7 @@ def _scored(
     *,
     quiet: bool,
 ) -> AlignmentScores:
-    """Scores heads, or two directions, and shows progress until all is done."""
-    from tformer_cli.inspect.jobs.score_alignment import score_directions, score_model
+    from tformer_cli.inspect.jobs.align import score_directions, score_model
 
     so_far = (
         score_model(aligner, pairs, gold, report)
@@ -204,7 +351,6 @@ def _write_links(
     *,
     quiet: bool,
 ) -> None:
-    """Writes a line of links for each line, and hands them on whenever a buffer is done."""
     with (
         results(output) as stream,
         line_progress(None, "aligning", quiet=quiet, output=output) as progress,

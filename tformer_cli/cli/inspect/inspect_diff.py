@@ -6,24 +6,17 @@ from typing import Annotated, Unpack
 import typer
 
 from tformer_cli.cli.inspect.inspect_view import (
-    emit_view,
-    view_format,
-    view_format_option,
-)
-from tformer_cli.cli.inspect.options import (
     GivenSentences,
     OpeningArguments,
     TextsArgument,
+    emit_view,
     read_with_progress,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, prepare_torch, takes_groups
-from tformer_cli.cli.streams import (
-    STANDARD_STREAM,
-    note_choices,
-    warn,
-    warn_of_bytes,
-)
+from tformer_cli.cli.streams import STANDARD_STREAM, note_choices, warn, warn_of_bytes
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.diff import VIEW, DiffOptions
 from tformer_cli.text.lines import LineCounts

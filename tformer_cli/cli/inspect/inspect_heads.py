@@ -1,66 +1,210 @@
 """`tformer inspect-heads`: where every attention head looks.
 
-One sentence after the other is the view `inspection.views.heads`; here are the command and its
-other jobs: a corpus, its dump (`heads_dump`), and the roles over the steps of a run.
+One sentence after the other is the view `inspect.views.heads`; here are the command and its
+other jobs: a corpus, its dump, and the roles over the steps of a run.
 """
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.inspect.heads_dump import DumpOptions, dump_heads
 from tformer_cli.cli.inspect.inspect_view import (
-    emit_view,
-    show_sentences,
-    view_format,
-    view_format_option,
-)
-from tformer_cli.cli.inspect.options import (
     GivenSentences,
     OpeningArguments,
     SentenceRequest,
     TextsArgument,
+    emit_view,
     read_with_progress,
+    show_sentences,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
+    PathRole,
     QuietOption,
     given_options,
+    option_field,
     takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     argument_lines,
+    count_of_lines,
     file_lines,
+    note,
     stdout_console,
     warn,
     warn_of_bytes,
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
-from tformer_cli.inspect.views import corpus, heads, repeats, timeline
+from tformer_cli.inspect.views import corpus, heads, timeline
 from tformer_cli.inspect.views.heads import HeadsOptions, check_residual
 from tformer_cli.text.lines import LineCounts
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.heads.rare_tokens import TokenFrequencies
+    from tformer_cli.heads.roles import TokenFrequencies
+    from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, DumpReport
     from tformer_cli.kinds.opening.translator import Opened
 
-OF_ONE_PASS = ("norm", "alti")
-"""Weights that take a forced pass over one sentence to compute."""
+
+PANEL = "Dumps of a corpus"
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,3})?) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpOptions:
+    """Directory of a dump, and how much goes into it."""
+
+    dump: Path | None = option_field(
+        None,
+        "Write the maps of all sentences to shards in DIR. The same command again resumes.",
+        metavar="DIR",
+        panel=PANEL,
+        role=PathRole.writes_directory,
+    )
+    top_k: int | None = option_field(
+        None,
+        "Keep only the K largest weights of each row, and the sum of the others.",
+        metavar="K",
+        min=1,
+        max=65534,
+        panel=PANEL,
+        shown="all weights",
+    )
+    max_bytes: str = option_field(
+        "2G", "Refuse to write a larger dump; such as 500M or 20G.", metavar="SIZE", panel=PANEL
+    )
+    shard_pairs: int = option_field(
+        4096,
+        "Largest number of sentences per shard; a shard has at most 64 MiB.",
+        metavar="N",
+        min=1,
+        panel=PANEL,
+    )
+
+    def check(self) -> None:
+        if self.top_k is not None and self.dump is None:
+            raise UsageError("--top-k: applies to dumps; add --dump DIR")
+
+
+def parse_size(text: str, option: str) -> int:
+    """Reads a number of bytes: 1000, 500M, 2.5G, 2GiB; units are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    n_bytes = 0 if match is None else int(float(match[1]) * UNITS[match[2].upper()])
+    if n_bytes < 1:
+        raise UsageError(f'{option}: "{text}" is not a size above 0; write 500M or 20G')
+    return n_bytes
+
+
+def size_said(n_bytes: int) -> str:
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def dump_heads(
+    request: SentenceRequest, chosen: "HeadsOptions", directory: Path, options: DumpOptions
+) -> None:
+    """Describes how large a dump will be, and writes it if that is not too large."""
+    from tformer_cli.inspect.jobs.dump_heads import DumpSettings, HeadDumper
+    from tformer_cli.inspect.views.heads import VIEW
+
+    settings = DumpSettings(
+        heads=chosen.heads,
+        top_k=options.top_k,
+        max_bytes=parse_size(options.max_bytes, "--max-bytes"),
+        shard_pairs=options.shard_pairs,
+        tolerance=chosen.verify,
+    )
+    corpus = _dumped_corpus(request.text, request.sentences)
+    quiet, opened = request.quiet, request.open(tasks=VIEW.tasks)
+    dumper = HeadDumper(opened, settings)
+    estimate = dumper.estimate(corpus)
+    about = "" if estimate.is_exact else "about "
+    size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
+    heads = count_of(len(dumper.layout.heads), "head")
+    note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
+    if estimate.n_bytes > settings.max_bytes:
+        raise UsageError(
+            f"--max-bytes: the dump would take {size}, but the limit is "
+            f"{size_said(settings.max_bytes)}; raise it, keep fewer numbers with --top-k K, or "
+            "fewer heads with --heads"
+        )
+    lines = dumper.write(corpus, directory)
+    read_with_progress(lines, dumper.report, "dumping heads", total=estimate.lines, quiet=quiet)
+    note(_said(dumper.report, directory), quiet=quiet)
+
+
+def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
+    """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
+    from tformer_cli.files.regular_file import hash_file
+    from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
+
+    source, target, target_file = sentences.source, sentences.target, sentences.target_file
+    if texts and source is not None:
+        raise UsageError("--source: texts are given as arguments already; omit one of the two")
+    if target is not None and target_file is not None:
+        raise UsageError("--target: --target-file gives the targets already; omit one of the two")
+    if STANDARD_STREAM in (*(texts or ()), source, target_file) or not (texts or source):
+        raise UsageError(
+            "--dump: reads its sentences twice, so stdin cannot be used; name a --source"
+        )
+    for option, file in (("--source", source), ("--target-file", target_file)):
+        if file is not None and Path(file).exists() and not Path(file).is_file():
+            raise UsageError(
+                f"{option}: {file} is not an ordinary file, but --dump reads it twice; name "
+                "an ordinary file"
+            )
+
+    def lines_of(given: Sequence[str], file: str | None) -> Iterator[str]:
+        counts = LineCounts()
+        return argument_lines(given, counts) if file is None else file_lines(file, counts)
+
+    given_target = None if target is None else [target]
+    has_targets = given_target is not None or target_file is not None
+    facts = [
+        list(texts or ()) if source is None else hash_file(Path(source)),
+        given_target if target_file is None else hash_file(Path(target_file)),
+    ]
+    return DumpedCorpus(
+        lines=lambda: lines_of(texts or (), source),
+        targets=(lambda: lines_of(given_target or (), target_file)) if has_targets else None,
+        origin=hashlib.sha256(json.dumps(facts).encode()).hexdigest(),
+    )
+
+
+def _said(report: "DumpReport", directory: Path) -> str:
+    shards = count_of(report.shards, "shard")
+    holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {size_said(report.n_bytes)}"
+    said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
+    if report.resumed_at:
+        said += f"; {count_of_lines(report.resumed_at)} were done before"
+    return said
+
+
+OF_ONE_PASS = ("norm", "alti")  # Weights that take a forced pass over one sentence to compute
 NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
 def _explain(is_asked: bool) -> None:
-    """Prints the rules of the roles, and ends the command."""
     if not is_asked:
         return
     show_role_rules(stdout_console())
@@ -68,7 +212,7 @@ def _explain(is_asked: bool) -> None:
 
 
 def show_role_rules(console: "Console") -> None:
-    from tformer_cli.inspect.figures.role_grid import role_rules
+    from tformer_cli.heads.roles import role_rules
     from tformer_cli.show.terminal import room_of, show_blocks
 
     show_blocks(console, role_rules(room_of(console)))
@@ -78,41 +222,29 @@ def show_role_rules(console: "Console") -> None:
 class JobOptions:
     """Jobs besides that of showing sentence after sentence; see also `DumpOptions`."""
 
-    corpus: Annotated[
-        bool,
-        typer.Option(
-            "--corpus",
-            help="Summarize each head over all sentences, with 95 % confidence intervals.",
-        ),
-    ] = False
-    over_time: Annotated[
-        bool,
-        typer.Option(
-            "--over-time",
-            help="Show each head's role at each step of a run trained with "
-            "training.inspect_every. MODEL is the run directory; no sentence is read.",
-        ),
-    ] = False
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=2,
-            help="Measure the heads of a language model on N blocks of random tokens that come "
-            "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
-            "confidence intervals. No sentence is read; --seed draws the tokens.",
-            show_default="off",
-        ),
-    ] = None
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            is_eager=True,
-            callback=_explain,
-            help="List the rules that give heads their roles, with their papers, and exit.",
-        ),
-    ] = False
+    corpus: bool = option_field(
+        False, "Summarize each head over all sentences, with 95 % confidence intervals."
+    )
+    over_time: bool = option_field(
+        False,
+        "Show each head's role at each step of a run trained with "
+        "training.inspect_every. MODEL is the run directory; no sentence is read.",
+    )
+    repeats: int | None = option_field(
+        None,
+        "Measure the heads of a language model on N blocks of random tokens that come "
+        "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
+        "confidence intervals. No sentence is read; --seed draws the tokens.",
+        metavar="N",
+        min=2,
+        shown="off",
+    )
+    explain: bool = option_field(
+        False,
+        "List the rules that give heads their roles, with their papers, and exit.",
+        is_eager=True,
+        callback=_explain,
+    )
 
 
 @takes_opening_options
@@ -199,7 +331,7 @@ def _show_over_time(
         formats = ", ".join(timeline.VIEW.formats)
         raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")
 
-    from tformer_cli.inspect.heads.timeline import heads_over_time
+    from tformer_cli.inspect.views.timeline import heads_over_time
 
     found = heads_over_time(run, selections)
     if not found.courses:
@@ -211,14 +343,14 @@ def _show_repeats(
     request: SentenceRequest, selections: Sequence[str], n_blocks: int, output_format: str | None
 ) -> None:
     chosen = view_format(heads.VIEW, output_format, request.output)
-    if chosen not in repeats.VIEW.formats:
+    if chosen not in corpus.REPEATS_VIEW.formats:
         raise UsageError(f"--repeats: is for text and jsonl; --format {chosen} shows maps")
 
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
     from tformer_cli.inspect.heads.repeats import Repeats, measure_repeats
 
-    directory = request.open(tasks=repeats.VIEW.tasks).directory
+    directory = request.open(tasks=corpus.REPEATS_VIEW.tasks).directory
     selected = select_heads(selections, head_layout(directory.model))
     name, seed = directory.path.resolve().name, request.opening["seed"]
     with line_progress(n_blocks, "reading blocks", quiet=request.quiet) as progress:
@@ -226,20 +358,19 @@ def _show_repeats(
             if not isinstance(found, Repeats):
                 progress.update(found)
     assert isinstance(found, Repeats)  # noqa: S101 - the last
-    emit_view(repeats.VIEW, [found], chosen, request.output, NoOptions())
+    emit_view(corpus.REPEATS_VIEW, [found], chosen, request.output, NoOptions())
 
 
 def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str | None) -> None:
-    """Measures the heads over a corpus and writes a table, or a line of JSON for each head."""
     chosen = view_format(heads.VIEW, output_format, request.output)
     if chosen not in corpus.VIEW.formats:
         raise UsageError(f"--corpus: is for text and jsonl; --format {chosen} shows one sentence")
     counts = LineCounts()
     lines, targets = request.read(counts)
 
-    from tformer_cli.heads.rare_tokens import NO_RARE_SENTENCE
-    from tformer_cli.inspect.jobs.corpus import CorpusInspector
+    from tformer_cli.heads.roles import NO_RARE_SENTENCE
     from tformer_cli.inspect.jobs.heads import frequencies_of
+    from tformer_cli.inspect.jobs.reader import CorpusInspector
 
     opened = request.open(tasks=heads.VIEW.tasks)
     config = opened.directory.config
@@ -268,7 +399,7 @@ def _sum_up(request: SentenceRequest, options: HeadsOptions, output_format: str 
 
 def _counted(opened: "Opened", request: SentenceRequest) -> "TokenFrequencies | None":
     """Counts the tokens of the corpus, which is read twice then; None where that cannot be."""
-    from tformer_cli.inspect.jobs.corpus import count_frequencies
+    from tformer_cli.inspect.jobs.reader import count_frequencies
 
     text, source = request.text, request.sentences.source
     if text and text != [STANDARD_STREAM]:

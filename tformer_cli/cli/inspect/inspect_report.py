@@ -5,7 +5,7 @@ from typing import Annotated, Unpack
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
-from tformer_cli.cli.inspect.options import (
+from tformer_cli.cli.inspect.inspect_view import (
     GivenSentences,
     OpeningArguments,
     TextsArgument,
@@ -56,7 +56,7 @@ def inspect_report(
 
     from tformer_cli.inspect.jobs.report import TASKS
     from tformer_cli.inspect.jobs.report import inspect_report as make_report
-    from tformer_cli.inspect.page.report_page import render_report
+    from tformer_cli.inspect.pages import render_report
 
     opened = open_model(model, opening, quiet=quiet, rank=options.rank, tasks=TASKS)
     with line_progress(None, "inspecting", quiet=quiet) as progress:

@@ -7,16 +7,14 @@ import typer
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.inspect.inspect_view import (
-    emit_view,
-    view_format,
-    view_format_option,
-)
-from tformer_cli.cli.inspect.options import (
     OpeningArguments,
     SourceOption,
     TargetOption,
+    emit_view,
     open_model,
     takes_opening_options,
+    view_format,
+    view_format_option,
 )
 from tformer_cli.cli.options import (
     Holds,
@@ -24,6 +22,7 @@ from tformer_cli.cli.options import (
     OutputOption,
     PathRole,
     QuietOption,
+    option_field,
     takes_groups,
 )
 from tformer_cli.cli.streams import (
@@ -37,22 +36,18 @@ from tformer_cli.errors import UsageError
 from tformer_cli.inspect.views.step import VIEW, StepOptions
 from tformer_cli.text.lines import LineCounts
 
-WORKSHEET = "Worksheet"
-"""The panel of options that make one."""
+WORKSHEET = "Worksheet"  # The panel of options that make one
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorksheetOptions:
     """Worksheet with blanks, and the file of its answers."""
 
-    quiz: Annotated[
-        bool,
-        typer.Option(
-            "--quiz",
-            help="Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
-            rich_help_panel=WORKSHEET,
-        ),
-    ] = False
+    quiz: bool = option_field(
+        False,
+        "Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
+        panel=WORKSHEET,
+    )
     answers: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +61,6 @@ class WorksheetOptions:
     ] = None
 
     def check(self, output: str) -> None:
-        """Makes sure that answers have a worksheet, and a file of their own."""
         if self.answers is not None and not self.quiz:
             raise UsageError("--answers: applies to a worksheet; add --quiz")
         if self.answers is not None and self.answers == output:
@@ -108,8 +102,8 @@ def inspect_step(
     names = read_config(model).model.reads_images
     line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
 
-    from tformer_cli.inspect.jobs.views import read_sentences
-    from tformer_cli.inspect.walkthrough.quiz import answer_key, make_quiz
+    from tformer_cli.inspect.jobs.report import read_sentences
+    from tformer_cli.inspect.walkthrough.step import answer_key, make_quiz
 
     opened = open_model(model, opening, quiet=quiet, tasks=VIEW.tasks)
     targets = None if target is None else argument_lines([target], counts)
@@ -130,7 +124,6 @@ def inspect_step(
 def _only_line(
     text: str | None, source: str | None, counts: LineCounts, *, quiet: bool, takes_names: bool
 ) -> str:
-    """The one sentence to look at, or the name of an image."""
     texts = None if text is None else [text]
     lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
     first = next(lines, None)

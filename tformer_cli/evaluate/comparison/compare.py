@@ -1,35 +1,28 @@
 """Systems compared on one test set: scores, wins and losses, lengths, words, sentences."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
+import numpy as np
 from sacrebleu.metrics.base import Metric
 
 from tformer_cli.evaluate.comparison.paired_tests import (
     MeasuredMetric,
     TestedMetric,
-    TestedScore,
     TestSettings,
+    Wins,
     paired_test,
 )
-from tformer_cli.evaluate.comparison.words import (
-    FREQUENCIES,
-    LENGTHS,
-    Tokenizer,
-    bucket_labels,
-    bucket_of,
-    frequencies,
-    word_f1,
-    words_of,
-)
 
-
-@dataclass(frozen=True, kw_only=True)
-class SystemTexts:
-    """A system's translations of a test set."""
-
-    name: str
-    lines: tuple[str, ...]
+LENGTHS = (10, 20, 30, 40, 50, 60)
+"""Edges of buckets of lengths, in words."""
+FREQUENCIES = (1, 2, 3, 4, 5, 10, 100, 1000)
+"""Edges of buckets of word frequencies. Both are compare-mt's (Neubig et al. 2019)."""
+Words = list[list[str]]
+Tokenizer = Callable[[str], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,38 +35,9 @@ class TestSet:
     """The test set; empty if it is the only one."""
     references: tuple[tuple[str, ...], ...]
     """One or several streams, each one reference a sentence."""
-    systems: tuple[SystemTexts, ...]
+    systems: Mapping[str, tuple[str, ...]]
+    """The translations of each system, the baseline first."""
     source: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wins:
-    """Sentences on which a system is better or worse than the baseline."""
-
-    better: int
-    worse: int
-    equal: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedScore(TestedScore):
-    """The score of a system, with its wins and losses by sentence."""
-
-    wins: Wins | None
-    """Against the baseline; None: it is the baseline."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedMetric:
-    """A metric's scores of all systems."""
-
-    name: str
-    signature: str
-    """sacreBLEU's signature, with the test's seed and samples."""
-    less_is_better: bool
-    """True for an error rate."""
-    scores: tuple[ComparedScore, ...]
-    """Of each system, the baseline first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +76,7 @@ class Comparison:
     test_set: str
     n_sentences: int
     systems: tuple[str, ...]
-    metrics: tuple[ComparedMetric, ...]
+    metrics: tuple[TestedMetric, ...]
     """Scores by each metric. By the first one the lengths and the sentences are compared."""
     lengths: tuple[Bucket, ...]
     """By words of the first reference; buckets without sentences are not listed."""
@@ -133,15 +97,16 @@ def compare_systems(
     n_examples: int = 3,
 ) -> Comparison:
     measured = [MeasuredMetric(one, test_set.references) for one in metrics]
-    tested = paired_test([(one.name, one.lines) for one in test_set.systems], measured, settings)
+    tested = paired_test(list(test_set.systems.items()), measured, settings)
     by_sentence = [
-        [metric.sentence_scores(system.lines) for system in test_set.systems] for metric in measured
+        [metric.sentence_scores(lines) for lines in test_set.systems.values()]
+        for metric in measured
     ]
     reference = words_of(test_set.references[0], tokenize, lowercase=lowercase)
     return Comparison(
         test_set=test_set.name,
         n_sentences=len(reference),
-        systems=tuple(one.name for one in test_set.systems),
+        systems=tuple(test_set.systems),
         metrics=tuple(
             _with_wins(result, metric, scores)
             for result, metric, scores in zip(tested, measured, by_sentence, strict=True)
@@ -154,19 +119,11 @@ def compare_systems(
 
 def _with_wins(
     tested: TestedMetric, metric: MeasuredMetric, by_sentence: Sequence[Sequence[float]]
-) -> ComparedMetric:
-    scores = tuple(
-        ComparedScore(
-            **vars(score), wins=wins_of(gains(metric, by_sentence, number)) if number else None
-        )
-        for number, score in enumerate(tested.scores)
-    )
-    return ComparedMetric(
-        name=tested.name,
-        signature=tested.signature,
-        less_is_better=metric.less_is_better,
-        scores=scores,
-    )
+) -> TestedMetric:
+    baseline, *others = tested.scores
+    wins = (wins_of(gains(metric, by_sentence, number)) for number in range(1, len(by_sentence)))
+    compared = (replace(score, wins=own) for score, own in zip(others, wins, strict=True))
+    return replace(tested, scores=(baseline, *compared))
 
 
 def gains(
@@ -194,7 +151,7 @@ def _by_length(
         Bucket(
             label=label,
             size=len(chosen),
-            values=tuple(metric.score(system.lines, chosen) for system in test_set.systems),
+            values=tuple(metric.score(lines, chosen) for lines in test_set.systems.values()),
         )
         for label, chosen in zip(bucket_labels(LENGTHS), places, strict=True)
         if chosen
@@ -209,7 +166,8 @@ def _by_frequency(
     *,
     lowercase: bool,
 ) -> tuple[Bucket, ...]:
-    texts = [words_of(one.lines, tokenize, lowercase=lowercase) for one in test_set.systems]
+    systems = test_set.systems.values()
+    texts = [words_of(lines, tokenize, lowercase=lowercase) for lines in systems]
     lines = test_set.references[0] if train_lines is None else train_lines()
     counts = frequencies(lines, [reference, *texts], tokenize, lowercase=lowercase)
     found = [word_f1(text, reference, counts) for text in texts]
@@ -229,23 +187,77 @@ def _differences(
     by_sentence: Sequence[Sequence[float]],
     n_examples: int,
 ) -> tuple[Difference, ...]:
-    baseline, *others = test_set.systems
+    (_, baseline), *others = test_set.systems.items()
     found = []
-    for number, system in enumerate(others, 1):
+    for number, (system, lines) in enumerate(others, 1):
         gained = gains(metric, by_sentence, number)
         best = sorted((p for p, gain in enumerate(gained) if gain > 0.0), key=lambda p: -gained[p])
         worst = sorted((p for p, gain in enumerate(gained) if gain < 0.0), key=lambda p: gained[p])
         found += [
             Difference(
                 line=place + 1,
-                system=system.name,
+                system=system,
                 value=by_sentence[number][place],
                 baseline_value=by_sentence[0][place],
                 source=None if test_set.source is None else test_set.source[place],
                 references=tuple(stream[place] for stream in test_set.references),
-                baseline_text=baseline.lines[place],
-                text=system.lines[place],
+                baseline_text=baseline[place],
+                text=lines[place],
             )
             for place in [*best[:n_examples], *worst[:n_examples]]
         ]
     return tuple(found)
+
+
+def bucket_of(value: int, edges: Sequence[int]) -> int:
+    """Finds the bucket of a number: 0 below the first edge, then [edge, next edge)."""
+    return bisect_right(edges, value)
+
+
+def bucket_labels(edges: Sequence[int]) -> list[str]:
+    """Names the buckets: "<10", "10–19", "60+"; of a single number "3"."""
+    inner = [str(low) if high == low + 1 else f"{low}–{high - 1}" for low, high in pairwise(edges)]
+    first = "0" if edges[0] == 1 else f"<{edges[0]}"
+    return [first, *inner, f"{edges[-1]}+"]
+
+
+def words_of(lines: Iterable[str], tokenize: Tokenizer, *, lowercase: bool = False) -> Words:
+    return [tokenize(line.lower() if lowercase else line).split() for line in lines]
+
+
+def frequencies(
+    lines: Iterable[str],
+    wanted: Iterable[Words],
+    tokenize: Tokenizer,
+    *,
+    lowercase: bool = False,
+) -> Counter[str]:
+    """Counts in a text, such as that of the training, the words that other texts have."""
+    counts = dict.fromkeys(chain.from_iterable(chain.from_iterable(wanted)), 0)
+    for line in lines:
+        for word in tokenize(line.lower() if lowercase else line).split():
+            if word in counts:
+                counts[word] += 1
+    return Counter(counts)
+
+
+def word_f1(
+    hypotheses: Words,
+    references: Words,
+    counts: Counter[str],
+    edges: Sequence[int] = FREQUENCIES,
+) -> tuple[list[float], list[int]]:
+    """Computes the F1 of the words in each bucket, 0 to 100, and the references' words in it."""
+    # As compare-mt does (Neubig et al. 2019): a word of a translation is matched by the same word
+    # of its reference, each once. With m matches, h words of the translations and r of the
+    # references, precision is m/h, recall m/r and F1 = 2·m / (h + r).
+    # rows: matches, words of translations, words of references
+    sums = np.zeros((3, len(edges) + 1), np.int64)
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        ours, theirs = Counter(hypothesis), Counter(reference)
+        for row, found in enumerate((ours & theirs, ours, theirs)):
+            for word, number in found.items():
+                sums[row, bucket_of(counts[word], edges)] += number
+    matches, n_ours, n_theirs = sums
+    f1 = 200.0 * matches / np.maximum(n_ours + n_theirs, 1)
+    return f1.tolist(), n_theirs.tolist()

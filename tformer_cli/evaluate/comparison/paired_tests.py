@@ -101,6 +101,15 @@ class TestSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Wins:
+    """Sentences on which a system is better or worse than the baseline."""
+
+    better: int
+    worse: int
+    equal: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class TestedScore:
     """The score of a system, its uncertainty, and its difference from the baseline."""
 
@@ -118,6 +127,8 @@ class TestedScore:
     """Whether each sentence is the same to the metric as the baseline's: then sacreBLEU's bootstrap
     gives the smallest p-value, which says nothing. None: the baseline, or a report of an earlier
     version, which does not say."""
+    wins: Wins | None = None
+    """Against the baseline by sentence; None: it is the baseline, or sentences are not compared."""
 
     @property
     def is_significant(self) -> bool:
@@ -135,6 +146,8 @@ class TestedMetric:
     """Name of the metric, such as "BLEU" or "chrF2"."""
     signature: str
     """sacreBLEU's signature, with the test's seed and samples."""
+    less_is_better: bool
+    """True for an error rate."""
     scores: tuple[TestedScore, ...]
     """Of each system, the baseline first."""
 
@@ -161,6 +174,7 @@ def paired_test(
         TestedMetric(
             name=name,
             signature=str(signatures[name]),
+            less_is_better=metric.less_is_better,
             scores=tuple(
                 _score(cast("Result", one), metric.is_equal(texts, baseline) if number else None)
                 for number, (one, (_, texts)) in enumerate(zip(results[name], systems, strict=True))

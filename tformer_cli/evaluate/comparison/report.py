@@ -3,13 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tformer_cli.evaluate.comparison.compare import (
-    Bucket,
-    ComparedMetric,
-    ComparedScore,
-    Comparison,
-    Difference,
-)
+from tformer_cli.evaluate.comparison.compare import Bucket, Comparison, Difference
+from tformer_cli.evaluate.comparison.paired_tests import TestedMetric, TestedScore
 from tformer_cli.show.document import Cell, Document, Section, Sentence, Sentences, Table
 
 TITLE = "Comparison of systems"
@@ -41,7 +36,7 @@ def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
 
 
 def _overview(
-    names: Sequence[str], head: tuple[str, ...], metrics: Sequence[ComparedMetric]
+    names: Sequence[str], head: tuple[str, ...], metrics: Sequence[TestedMetric]
 ) -> Table:
     """Puts the scores of systems on all test sets into one table."""
     columns = [[score.value for score in metric.scores] for metric in metrics]
@@ -84,7 +79,7 @@ def _section(one: Comparison) -> Section:
     )
 
 
-def _scores(one: Comparison, metric: ComparedMetric) -> Table:
+def _scores(one: Comparison, metric: TestedMetric) -> Table:
     """Puts scores, tests, wins and losses of all systems into a table."""
     baseline = metric.scores[0]
     values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
@@ -107,7 +102,7 @@ def _scores(one: Comparison, metric: ComparedMetric) -> Table:
     )
 
 
-def _tested(score: ComparedScore, baseline: ComparedScore) -> Iterator[str]:
+def _tested(score: TestedScore, baseline: TestedScore) -> Iterator[str]:
     yield f"{score.mean:.2f} ± {score.interval:.2f}"
     if score.p_value is None or score.wins is None:
         yield from [""] * 5
@@ -149,7 +144,7 @@ def _sentence(item: Difference, baseline: str) -> Sentence:
     )
 
 
-def _name_of(metric: ComparedMetric) -> str:
+def _name_of(metric: TestedMetric) -> str:
     return f"{metric.name}, less is better" if metric.less_is_better else metric.name
 
 

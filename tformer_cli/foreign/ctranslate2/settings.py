@@ -22,8 +22,7 @@ from tformer_cli.foreign.foreign_model import Reader, Rows, arranged, model_conf
 from tformer_cli.foreign.keys import parse_json, read_bytes, read_json_file, read_lines
 from tformer_cli.text.pieces import PieceTokenizer
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
-from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer, read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

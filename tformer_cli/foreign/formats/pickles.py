@@ -90,11 +90,12 @@ class PickleReader:
             self._stack.append(_CONSTANTS[name])
         elif name in _VALUES:
             self._stack.append(argument)
+        elif name in _PUSHED:
+            self._stack.append(_PUSHED[name](self, argument))
+        elif name in _DONE:
+            _DONE[name](self, argument)
         elif name not in _IGNORED:
-            getattr(self, f"_{name.lower()}", self._unknown)(argument)
-
-    def _unknown(self, _: object) -> None:
-        raise PickleError("has an operation that is not known")
+            raise PickleError("has an operation that is not known")
 
     def _above_mark(self) -> list[Any]:
         """Takes what lies above the last mark off the stack, and the mark."""
@@ -107,72 +108,9 @@ class PickleReader:
         del self._stack[place:]
         return above
 
-    def _mark(self, _: object) -> None:
-        self._stack.append(_MARK)
-
-    def _pop(self, _: object) -> None:
-        self._stack.pop()
-
-    def _pop_mark(self, _: object) -> None:
-        self._above_mark()
-
-    def _dup(self, _: object) -> None:
-        self._stack.append(self._stack[-1])
-
-    def _put(self, place: int) -> None:
-        self._memo[place] = self._stack[-1]
-
-    _binput = _long_binput = _put
-
-    def _memoize(self, _: object) -> None:
-        self._memo[len(self._memo)] = self._stack[-1]
-
-    def _get(self, place: int) -> None:
-        self._stack.append(self._memo[place])
-
-    _binget = _long_binget = _get
-
-    def _empty_dict(self, _: object) -> None:
-        self._stack.append({})
-
-    def _empty_list(self, _: object) -> None:
-        self._stack.append([])
-
-    _empty_set = _empty_list
-
-    def _tuple(self, _: object) -> None:
-        self._stack.append(tuple(self._above_mark()))
-
-    _frozenset = _tuple
-
-    def _list(self, _: object) -> None:
-        self._stack.append(self._above_mark())
-
-    def _dict(self, _: object) -> None:
-        items = self._above_mark()
-        self._stack.append({})
-        self._set(self._stack[-1], items)
-
-    def _some(self, count: int) -> None:
+    def _some(self, count: int) -> tuple[Any, ...]:
         items = [self._stack.pop() for _ in range(count)]
-        self._stack.append(tuple(reversed(items)))
-
-    def _tuple1(self, _: object) -> None:
-        self._some(1)
-
-    def _tuple2(self, _: object) -> None:
-        self._some(2)
-
-    def _tuple3(self, _: object) -> None:
-        self._some(3)
-
-    def _append(self, _: object) -> None:
-        self._extend([self._stack.pop()])
-
-    def _appends(self, _: object) -> None:
-        self._extend(self._above_mark())
-
-    _additems = _appends
+        return tuple(reversed(items))
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
@@ -181,13 +119,13 @@ class PickleReader:
         elif not isinstance(target, Inert):
             raise PickleError("adds items to what is not a list")
 
-    def _setitem(self, _: object) -> None:
-        value, key = self._stack.pop(), self._stack.pop()
-        self._set(self._stack[-1], [key, value])
-
-    def _setitems(self, _: object) -> None:
-        items = self._above_mark()
+    def _set_items(self, items: list[Any]) -> None:
         self._set(self._stack[-1], items)
+
+    def _filled(self, items: list[Any]) -> dict[Any, Any]:
+        target: dict[Any, Any] = {}
+        self._set(target, items)
+        return target
 
     def _set(self, target: object, items: list[Any]) -> None:
         if isinstance(target, Inert):  # a subclass of dict, such as collections.Counter
@@ -202,12 +140,8 @@ class PickleReader:
             ):
                 target[key] = value
 
-    def _global(self, argument: str) -> None:
-        module, _, name = argument.partition(" ")
-        self._name(module, name)
-
     def _stack_global(self, _: object) -> None:
-        name, module = self._stack.pop(), self._stack.pop()
+        module, name = self._some(2)
         if not isinstance(name, str) or not isinstance(module, str):
             raise PickleError("names something by what is not a text")
         self._name(module, name)
@@ -229,12 +163,6 @@ class PickleReader:
         known = self._functions.get(function.path)
         result = known(*arguments) if known else Inert(function.path, arguments)
         self._stack.append(result)
-
-    _newobj = _reduce
-
-    def _newobj_ex(self, _: object) -> None:
-        self._stack.pop()
-        self._reduce(None)
 
     def _build(self, _: object) -> None:
         state = self._stack.pop()
@@ -258,3 +186,40 @@ _VALUES = frozenset(
 )
 _CONTAINERS = frozenset({"EMPTY_DICT", "EMPTY_LIST", "EMPTY_SET", "LIST", "DICT"})
 _IGNORED = frozenset({"PROTO", "FRAME", "STOP"})
+_Operation = Callable[[PickleReader, Any], Any]
+# operations whose result goes on the stack; a set is a list, since hashing its items may take long
+_PUSHED: dict[str, _Operation] = {
+    "MARK": lambda *_: _MARK,
+    "DUP": lambda reader, _: reader._stack[-1],
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda reader, place: reader._memo[place]),
+    "EMPTY_DICT": lambda *_: {},
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda *_: []),
+    **dict.fromkeys(("TUPLE", "FROZENSET"), lambda reader, _: tuple(reader._above_mark())),
+    "LIST": lambda reader, _: reader._above_mark(),
+    "DICT": lambda reader, _: reader._filled(reader._above_mark()),
+    "TUPLE1": lambda reader, _: reader._some(1),
+    "TUPLE2": lambda reader, _: reader._some(2),
+    "TUPLE3": lambda reader, _: reader._some(3),
+}
+_DONE: dict[str, _Operation] = {
+    "POP": lambda reader, _: reader._stack.pop(),
+    "POP_MARK": lambda reader, _: reader._above_mark(),
+    **dict.fromkeys(
+        ("PUT", "BINPUT", "LONG_BINPUT"),
+        lambda reader, place: reader._memo.update({place: reader._stack[-1]}),
+    ),
+    "MEMOIZE": lambda reader, _: reader._memo.update({len(reader._memo): reader._stack[-1]}),
+    "APPEND": lambda reader, _: reader._extend([reader._stack.pop()]),
+    **dict.fromkeys(
+        ("APPENDS", "ADDITEMS"), lambda reader, _: reader._extend(reader._above_mark())
+    ),
+    "SETITEM": lambda reader, _: reader._set_items([*reader._some(2)]),
+    "SETITEMS": lambda reader, _: reader._set_items(reader._above_mark()),
+    "GLOBAL": lambda reader, name: reader._name(*name.partition(" ")[::2]),
+    "STACK_GLOBAL": PickleReader._stack_global,
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleReader._reduce),
+    # the arguments by name are of objects that are not made
+    "NEWOBJ_EX": lambda reader, _: reader._reduce(reader._stack.pop()),
+    "BUILD": PickleReader._build,
+    "BINPERSID": PickleReader._binpersid,
+}

@@ -49,8 +49,7 @@ from tformer_cli.text.foreign_pieces import (
     WordRules,
 )
 from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, blank_tokenizer
-from tformer_cli.text.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
-from tformer_cli.text.tokenizer_file import parse_tokenizer
+from tformer_cli.text.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer, parse_tokenizer
 
 END = "<|endoftext|>"
 TOKENIZER_CONFIG = tokenizer_config(

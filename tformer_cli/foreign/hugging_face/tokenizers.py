@@ -11,7 +11,7 @@ that tformer has exported has one of its own tokenizers.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from tformer_cli.foreign.keys import (
 from tformer_cli.text.joint_tokenizer import JointTokenizer
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
-from tformer_cli.text.tokenizer import UNK_ID
+from tformer_cli.text.tokenizer import UNK_ID, Tokenizer
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 M2M_TOKEN = re.compile("__.+__")  # how M2M-100 names languages
@@ -96,16 +96,16 @@ CLASSES = only(
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuggingFaceVocabulary:
+class Vocabulary:
     """Pieces by their foreign ids, and what cuts text into them."""
 
-    source_spm: Path
-    target_spm: Path | None  # that of the target; None: the same
     source: Mapping[str, int]
     target: Mapping[str, int]
-    unk: int
-    languages: Languages
     files: tuple[Path, ...]
+    spms: tuple[Path, Path | None] | None = None  # of source and target; None: the first file
+    joint: JointTokenizer | None = None  # one of tformer's own, in a directory that it has exported
+    unk: int = UNK_ID
+    languages: Languages = NO_LANGUAGES
     language_codes: tuple[str, str] = ("", "")
     notes: tuple[str, ...] = ()
 
@@ -113,42 +113,10 @@ class HuggingFaceVocabulary:
     def language_ids(self) -> dict[str, int]:
         return {code: self.target[token] for code, token in self.languages.tokens.items()}
 
-    @property
-    def has_own_source_end(self) -> bool:
-        return self.languages.after_source
-
-    def source_pieces(self, size: int) -> list[str]:
-        """The source's pieces by their ids; ids without a piece get a name."""
-        return names_of_rows(self.source, size, self.files[0])
-
-    def target_pieces(self, size: int) -> list[str]:
-        return names_of_rows(self.target, size, self.files[0])
-
-    def tokenizer(self, sides: tuple[Rows, Rows]) -> SentencePieceTokenizer:
-        return SentencePieceTokenizer.build(
-            read_bytes(self.source_spm),
-            None if self.target_spm is None else read_bytes(self.target_spm),
-            sides[0].pieces,
-            None if self.source is self.target else sides[1].pieces,
-            languages=self.languages,
-            where=str(self.source_spm),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class JointVocabulary:
-    """One of tformer's own tokenizers, in a directory that it has exported."""
-
-    joint: JointTokenizer
-    files: tuple[Path, ...]
-    unk: int = UNK_ID
-    # codes of source and target: the files do not name them
-    language_codes: tuple[str, str] = ("", "")
-    has_own_source_end: bool = False  # true if the tokenizer itself ends source sentences
-    notes: tuple[str, ...] = ()
-    language_ids: Mapping[str, int] = field(default_factory=dict)
-
-    def source_pieces(self, size: int) -> list[str]:
+    def pieces(self, ids: Mapping[str, int], size: int) -> list[str]:
+        """The pieces of a side by their ids; ids without a piece get a name."""
+        if self.joint is None:
+            return names_of_rows(ids, size, self.files[0])
         if size != self.joint.vocab_size:
             raise ArtifactError(
                 f"{self.files[0]}: has {self.joint.vocab_size:,} entries, but the model has "
@@ -156,21 +124,27 @@ class JointVocabulary:
             )
         return self.joint.pieces(range(size))
 
-    target_pieces = source_pieces
+    def tokenizer(self, sides: tuple[Rows, Rows]) -> Tokenizer:
+        """Makes the tokenizer of a model whose rows are in the order of `sides`."""
+        if self.joint is not None:  # the ids of which must be the rows' as they are
+            if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):
+                raise ArtifactError(
+                    f"{self.files[0]}: the ids of special tokens are not 0 to 3; use this model's "
+                    "own files"
+                )
+            return self.joint
+        source, target = self.spms or (self.files[0], None)
+        return SentencePieceTokenizer.build(
+            read_bytes(source),
+            None if target is None else read_bytes(target),
+            sides[0].pieces,
+            None if self.source is self.target else sides[1].pieces,
+            languages=self.languages,
+            where=str(source),
+        )
 
-    def tokenizer(self, sides: tuple[Rows, Rows]) -> JointTokenizer:
-        """Returns the tokenizer, whose ids must be the rows' as they are."""
-        if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):
-            raise ArtifactError(
-                f"{self.files[0]}: the ids of special tokens are not 0 to 3; use this model's own "
-                "files"
-            )
-        return self.joint
 
-
-def read_vocabulary(
-    path: Path, settings: Mapping[str, Any]
-) -> HuggingFaceVocabulary | JointVocabulary:
+def read_vocabulary(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     exported = _read_exported(path)
     if exported is not None:
         return exported
@@ -203,9 +177,7 @@ def read_vocabulary(
     target = _start_language(path, settings, own, {token: ids[token] for token in tokens})
     known = {**{token: n for token, n in added.items() if n is not None}, **ids}
     more, whole = check_whole(path, SPM_WHOLE, read_spm(read_bytes(spm), str(spm)), known)
-    return HuggingFaceVocabulary(
-        source_spm=spm,
-        target_spm=None,
+    return Vocabulary(
         source=ids,
         target=ids,
         unk=ids.get("<unk>", -1),
@@ -221,7 +193,7 @@ def read_vocabulary(
     )
 
 
-def _read_exported(path: Path) -> JointVocabulary | None:
+def _read_exported(path: Path) -> Vocabulary | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / "tokenizer.json"
     if not file.is_file():
@@ -233,19 +205,17 @@ def _read_exported(path: Path) -> JointVocabulary | None:
     except DataError:
         return None
     _, notes, files = read_tokenizer_files(path, EXPORTED)
-    return JointVocabulary(joint=joint, files=(file, *files), notes=tuple(notes))
+    return Vocabulary(source={}, target={}, files=(file, *files), joint=joint, notes=tuple(notes))
 
 
-def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
+def _read_pegasus(path: Path) -> Vocabulary:
     spm = path / "spiece.model"
     own, notes, files = read_tokenizer_files(path, PEGASUS)
     model = read_spm(read_bytes(spm), str(spm))
     ids = {piece: n for n, piece in enumerate((*_PEGASUS_FIRST, *model.pieces[2:]))}
     check_added(path, added_tokens(path, own), ids, {*_PEGASUS_FIRST, "<unk>"})
     more, whole = check_whole(path, SPM_WHOLE, model, ids, ((), ("</s>",)))
-    return HuggingFaceVocabulary(
-        source_spm=spm,
-        target_spm=None,
+    return Vocabulary(
         source=ids,
         target=ids,
         unk=ids.get("<unk>", -1),
@@ -255,7 +225,7 @@ def _read_pegasus(path: Path) -> HuggingFaceVocabulary:
     )
 
 
-def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabulary:
+def _read_marian(path: Path, settings: Mapping[str, Any]) -> Vocabulary:
     files = [path / "source.spm", path / "target.spm", path / "vocab.json"]
     missing = next((file for file in files if not file.is_file()), None)
     if missing is not None:
@@ -278,9 +248,8 @@ def _read_marian(path: Path, settings: Mapping[str, Any]) -> HuggingFaceVocabula
     )
     codes = [names.get(f"{side}_lang") for side in ("source", "target")]
     named = [code if isinstance(code, str) else "" for code in codes]
-    return HuggingFaceVocabulary(
-        source_spm=files[0],
-        target_spm=files[1],
+    return Vocabulary(
+        spms=(files[0], files[1]),
         source=source,
         target=target,
         unk=source.get("<unk>", -1),

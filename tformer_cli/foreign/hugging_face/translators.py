@@ -58,10 +58,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
-    from tformer_cli.foreign.hugging_face.tokenizers import (
-        HuggingFaceVocabulary,
-        JointVocabulary,
-    )
+    from tformer_cli.foreign.hugging_face.tokenizers import Vocabulary
     from tformer_cli.model.config import ModelConfig, TiedEmbeddings
     from tformer_cli.model.transformer import Transformer
 
@@ -85,7 +82,7 @@ def read(source: Source) -> ForeignModel:
         **source.shape(),
         tied_embeddings="all" if is_shared else "decoder",
         source_vocab_size=0 if is_shared else len(sides[0].pieces),
-        source_eos=not vocabulary.has_own_source_end,
+        source_eos=not vocabulary.languages.after_source,
     )
     decoding, of_search = generation.search(config)
     forced = generation.check_forced(settings["eos_token_id"], vocabulary.language_ids)
@@ -102,9 +99,7 @@ def read(source: Source) -> ForeignModel:
     )
 
 
-def _rows(
-    file: Path, settings: Mapping[str, Any], vocabulary: HuggingFaceVocabulary | JointVocabulary
-) -> tuple[Rows, Rows]:
+def _rows(file: Path, settings: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Rows, Rows]:
     pad, eos, start = (
         number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
     )
@@ -113,8 +108,8 @@ def _rows(
         target_size = number(file, settings, "decoder_vocab_size")
     found = []
     for pieces, size in (
-        (vocabulary.source_pieces(source_size), source_size),
-        (vocabulary.target_pieces(target_size), target_size),
+        (vocabulary.pieces(vocabulary.source, source_size), source_size),
+        (vocabulary.pieces(vocabulary.target, target_size), target_size),
     ):
         unk = vocabulary.unk
         if not all(0 <= n < size for n in (pad, eos, start, unk)):

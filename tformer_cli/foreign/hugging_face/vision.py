@@ -247,13 +247,13 @@ def _put_together(
         "n_labels": len(labels),
     }
     config = model_config(file, **shape)
+    source.weight_files = [*preparation.files, *source.weight_files]
     return finish(
         source,
         config,
         given,
         ids=(*[-1] * FIRST_PIXEL, *range(N_IDS - FIRST_PIXEL)),
         tokenizer=ImageTokenizer(preparation.scaling(channels), patch),
-        files=preparation.files,
         kind=kind,
         labels=labels,
     )

@@ -54,8 +54,7 @@ from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
-from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide, read_tokenizer
 
 _NO, _YES_NO = ("false",), ("false", "true")
 _COMMON: Mapping[str, Any] = MappingProxyType(

@@ -8,6 +8,10 @@ max |A·V − context| compares what they give with what the model's own path re
 Conventions: row i is the query, column j the key. The decoder reads the begin of sentence, then
 y₁ … y_T; its row i *predicts* target token i + 1, the last row the end of sentence. Rows sum to 1;
 cells that a position may not see are exactly 0.
+
+Many pairs are captured in padded batches (`capture_batches`). `capture_maps`, which takes one pair
+at a time, is their oracle: maps agree to rounding, and each carries its own residual. Padding is
+cut off again before anything is measured, so no map and no residual knows of it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -23,20 +27,18 @@ from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.search.hypothesis import longest_source
-from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, ended_source, without_eos
+from tformer_cli.search.source_batches import padded_length, source_batch
+from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, ended_source, without_eos
 
 T = TypeVar("T")
-Place = tuple[Kind, int]
-"""The kind and the layer of an attention."""
+Place = tuple[Kind, int]  # The kind and the layer of an attention
 
 
 class TappedAttention(NamedTuple):
     """Values computed beside one call of one attention layer."""
 
-    weights: Tensor
-    """(B, H, Q, K) float32."""
-    errors: Tensor
-    """(B, H, Q) max |A·V − context| of each row."""
+    weights: Tensor  # (B, H, Q, K) float32
+    errors: Tensor  # (B, H, Q) max |A·V − context| of each row
 
 
 def recomputed(tap: AttentionTap) -> TappedAttention:
@@ -77,8 +79,7 @@ def tapped_attentions(
         yield tapped
 
 
-LONGEST_MAP = 1024
-"""Positions of a text that is read segment by segment, whose maps are kept."""
+LONGEST_MAP = 1024  # Positions of a text that is read segment by segment, whose maps are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,24 +94,16 @@ class AttentionMaps:
     source_ids: tuple[int, ...]
     """(S) source tokens, the end of sentence last if the model reads it; of images the ids of their
     pixels, while S counts the class token, if any, and the patches."""
-    target_input_ids: tuple[int, ...]
-    """(T) what the decoder reads: the begin of sentence, then the target tokens."""
-    enc: tuple[Tensor, ...]
-    """For each encoder layer (H, S, S)."""
-    dec: tuple[Tensor, ...]
-    """For each decoder layer (H, T, T)."""
-    cross: tuple[Tensor, ...]
-    """For each decoder layer (H, T, S)."""
-    residuals: dict[HeadId, float]
-    """For each head max |A·V − context|, by how much these weights miss what the model used."""
+    target_input_ids: tuple[int, ...]  # (T) what the decoder reads, the begin of sentence first
+    enc: tuple[Tensor, ...]  # For each encoder layer (H, S, S)
+    dec: tuple[Tensor, ...]  # For each decoder layer (H, T, T)
+    cross: tuple[Tensor, ...]  # For each decoder layer (H, T, S)
+    residuals: dict[HeadId, float]  # max |A·V − context|: how far they are from the model's own
     next_id: int = EOS_ID
     """Token that the decoder's last row predicts: the end of sentence; of a language model whose
     texts have no end the one that it finds most probable."""
-    segment: int = 0
-    """Positions of a segment, of a model with a memory: what a row sees before its own is the
-    memory. 0: a text is one."""
-    memory: int = 0
-    """Positions before its segment that a row sees."""
+    segment: int = 0  # Positions of a segment, of a model with a memory; 0: there is none
+    memory: int = 0  # Positions before its segment that a row sees
 
     @property
     def source_tokens(self) -> Sequence[int]:
@@ -152,18 +145,15 @@ class HeadVectors:
     scores is its weights.
     """
 
-    queries: dict[tuple[Kind, int], Tensor]
-    """For each attention layer (H, Q, E)."""
-    keys: dict[tuple[Kind, int], Tensor]
-    """For each attention layer (H, K, E)."""
+    queries: dict[tuple[Kind, int], Tensor]  # For each attention layer (H, Q, E)
+    keys: dict[tuple[Kind, int], Tensor]  # For each attention layer (H, K, E)
     factors: dict[tuple[Kind, int], float] = field(default_factory=dict)
     """For each layer whose factor is not 1 / √E its factor; 0 if nothing is multiplied."""
     similarity: dict[tuple[Kind, int], Tensor] = field(default_factory=dict)
     """For each layer whose similarity adds to its products (H, Q, K) or (H, 1, K) c."""
     positions: dict[tuple[Kind, int], Tensor] = field(default_factory=dict)
     """For each layer where positions add to scores (H, Q, K) b."""
-    formulas: tuple[str, ...] = ()
-    """What makes scores of queries and keys, where it is not the paper's formula."""
+    formulas: tuple[str, ...] = ()  # What makes scores of queries and keys, unless the paper's
 
 
 @torch.inference_mode()
@@ -217,7 +207,6 @@ def next_ids(model: Inspected, hidden: Tensor) -> list[int]:
 def check_lengths(
     limit: int, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
 ) -> None:
-    """Refuses sentences that are longer than a model takes."""
     for side, rows in (("source", sources), ("target", targets)):
         longest = max(rows, key=len)
         if len(longest) > limit:
@@ -230,7 +219,6 @@ def check_lengths(
 
 @torch.inference_mode()
 def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
-    """Captures the queries and keys of a sentence pair in one forced pass."""
     with tapped_attentions(model, recompute=lambda tap: tap) as tapped:
         forced_pass(model, maps.source_ids, maps.target_input_ids)
     found = HeadVectors(queries={}, keys={})
@@ -256,15 +244,7 @@ def capture_vectors(model: Inspected, maps: AttentionMaps) -> HeadVectors:
 def forced_pass(
     model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
 ) -> Tensor:
-    """Runs one sentence pair through a model, teacher-forced and without padding.
-
-    A hook or a tap that is set meanwhile records what the model computes.
-
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-    """
+    """Runs the ids that a model reads, (S) and (T), through it: teacher-forced, without padding."""
     device = next(model.parameters()).device
     source = torch.tensor([source_ids], dtype=torch.long, device=device)
     mask = torch.ones_like(source, dtype=torch.bool)
@@ -273,7 +253,6 @@ def forced_pass(
 
 
 def _of_pair(tensor: Tensor) -> Tensor:
-    """Takes the only sentence pair of a batch, float32 on the CPU."""
     return tensor[0].float().cpu()
 
 
@@ -323,3 +302,120 @@ def joined(
         residuals=residuals,
         next_id=next_id,
     )
+
+
+IdPair = tuple[Sequence[int], Sequence[int]]  # Without specials; one side may be empty
+MOST_CELLS = 1 << 15
+"""Most cells, B·max(S, T)², of a batch, unless one pair has more: of one head in float32 128 KiB.
+
+A layer then fits a processor's cache: eight times as many cells took as long, and 150 MiB more of a
+model with four heads in each of nine layers.
+"""
+
+
+@dataclass(frozen=True)
+class CapturedBatch:
+    """The padded maps of some pairs."""
+
+    sources: Sequence[tuple[int, ...]]  # Each pair's source tokens, as the model reads them
+    targets: Sequence[tuple[int, ...]]  # For each pair what the decoder reads
+    next_ids: Sequence[int]  # What the last rows predict; see `AttentionMaps`
+    tapped: Mapping[Place, TappedAttention]  # Values computed beside each tapped attention
+    n_positions: int = 0  # Positions of each source, of images; 0: as many as there are tokens
+
+    @property
+    def has_source_eos(self) -> Tensor:
+        """(B) boolean, whether the last source position of a pair is the end of sentence."""
+        return torch.tensor([ids[-1:] == (EOS_ID,) for ids in self.sources])
+
+    def lengths(self, kind: Kind) -> tuple[Tensor, Tensor]:
+        """(B) rows and (B) keys of the pairs' maps of a kind."""
+        sources, targets = (
+            torch.tensor([len(ids) for ids in side]) for side in (self.sources, self.targets)
+        )
+        if self.n_positions:
+            sources = torch.full_like(sources, self.n_positions)
+        rows, keys = targets, sources
+        if kind == "enc":
+            rows = sources
+        if kind == "dec":
+            keys = targets
+        return rows, keys
+
+    def maps(self) -> list[AttentionMaps]:
+        return [
+            maps_of(self.tapped, row, *ids)
+            for row, ids in enumerate(zip(self.sources, self.targets, self.next_ids, strict=True))
+        ]
+
+
+def capture_pairs(
+    model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> Iterator[tuple[int, AttentionMaps]]:
+    for indices, batch in capture_batches(model, pairs, kinds):
+        maps = batch.maps()
+        del batch  # not to be held beside the next one
+        yield from zip(indices, maps, strict=True)
+        del maps
+
+
+def capture_batches(
+    model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> Iterator[tuple[list[int], CapturedBatch]]:
+    """Captures any number of pairs, a batch at a time.
+
+    Pairs of one padded shape are captured together, so the shapes a pair is computed in follow
+    from its own lengths and not from its neighbors.
+    """
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    n_patches = model.config.n_positions if model.config.reads_images else 0
+    for index, (source, target) in enumerate(pairs):
+        shape = n_patches or padded_length(len(source) + 1), padded_length(len(target) + 1)
+        by_shape.setdefault(shape, []).append(index)
+    for (n_source, n_target), indices in sorted(by_shape.items()):
+        widest = max(n_source, n_target)
+        start = 0
+        for size in _batch_sizes(len(indices), max(1, MOST_CELLS // widest**2)):
+            batch = indices[start : start + size]
+            yield batch, capture_batch(model, [pairs[i] for i in batch], kinds)
+            start += size
+
+
+def _batch_sizes(n_pairs: int, largest: int) -> Iterator[int]:
+    """Splits a number of pairs into powers of two, the largest first.
+
+    Libraries keep what they prepared for every shape they have met, some tens of kilobytes each;
+    with batches of any size a long corpus would meet ever new ones.
+    """
+    while n_pairs:
+        size = 1 << (min(n_pairs, largest).bit_length() - 1)
+        yield size
+        n_pairs -= size
+
+
+@torch.inference_mode()
+def capture_batch(
+    model: Inspected, pairs: Sequence[IdPair], kinds: Collection[Kind] = KINDS
+) -> CapturedBatch:
+    read = [ids_read(model, *pair) for pair in pairs]
+    sources, targets = [source for source, _ in read], [target for _, target in read]
+    limit = longest_read(model.config)
+    check_lengths(limit, sources, targets)
+    device = next(model.parameters()).device
+    source, source_mask = source_batch(
+        [source for source, _ in pairs], limit, device, eos=model.source_eos
+    )
+    with tapped_attentions(model, kinds) as tapped:
+        hidden = model.target_hidden(source, source_mask, _target_batch(targets, limit).to(device))
+    # (B, T, D) -> (B, D): the last row of each; the pooled one of a classifier, which is not used
+    last = torch.tensor([max(len(target), 1) - 1 for target in targets], device=device)
+    rows = hidden[torch.arange(len(targets), device=device), last]
+    n_positions = model.config.n_positions if model.config.reads_images else 0
+    return CapturedBatch(sources, targets, next_ids(model, rows), tapped, n_positions)
+
+
+def _target_batch(targets: Sequence[Sequence[int]], limit: int) -> Tensor:
+    """Pads what the decoder reads to (B, T), within the positions of the model."""
+    longest = min(padded_length(max(map(len, targets))), limit)
+    rows = [[*ids, *[PAD_ID] * (longest - len(ids))] for ids in targets]
+    return torch.tensor(rows, dtype=torch.long)

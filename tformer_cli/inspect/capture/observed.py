@@ -23,57 +23,37 @@ from tformer_cli.model.norms import Norm
 class Observed:
     """The numbers of one attention layer for one sentence pair, and the model's logits."""
 
-    tap: AttentionTap
-    """The attention's own queries, keys, values and mask, before they are float64."""
-    stream: Tensor
-    """(Q, D) the residual stream that the attention's output is added to."""
-    entering: Tensor
-    """(Q, D) what queries are projected from: the stream, in a pre-norm model after its norm."""
-    memory: Tensor
-    """(K, D) what keys and values are projected from: `entering`, or the encoder's output."""
-    query: Tensor
-    """(H, Q, E) queries."""
-    key: Tensor
-    """(H, K, E) keys."""
-    value: Tensor
-    """(H, K, E) values."""
-    visible: Tensor
-    """(Q, K) boolean, True where a query may attend."""
-    context: Tensor
-    """(H, Q, E) the weighted sums of values."""
-    joined: Tensor
-    """(Q, D) what enters W_O."""
-    attended: Tensor
-    """(Q, D) what leaves W_O."""
-    summed: Tensor
-    """(Q, D) the stream plus the attention's output."""
-    normed: Tensor | None
-    """(Q, D) that sum after its layer norm; None in a pre-norm model, which has none there."""
-    embedded: Tensor
-    """(Q, D) the input of the stack: embeddings with their positions."""
-    states: Tensor
-    """(S, D) the last hidden states of an encoder alone; else `hidden`."""
+    tap: AttentionTap  # The attention's own queries, keys, values and mask, before they are float64
+    stream: Tensor  # (Q, D) the residual stream that the attention's output is added to
+    entering: Tensor  # (Q, D) what queries are projected from: in a pre-norm model LN(stream)
+    memory: Tensor  # (K, D) what keys and values are projected from
+    query: Tensor  # (H, Q, E) queries
+    key: Tensor  # (H, K, E) keys
+    value: Tensor  # (H, K, E) values
+    visible: Tensor  # (Q, K) boolean, True where a query may attend
+    context: Tensor  # (H, Q, E) the weighted sums of values
+    joined: Tensor  # (Q, D) what enters W_O
+    attended: Tensor  # (Q, D) what leaves W_O
+    summed: Tensor  # (Q, D) the stream plus the attention's output
+    normed: Tensor | None  # (Q, D) that sum after its norm; None in a pre-norm model
+    embedded: Tensor  # (Q, D) the input of the stack: embeddings with their positions
+    states: Tensor  # (S, D) the last hidden states of an encoder alone; else `hidden`
     hidden: Tensor
     """(T, D) what is compared with the rows of tokens: the decoder's last hidden states, or those
     of a masked language model after its transformation; (1, D) the vector of other encoders."""
-    logits: Tensor
-    """(T, V) the logits of the tokens at each position, or (1, L) of the labels."""
+    logits: Tensor  # (T, V) the logits of the tokens at each position, or (1, L) of the labels
 
 
 class Place(NamedTuple):
     """The modules around one attention."""
 
     attention: MultiHeadAttention
-    own_norm: Norm
-    """Its layer norm: before it in a pre-norm model, after the residual sum in a post-norm one."""
-    next_norm: Norm
-    """The layer norm of the sub-layer after it."""
-    embedding: nn.Module
-    """The input of its stack."""
+    own_norm: Norm  # Before the attention (pre-norm), or after its residual sum (post-norm)
+    next_norm: Norm  # The layer norm of the sub-layer after it
+    embedding: nn.Module  # The input of its stack
 
 
 def place_of(model: Inspected, kind: Kind, layer: int) -> Place:
-    """Finds the modules around an attention."""
     if kind == "enc":
         encoder = model.encoder.layers[layer]
         norms = encoder.self_attention_norm, encoder.feed_forward_norm
@@ -98,14 +78,7 @@ def observe(
     target_input_ids: Sequence[int],
     layers: Sequence[tuple[Kind, int]],
 ) -> list[Observed]:
-    """Runs one sentence pair through a model and records what it computes around attentions.
-
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-        layers: kind and layer of each attention.
-    """
+    """Runs a pair as `forced_pass` does and records what is computed around some attentions."""
     with ExitStack() as hooks:
         recorders = [_Recorder(hooks, model, *layer) for layer in layers]
         encoder = record_module(hooks, model.encoder) if isinstance(model, EncoderOnly) else None
@@ -160,8 +133,7 @@ class ModuleRecord:
     """The last input and output of a module."""
 
     inputs: tuple[Tensor, ...] = ()
-    output: Tensor | None = None
-    """Its result; None before the first call."""
+    output: Tensor | None = None  # Its result; None before the first call
 
 
 def record_module(hooks: ExitStack, module: nn.Module) -> ModuleRecord:

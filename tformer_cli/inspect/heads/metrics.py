@@ -14,7 +14,7 @@ prev self next mean A_{i,i+k}, k = −1 0 1   Clark et al. 2019; over rows where
                                             not of cross-attention
 *_argmax       share of argmax_j A_ij = i+k Voita et al. 2019, section 5; the same rows
 rare_argmax    share of argmax_j A_ij in R  Voita et al. 2019, section 5.3; R: the sentence's
-                                            rarest tokens (`rare_tokens`); of the encoder
+                                            rarest tokens (`roles`); of the encoder
 distance       mean Σ_j A_ij |i − j|        Vig & Belinkov 2019; in cross-attention
                                             |j/(S−1) − i/(Q−1)|
 diagonality    correlation of i and j, the  ours; of cross-attention: 1 along the diagonal, 0
@@ -28,30 +28,35 @@ memory         mean Σ_{j<s(i)} A_ij         weight on earlier segments; s(i) be
 ============== ============================ ==================================================
 
 Diagonality is not a rank correlation: where rows are nearly alike, ranks are decided by rounding.
+
+Over a corpus means are micro averages, in memory that does not grow: over the rows of all sentences
+together, in float64. Their 95 % intervals come from a bootstrap over sentences that keeps no
+sentence: in each resample a sentence counts as often as a Poisson number of mean 1 says (the limit
+of drawing with replacement; Hanley & MacGibbon 2006), so running sums for each resample are enough.
+That number depends on the seed and on the place of the sentence alone, not on when or with which
+others it is computed.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tformer_cli.heads.names import HeadId, Kind
-from tformer_cli.heads.roles import METRICS
-from tformer_cli.inspect.capture.forced import AttentionMaps
+from tformer_cli.heads.names import HeadId, HeadLayout, Kind
+from tformer_cli.heads.roles import METRICS, Role, role_of
+from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch
+from tformer_cli.inspect.view import plain, rounded
 
-OFFSETS = {"prev": -1, "self": 0, "next": 1}
-"""Positions relative to the query that are measured."""
-NO_VARIANCE = 1e-9
-"""Below it the keys attended to do not differ, in squared positions."""
+OFFSETS = {"prev": -1, "self": 0, "next": 1}  # Positions relative to the query that are measured
+NO_VARIANCE = 1e-9  # Below it the keys attended to do not differ, in squared positions
 
 
 def metrics_of(
-    maps: AttentionMaps,
-    heads: list[HeadId],
-    *,
-    scales_rows: bool = False,
-    rare: Sequence[int] = (),
+    maps: AttentionMaps, heads: list[HeadId], *, scales_rows: bool = False, rare: Sequence[int] = ()
 ) -> dict[HeadId, dict[str, float]]:
     computed = {}
     for kind, layer in {(head.kind, head.layer) for head in heads}:
@@ -85,14 +90,9 @@ def head_metrics(
     *,
     has_eos: bool = True,
 ) -> list[dict[str, float]]:
-    """Computes every metric of every head of a layer.
+    """Computes every metric of every head of a layer, of weights (H, Q, K).
 
-    Args:
-        weights: (H, Q, K) attention weights.
-        kind: which attention they are of.
-        rare: positions of the rarest source tokens, if that is known.
-        n_visible: (Q) how many keys each row sees; None: all, of the decoder those up to itself.
-        has_eos: whether the last source position is the end of sentence.
+    `n_visible` (Q) counts the keys each row sees; None: all, of the decoder those up to itself.
     """
     n_rows, n_keys = (torch.tensor([size]) for size in weights.shape[1:])
     is_rare = torch.zeros(1, weights.shape[2], dtype=torch.bool)
@@ -122,10 +122,8 @@ def entropies(weights: Tensor) -> Tensor:
 class BatchSums(NamedTuple):
     """A metric of the heads of a layer on each sentence, before means are taken over rows."""
 
-    totals: Tensor
-    """(B, H) float64, summed over the rows of each sentence; 0 where it is not defined."""
-    n_rows: Tensor
-    """(B) rows of each sentence where it is defined; 0: of none."""
+    totals: Tensor  # (B, H) float64, over the rows of each sentence; 0 where undefined
+    n_rows: Tensor  # (B) rows of each sentence where it is defined; 0: of none
 
 
 def batch_metric_sums(
@@ -138,18 +136,10 @@ def batch_metric_sums(
     *,
     has_eos: Tensor,
 ) -> dict[str, BatchSums]:
-    """Sums every metric over the rows of each sentence.
+    """Sums every metric over the rows of each sentence, of padded weights (B, H, Q, K).
 
-    A diagonality is of a whole sentence; it counts for each of its rows.
-
-    Args:
-        weights: (B, H, Q, K) attention weights of a layer, padded; keys of padding have weight 0.
-        n_rows: (B) rows of each sentence.
-        n_keys: (B) keys of each sentence.
-        kind: which attention they are of.
-        rare: (B, K) boolean, the rarest tokens of each sentence, of encoder self-attention.
-        n_visible: see `head_metrics`.
-        has_eos: (B) boolean, whether the last source position is the end of sentence.
+    Keys of padding have weight 0. `rare` (B, K) marks the rarest tokens, `has_eos` (B) sentences
+    whose last source position is their end. A diagonality counts for each row of its sentence.
     """
     layer = _Layer(weights, n_rows, n_keys, kind, has_eos)
     sums = {
@@ -242,7 +232,6 @@ class _Layer:
         return BatchSums(total, self.n_rows)
 
     def diagonality(self) -> BatchSums:
-        """Correlation of rows and keys, the cells weighted."""
         n_rows = self.n_rows[:, None].double()
         rows = (self.rows - (n_rows - 1) / 2).where(self.is_row, 0.0)  # (B, Q)
         keys = self.keys - (self.n_keys[:, None].double() - 1) / 2  # (B, K)
@@ -265,7 +254,6 @@ class _Layer:
         return BatchSums(forward.sum(dim=-1).double(), self._with(1))
 
     def sinks(self) -> dict[str, BatchSums]:
-        """Weights on the source's end or the target's begin of sentence."""
         if self.kind == "dec":
             return {"sink_bos": BatchSums(self.weights[..., 0].sum(dim=-1), self.n_rows)}
         total = torch.einsum("bhqk,bk->bh", self.weights, self.is_eos.double())
@@ -274,3 +262,209 @@ class _Layer:
     def _with(self, offset: int) -> Tensor:
         """(B) rows that have a position at an offset."""
         return (self.n_rows - abs(offset)).clamp(min=0)
+
+
+SCHEMA = "tformer.headstats/1"
+RESAMPLES = 1000  # Resamples of the bootstrap
+PERCENTILES = (2.5, 97.5)
+BLOCK = 64  # Sentences that are added to the resamples together
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSummary:
+    """One head over a corpus."""
+
+    head: HeadId
+    n_sentences: int
+    n_rows: int
+    residual: float  # The largest max |A·V − context| of a sentence
+    metrics: dict[str, float]  # Means over rows; undefined ones are omitted
+    intervals: dict[str, tuple[float, float]]
+
+    @property
+    def role(self) -> Role:
+        return role_of(self.metrics)
+
+    def describe(self) -> dict[str, object]:
+        return {
+            "schema": SCHEMA,
+            **self.head.data,
+            "role": self.role,
+            "n_sentences": self.n_sentences,
+            "n_rows": self.n_rows,
+            "residual": rounded(self.residual),
+            "metrics": plain(self.metrics),
+            "ci95": plain(self.intervals),
+        }
+
+
+class HeadStatistics:
+    """Running sums of the metrics of all heads of some kinds."""
+
+    def __init__(
+        self,
+        layout: HeadLayout,
+        kinds: Sequence[Kind],
+        *,
+        seed: int = 1,
+        resamples: int = RESAMPLES,
+    ) -> None:
+        self._kinds = [_KindSums(layout, kind, resamples) for kind in kinds if sum(layout.of(kind))]
+        self._seed = seed
+        self._resamples = resamples
+        self._pending: list[int] = []
+        self._residuals: dict[HeadId, float] = {}
+        self.n_sentences = 0
+
+    def _count(self, index: int) -> None:
+        """Takes a sentence whose numbers wait; many are added to the resamples together."""
+        self.n_sentences += 1
+        if self._resamples:
+            self._pending.append(index)
+        if len(self._pending) == BLOCK:
+            self._resample()
+
+    def add_batch(
+        self,
+        indices: Sequence[int],
+        batch: CapturedBatch,
+        rare: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        measured = [kind.measure(batch, rare) for kind in self._kinds]
+        for (name, layer), tapped in batch.tapped.items():
+            is_row = torch.arange(tapped.errors.shape[-1]) < batch.lengths(name)[0][:, None]
+            errors = tapped.errors.where(is_row[:, None], 0.0).amax(dim=(0, 2))
+            for number, residual in enumerate(errors.tolist()):
+                head = HeadId(name, layer, number)
+                self._residuals[head] = max(residual, self._residuals.get(head, 0.0))
+        for place, index in enumerate(indices):
+            for kind, (totals, counts) in zip(self._kinds, measured, strict=True):
+                kind.wait(totals[place], counts[place])
+            self._count(index)
+
+    def means(self) -> dict[HeadId, dict[str, float]]:
+        return {summary.head: summary.metrics for summary in self.summaries()}
+
+    def summaries(self) -> list[HeadSummary]:
+        if not self.n_sentences:
+            return []
+        self._resample()
+        return [
+            HeadSummary(
+                head=head,
+                n_sentences=self.n_sentences,
+                n_rows=kind.n_rows,
+                residual=self._residuals[head],
+                metrics=metrics,
+                intervals=intervals,
+            )
+            for kind in self._kinds
+            for head, metrics, intervals in kind.results()
+        ]
+
+    def _resample(self) -> None:
+        if not self._pending:
+            return
+        draws = [
+            np.random.default_rng((self._seed, index)).poisson(1.0, self._resamples)
+            for index in self._pending
+        ]
+        weights = np.stack(draws, axis=1).astype(np.float64)
+        for kind in self._kinds:
+            kind.resample(weights)
+        self._pending = []
+
+
+def _marked(positions: Sequence[Sequence[int]], n_keys: int) -> Tensor:
+    """(B, K) boolean: True at the positions of each sentence."""
+    marked = torch.zeros(len(positions), n_keys, dtype=torch.bool)
+    for row, places in enumerate(positions):
+        marked[row, list(places)] = True
+    return marked
+
+
+class _KindSums:
+    """Running sums of the heads of one kind."""
+
+    def __init__(self, layout: HeadLayout, kind: Kind, resamples: int) -> None:
+        self._kind = kind
+        self._heads = [head for head in layout if head.kind == kind]
+        # on three tokens, a rare one among them, every metric of a kind is defined
+        self._names = list(head_metrics(torch.eye(3)[None], kind, rare=(1,))[0])
+        shape = len(self._names), len(self._heads)
+        self._totals: Numbers = np.zeros(shape)
+        self._counts: Numbers = np.zeros(shape[0])
+        self._resampled_totals: Numbers = np.zeros((resamples, *shape))
+        self._resampled_counts: Numbers = np.zeros((resamples, shape[0]))
+        self._waiting: list[tuple[Numbers, Numbers]] = []
+
+    @property
+    def n_rows(self) -> int:
+        """Query rows of all sentences."""
+        return int(self._counts[self._names.index("entropy")])
+
+    def measure(
+        self, batch: CapturedBatch, rare: Sequence[Sequence[int]] | None
+    ) -> tuple[Numbers, Numbers]:
+        """Measures all heads of all sentences: (B, metrics, heads) sums and (B, metrics) rows."""
+        n_rows, n_keys = batch.lengths(self._kind)
+        layers = [
+            batch.tapped[place].weights for place in sorted(batch.tapped) if place[0] == self._kind
+        ]
+        # source positions, which are keys of the encoder; a target may be shorter
+        is_rare = (
+            _marked(rare, layers[0].shape[-1]) if rare is not None and self._kind == "enc" else None
+        )
+        totals = np.zeros((len(n_rows), len(self._names), len(self._heads)))
+        counts = np.zeros(totals.shape[:2])
+        first = 0
+        for weights in layers:
+            n_heads = weights.shape[1]
+            for name, sums in batch_metric_sums(
+                weights, n_rows, n_keys, self._kind, is_rare, has_eos=batch.has_source_eos
+            ).items():
+                place = self._names.index(name)
+                totals[:, place, first : first + n_heads] = sums.totals.numpy()
+                counts[:, place] = sums.n_rows.numpy()
+            first += n_heads
+        return totals, counts
+
+    def wait(self, totals: Numbers, counts: Numbers) -> None:
+        """Adds the (metrics, heads) sums over (metrics) rows of a sentence, to be resampled."""
+        self._totals += totals
+        self._counts += counts
+        if len(self._resampled_counts):
+            self._waiting.append((totals, counts))
+
+    def resample(self, weights: Numbers) -> None:
+        """Adds the sentences that wait, each (resamples, sentences) `weights` times."""
+        totals, counts = (np.stack(parts) for parts in zip(*self._waiting, strict=True))
+        self._resampled_totals += np.tensordot(weights, totals, axes=1)
+        self._resampled_counts += weights @ counts
+        self._waiting = []
+
+    def results(self) -> list[tuple[HeadId, dict[str, float], dict[str, tuple[float, float]]]]:
+        defined = [place for place, count in enumerate(self._counts) if count]
+        means = {self._names[place]: self._totals[place] / self._counts[place] for place in defined}
+        drawn = defined if len(self._resampled_counts) else []
+        intervals = {self._names[place]: self._interval(place) for place in drawn}
+        return [
+            (
+                head,
+                {name: float(values[number]) for name, values in means.items()},
+                {
+                    name: (float(low[number]), float(high[number]))
+                    for name, (low, high) in intervals.items()
+                },
+            )
+            for number, head in enumerate(self._heads)
+        ]
+
+    def _interval(self, place: int) -> Numbers:
+        """(2, heads) the interval of a metric; a resample without a row says nothing."""
+        counts = self._resampled_counts[:, place]
+        drawn = counts > 0
+        means = self._resampled_totals[drawn, place] / counts[drawn, None]
+        ends: Numbers = np.percentile(means, PERCENTILES, axis=0)
+        return ends

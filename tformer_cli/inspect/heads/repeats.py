@@ -29,7 +29,7 @@ from torch import Tensor
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId, Kind
 from tformer_cli.inspect.capture.forced import tapped_attentions
-from tformer_cli.inspect.json_lines import plain
+from tformer_cli.inspect.view import plain
 from tformer_cli.metrics.significance import RESAMPLES, draws
 from tformer_cli.model.attention import AttentionTap
 from tformer_cli.model.base import N_SPECIAL_TOKENS
@@ -42,10 +42,8 @@ SCORES: tuple[RepeatRole, ...] = ("previous", "duplicate", "induction", "first")
 ROLE_MASS = 0.5
 """A head has the role of its largest score if that is above this: of positions as Clark et al. 2019
 have it, of the others ours."""
-LONGEST_BLOCK = 64
-"""Most tokens of a block."""
-SHORTEST_BLOCK = 4
-"""With fewer the scores would be of places more than of tokens."""
+LONGEST_BLOCK = 64  # Most tokens of a block
+SHORTEST_BLOCK = 4  # With fewer the scores would be of places more than of tokens
 BLOCKS_AT_ONCE = 8
 DECODER: tuple[Kind, ...] = ("dec",)
 PERCENTILES = (2.5, 97.5)
@@ -71,10 +69,8 @@ class Repeats:
 
     model: str
     n_blocks: int
-    length: int
-    """L, tokens of a block."""
-    losses: tuple[float, float]
-    """Mean -ln p of a token in the first and in the second copy; the first token has none."""
+    length: int  # L, tokens of a block
+    losses: tuple[float, float]  # Mean -ln p of a token in the first and in the second copy
     heads: tuple[HeadRepeats, ...]
 
     def describe(self, one: HeadRepeats) -> dict[str, object]:
@@ -112,15 +108,7 @@ def repeated_blocks(model: Transformer, n_blocks: int, length: int, seed: int) -
 
 
 def repeat_scores(weights: Tensor, length: int) -> Tensor:
-    """Computes the scores of a layer's heads on each block.
-
-    Args:
-        weights: (B, H, T, T) attention weights over blocks that come twice.
-        length: L, tokens of a block; its second copy are the last L rows.
-
-    Returns:
-        (B, H, 4) the means of `SCORES`, float64.
-    """
+    """Computes (B, H, 4) `SCORES` of weights (B, H, T, T); the second copy is the last L rows."""
     rows = weights[:, :, -length:].double()
     n_keys = rows.shape[-1]
     queries = torch.arange(n_keys - length, n_keys)

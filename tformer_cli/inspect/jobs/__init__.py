@@ -1,5 +1,5 @@
 """Jobs of inspection, one for each command, and the steps that they share.
 
-Begin with `heads.py`. `reader.py` reads a corpus for all of them; `follow_heads.py` records heads
-during training.
+`reader` opens a model and reads a corpus; begin there. `heads`, `report`, `diff`, `ablate`, `align`
+and `dump_heads` are whole jobs, and `follow_heads` records heads during training.
 """

@@ -1,53 +1,75 @@
-"""Word alignment by the cross-attention of a model, or of two models in both directions."""
+"""Word alignment by the cross-attention of a model, or of two models in both directions.
+
+Heads are scored against gold alignments. Built-in corpora have gold links, so a run on them ends
+with its best heads stored.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise, zip_longest
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
+from tformer_cli.artifacts.config_file import AlignmentInfo
+from tformer_cli.artifacts.model_directory import load_model_directory, store_alignment
+from tformer_cli.corpora.algorithmic import TASKS, generate_examples
+from tformer_cli.corpora.algorithmic import split_sizes as string_sizes
+from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
 from tformer_cli.errors import ArtifactError, DataError, UsageError
-from tformer_cli.heads.names import head_layout
-from tformer_cli.inspect.alignment.chosen import HeadChoice, choose_heads
-from tformer_cli.inspect.alignment.links import (
+from tformer_cli.heads.names import HeadId, HeadLayout, head_layout
+from tformer_cli.inspect.alignment import (
     ALIGNING,
     CONVENTIONS,
+    METHODS,
     Convention,
+    HeadChoice,
     LinkRule,
+    Numbers,
     Symmetrization,
+    WordTokens,
+    choose_heads,
+    cross_heads,
+    default_selection,
+    head_mean,
     linked,
     links_of,
     symmetrize,
     word_weights,
+    words_of_ids,
+    words_of_text,
 )
-from tformer_cli.inspect.alignment.words import Numbers, WordTokens, words_of_ids, words_of_text
-from tformer_cli.inspect.capture.batches import capture_pairs
+from tformer_cli.inspect.capture.forced import capture_pairs
+from tformer_cli.inspect.views.alignment import AlignmentScore, AlignmentScores
+from tformer_cli.metrics.alignment_error import (
+    AlignmentCounts,
+    best_single_links,
+    diagonal_links,
+)
 from tformer_cli.search.hypothesis import longest_source
-from tformer_cli.text.pharaoh import Link, format_links, parse_links
+from tformer_cli.text.pharaoh import GoldLinks, Link, format_links, parse_links
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
-    from tformer_cli.search.translator import TranslatedText, Translation, Translator
-    from tformer_cli.text.pharaoh import GoldLinks
+    from tformer_cli.inspect.capture.forced import AttentionMaps
+    from tformer_cli.recipe import Recipe
+    from tformer_cli.search.translator import Translation, Translator
+    from tformer_cli.text.config import CorpusConfig
     from tformer_cli.text.tokenizer import TokenizerSide
 
-DECIMALS = 4
-"""Of soft alignments as they are written."""
+DECIMALS = 4  # Of soft alignments as they are written
 
 
 @dataclass(frozen=True)
 class WordAlignment:
     """Alignment of the words of a translation with those of its source."""
 
-    weights: Numbers
-    """(target words, source words + 1) attention of each target word; the last column is the end
-    of sentence."""
-    links: frozenset[Link]
-    """Links, source first."""
+    weights: Numbers  # (target words, source words + 1); the last column is the end
+    links: frozenset[Link]  # Links, source first
 
     @property
     def pharaoh(self) -> str:
@@ -55,7 +77,6 @@ class WordAlignment:
 
     @property
     def soft(self) -> list[list[float]]:
-        """The weights, rounded to `DECIMALS`."""
         rounded: list[list[float]] = np.round(self.weights, DECIMALS).tolist()
         return rounded
 
@@ -82,9 +103,20 @@ class Aligner:
         pairs: list[tuple[WordTokens, WordTokens]] = []
         n_parts = []
         for translation in translations:
-            source = self._source_parts(translation)
+            source: list[WordTokens] = []
+            if translation.n_parts:
+                source = words_of_text(
+                    self.tokenizer.source,
+                    translation.source,
+                    parts=translation.parts,
+                    longest=self.longest,
+                )
             for hypothesis in translation.hypotheses:
-                parts = self._hypothesis_parts(hypothesis) if source else []
+                ends = accumulate(hypothesis.part_lengths, initial=0)
+                parts = [
+                    words_of_ids(self.tokenizer.target, hypothesis.token_ids[start:end])
+                    for start, end in (pairwise(ends) if source else ())
+                ]
                 pairs += zip(source, parts, strict=True)
                 n_parts.append(len(parts))
         weights = iter(self.word_weights(pairs))
@@ -114,20 +146,6 @@ class Aligner:
         found = words_of_text(side, line, words=words, longest=self.longest, where=where)
         return found[0]
 
-    def _source_parts(self, translation: Translation) -> list[WordTokens]:
-        if not translation.n_parts:
-            return []
-        return words_of_text(
-            self.tokenizer.source, translation.source, parts=translation.parts, longest=self.longest
-        )
-
-    def _hypothesis_parts(self, hypothesis: TranslatedText) -> list[WordTokens]:
-        ends = accumulate(hypothesis.part_lengths, initial=0)
-        return [
-            words_of_ids(self.tokenizer.target, hypothesis.token_ids[start:end])
-            for start, end in pairwise(ends)
-        ]
-
     def _joined(self, parts: Sequence[Numbers]) -> WordAlignment:
         """Puts the parts of a line below each other: their columns are all the line's words."""
         if not parts:
@@ -150,8 +168,7 @@ def _choice(
         ) from None
 
 
-BUFFER_LINES = 1024
-"""Pairs that are sorted by length and captured together."""
+BUFFER_LINES = 1024  # Pairs that are sorted by length and captured together
 Item = TypeVar("Item")
 
 
@@ -162,8 +179,7 @@ class PairTexts:
     index: int
     source: str
     target: str
-    source_words: tuple[str, ...] | None = None
-    """Words that spell the source; None: what white space separates."""
+    source_words: tuple[str, ...] | None = None  # None: what white space separates
     target_words: tuple[str, ...] | None = None
 
     @property
@@ -175,10 +191,15 @@ class PairTexts:
 class Bidirectional:
     """Way of joining the links of a second model."""
 
-    reverse: Aligner
-    """Aligner of a model that translates the other way."""
-    method: Symmetrization = "grow-diag"
-    """Way in which the links of both directions become one alignment."""
+    reverse: Aligner  # Aligner of a model that translates the other way
+    method: Symmetrization = "grow-diag"  # Joins the links of both directions
+
+    def joined(
+        self, forward: list[set[Link]], pairs: Sequence[PairTexts], report: AlignmentReport
+    ) -> list[set[Link]]:
+        """Joins the links of pairs with those of the reverse direction."""
+        back = directed_links(self.reverse, pairs, report, is_reverse=True)
+        return [symmetrize(self.method, *both) for both in zip(forward, back, strict=True)]
 
 
 @dataclass
@@ -186,8 +207,7 @@ class AlignmentReport:
     """Counts of a stream of alignments; they grow as the stream continues."""
 
     lines: int = 0
-    truncated: int = 0
-    """Pairs with a side that is longer than a model takes."""
+    truncated: int = 0  # Pairs with a side that is longer than a model takes
 
     def add(self, pairs: Sequence[tuple[WordTokens, WordTokens]]) -> None:
         self.lines += len(pairs)
@@ -247,7 +267,6 @@ def check_links(
     option: str,
     units: str = "words",
 ) -> None:
-    """Makes sure that given links are between words that are there."""
     n_source, n_target = (side.n_words for side in sides)
     for source, target in sorted(links.possible):
         if source >= n_source or target >= n_target:
@@ -273,8 +292,7 @@ def align_pairs(
     for buffer in in_buffers(pairs, buffer_lines):
         found = directed_links(aligner, buffer, report, is_reverse=False)
         if bidirectional is not None:
-            back = directed_links(bidirectional.reverse, buffer, report, is_reverse=True)
-            found = _joined(bidirectional.method, found, back)
+            found = bidirectional.joined(found, buffer, report)
         report.lines += len(buffer)
         yield from found
 
@@ -287,15 +305,13 @@ def align_translations(
     report: AlignmentReport | None = None,
     buffer_lines: int = BUFFER_LINES,
 ) -> Iterator[set[Link]]:
-    """Translates lines and aligns each with its best translation; see `align_pairs`."""
     report = report or AlignmentReport()
     for buffer in translator.buffers(lines, buffer_lines):
         aligned = aligner.align_translations(buffer)
         found: list[set[Link]] = [set(alignments[0].links) for alignments in aligned]
         if bidirectional is not None:
             pairs = [PairTexts(t.index, t.source, t.text) for t in buffer]
-            back = directed_links(bidirectional.reverse, pairs, report, is_reverse=True)
-            found = _joined(bidirectional.method, found, back)
+            found = bidirectional.joined(found, pairs, report)
         report.lines += len(buffer)
         report.truncated += sum(translation.is_truncated for translation in buffer)
         yield from found
@@ -304,7 +320,6 @@ def align_translations(
 def word_tokens(
     aligner: Aligner, pair: PairTexts, *, is_reverse: bool = False
 ) -> tuple[WordTokens, WordTokens]:
-    """Encodes both sides of a pair and finds their words."""
     where = f"line {pair.index + 1}"
     sides = [aligner.tokenizer.source, aligner.tokenizer.target]
     ours, theirs = reversed(sides) if is_reverse else sides
@@ -330,13 +345,165 @@ def directed_links(
     return [found.get(pair.index, set()) for pair in pairs]
 
 
-def _joined(
-    method: Symmetrization, forward: Sequence[set[Link]], reverse: Sequence[set[Link]]
-) -> list[set[Link]]:
-    return [symmetrize(method, there, back) for there, back in zip(forward, reverse, strict=True)]
-
-
 def in_buffers(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     items = iter(items)
     while buffer := list(islice(items, size)):
         yield buffer
+
+
+Tokens = tuple["WordTokens", "WordTokens"]
+
+
+def candidates_of(layout: HeadLayout) -> dict[str, Sequence[HeadId]]:
+    """Names every cross-attention head, every layer for its mean, and the default's mean."""
+    found: dict[str, Sequence[HeadId]] = {}
+    for layer, n_heads in enumerate(layout.cross):
+        heads = [HeadId("cross", layer, head) for head in range(n_heads)]
+        found |= {str(head): [head] for head in heads}
+        found[f"cross.{layer}"] = heads
+    name = default_selection(layout)
+    return found | {name: cross_heads([name], layout)}
+
+
+def score_model(
+    aligner: Aligner, pairs: Iterable[PairTexts], gold: Iterable[GoldLinks], report: AlignmentReport
+) -> Iterator[AlignmentScores]:
+    is_given = aligner.choice.reason == "given"
+    tally = _Tally(
+        {aligner.choice.heads: aligner.choice.members}
+        if is_given
+        else candidates_of(head_layout(aligner.model)),
+        aligner.compared,
+        aligner.rule,
+    )
+    bounds = _Bounds()
+    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
+        tokens = [word_tokens(aligner, pair) for pair, _ in buffer]
+        for sides, (pair, answer) in zip(tokens, buffer, strict=True):
+            bounds.add(sides, answer, pair.index)
+        report.add(tokens)
+        ids = [(source.ids, target.ids) for source, target in tokens]
+        for place, maps in capture_pairs(aligner.model, ids, ALIGNING):
+            tally.add(maps, tokens[place], buffer[place][1])
+        yield AlignmentScores(scores=tally.scores(), floor=bounds.floor, ceiling=bounds.ceiling)
+
+
+def score_directions(
+    aligner: Aligner,
+    reverse: Aligner,
+    pairs: Iterable[PairTexts],
+    gold: Iterable[GoldLinks],
+    report: AlignmentReport,
+) -> Iterator[AlignmentScores]:
+    counts = {name: AlignmentCounts() for name in ("forward", "reverse", *METHODS)}
+    bounds = _Bounds()
+    for buffer in in_buffers(with_links(pairs, gold, "--gold"), BUFFER_LINES):
+        texts = [pair for pair, _ in buffer]
+        forward = directed_links(aligner, texts, report, is_reverse=False)
+        backward = directed_links(reverse, texts, report, is_reverse=True)
+        for (pair, answer), there, back in zip(buffer, forward, backward, strict=True):
+            bounds.add(word_tokens(aligner, pair), answer, pair.index)
+            counts["forward"].add(there, answer)
+            counts["reverse"].add(back, answer)
+            for method in METHODS:
+                counts[method].add(symmetrize(method, there, back), answer)
+        report.lines += len(buffer)
+        scores = [AlignmentScore(name=n, convention=None, counts=c) for n, c in counts.items()]
+        yield AlignmentScores(scores=scores, floor=bounds.floor, ceiling=bounds.ceiling)
+
+
+class _Bounds:
+    """Bounds that the scores are compared with."""
+
+    def __init__(self) -> None:
+        self.floor, self.ceiling = AlignmentCounts(), AlignmentCounts()
+
+    def add(self, sides: Tokens, gold: GoldLinks, index: int) -> None:
+        check_links(gold, sides, index, "--gold")
+        n_source, n_target = (side.n_words for side in sides)
+        self.floor.add(diagonal_links(n_source, n_target), gold)
+        self.ceiling.add(best_single_links(gold), gold)
+
+
+class _Tally:
+    """The sums of every candidate in every convention."""
+
+    def __init__(
+        self,
+        candidates: Mapping[str, Sequence[HeadId]],
+        conventions: Sequence[Convention],
+        rule: LinkRule,
+    ) -> None:
+        self._candidates, self._conventions, self._rule = candidates, conventions, rule
+        # found, found and sure, found and possible
+        self._sums = np.zeros((3, len(candidates), len(conventions)), dtype=np.int64)
+        self._n_sure = 0
+
+    def add(self, maps: AttentionMaps, sides: Tokens, gold: GoldLinks) -> None:
+        source, target = sides
+        answers = np.zeros((3, target.n_words, source.n_words), dtype=bool)
+        answers[0] = True
+        for place, links in enumerate(gold, 1):
+            for s, t in links:
+                answers[place, t, s] = True
+        self._n_sure += len(gold.sure)
+        weights = np.stack([head_mean(maps, heads) for heads in self._candidates.values()])
+        for column, convention in enumerate(self._conventions):
+            links_found = linked(word_weights(weights, source, target, convention), self._rule)
+            # (candidates, target words, source words), three times -> (3, candidates)
+            self._sums[:, :, column] += (links_found & answers[:, None]).sum(axis=(2, 3))
+
+    def scores(self) -> list[AlignmentScore]:
+        return [
+            AlignmentScore(
+                name=name,
+                convention=convention,
+                counts=AlignmentCounts(
+                    found=int(self._sums[0, row, column]),
+                    sure=self._n_sure,
+                    found_sure=int(self._sums[1, row, column]),
+                    found_possible=int(self._sums[2, row, column]),
+                ),
+            )
+            for row, name in enumerate(self._candidates)
+            for column, convention in enumerate(self._conventions)
+        ]
+
+
+N_PAIRS = 200  # Held-out pairs that heads are measured on, in a second or two
+HELD_OUT: Final = "valid"  # Split that they are of: the test stays unseen
+
+
+def store_measured_heads(recipe: Recipe, run: Path) -> AlignmentScore | None:
+    """Stores which cross-attention heads of a run align best, if its corpus has gold links."""
+    if recipe.task.kind != "translate":
+        return None
+    pairs = [pair for corpus in recipe.data.train[:1] for pair in _gold_pairs(corpus)]
+    if not pairs:
+        return None
+    directory = load_model_directory(run)
+    if directory.info.alignment is not None or not any(head_layout(directory.model).cross):
+        return None
+    texts, gold = zip(*pairs, strict=True)
+    *_, scores = score_model(Aligner(directory), texts, gold, AlignmentReport())
+    best = scores.best
+    store_alignment(run, AlignmentInfo(heads=best.name, convention=best.convention or "naive"))
+    return best
+
+
+def _gold_pairs(corpus: CorpusConfig) -> Iterator[tuple[PairTexts, GoldLinks]]:
+    """Pairs that training never shows and their links; none of a corpus that has no links."""
+    if corpus.built_in:
+        n_pairs = min(N_PAIRS, split_sizes(corpus.pairs)[HELD_OUT])
+        made = generate_corpus(corpus.pairs, corpus.seed)
+        aligned = islice((pair for split, pair in made if split == HELD_OUT), n_pairs)
+        for n, pair in enumerate(aligned):
+            links = frozenset(pair.links)
+            words = pair.source_words, pair.target_words
+            yield PairTexts(n, pair.source, pair.target, *words), GoldLinks(links, links)
+    elif corpus.algorithmic and not TASKS[corpus.algorithmic].has_labels:
+        n_pairs = min(N_PAIRS, string_sizes(corpus.pairs)[HELD_OUT])
+        drawn = generate_examples(corpus.algorithmic, corpus.pairs, corpus.seed)
+        examples = islice((one for split, one in drawn if split == HELD_OUT), n_pairs)
+        for n, one in enumerate(examples):
+            yield PairTexts(n, one.source, one.target), parse_links(one.gold, "gold")

@@ -1,7 +1,7 @@
 """Compares two models, or two checkpoints of a run, head by head on the same sentences."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack
@@ -30,23 +30,30 @@ from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import head_layout
-from tformer_cli.heads.rare_tokens import (
-    NO_RARE_SENTENCE,
-    TokenFrequencies,
-    rare_positions,
-)
+from tformer_cli.heads.roles import NO_RARE_SENTENCE, TokenFrequencies, rare_positions
 from tformer_cli.heads.selectors import HeadSelection
-from tformer_cli.inspect.capture.batches import IdPair, capture_batches
-from tformer_cli.inspect.capture.forced import capture_maps, longest_side
-from tformer_cli.inspect.comparison.diff import HeadChange, HeadDiff, Metrics, changes_of
-from tformer_cli.inspect.comparison.matching import HeadDistances, Matching, default_matching
-from tformer_cli.inspect.heads.statistics import HeadStatistics
+from tformer_cli.inspect.capture.forced import (
+    IdPair,
+    capture_batches,
+    capture_maps,
+    longest_side,
+)
+from tformer_cli.inspect.comparison import (
+    HeadChange,
+    HeadDiff,
+    HeadDistances,
+    Matching,
+    Metrics,
+    changes_of,
+    default_matching,
+)
+from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs.heads import source_labels, summary_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
+    ReadReport,
     corpus_pairs,
     inspected_model,
-    is_written,
     open_for_inspection,
 )
 from tformer_cli.inspect.record import HeadsRecord
@@ -56,17 +63,14 @@ from tformer_cli.kinds.opening.translator import Opened
 from tformer_cli.model.adapter_config import adapter_shapes
 from tformer_cli.recipe import RECIPE, Recipe, has_run, load_recipe
 from tformer_cli.runtime import resolve_device
-from tformer_cli.text.tokenizer_file import read_tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer
 from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.resuming.checkpoints import MODEL, STATE, Checkpoints
 
 
 def open_model_or_checkpoint(
-    path: Path,
-    device: torch.device | str = "cpu",
-    tasks: Container[TaskKind] = TRANSLATORS,
+    path: Path, device: torch.device | str = "cpu", tasks: Container[TaskKind] = TRANSLATORS
 ) -> ModelDirectory:
-    """Reads a model directory, or `RUN/checkpoints/step-NNNNNN` of a run."""
     run = run_of_checkpoint(path)
     if run is None:
         return load_model_directory(resolve_model(path, weights="float32"), device, tasks=tasks)
@@ -115,25 +119,13 @@ def _completed(recipe: Recipe, run: Path) -> Recipe:
 
 
 def run_of_checkpoint(path: Path) -> Path | None:
-    """Names the run that a checkpoint lies in, as RUN/checkpoints/step-NNNNNN."""
     if not (path / STATE).is_file() or (path / CONFIG).exists():
         return None
     return path.resolve().parent.parent
 
 
-TASKS = HEADS.tasks
-"""Tasks whose models can be compared: those with maps of heads."""
-BUFFER_LINES = 256
-"""Lines that are translated and captured together."""
-
-
-@dataclass
-class DiffReport:
-    """Counts of the input; they grow as it is read."""
-
-    lines: int = 0
-    too_long: int = 0
-    """Lines skipped, as a side is longer than a model takes."""
+TASKS = HEADS.tasks  # Tasks whose models can be compared: those with maps of heads
+BUFFER_LINES = 256  # Lines that are translated and captured together
 
 
 def inspect_diff(
@@ -146,7 +138,6 @@ def inspect_diff(
     matching: Matching | None = None,
     **options: Unpack[InspectionOptions],
 ) -> HeadDiff:
-    """Compares the heads of two models that read the same sentences and the same targets."""
     comparer = ModelComparer(*open_models(first, second, **options), heads, matching)
     for _ in comparer.read(lines, targets):
         pass
@@ -182,7 +173,6 @@ class ModelComparer:
         heads: Sequence[str] = (),
         matching: Matching | None = None,
     ) -> None:
-        """Makes sure that the models can be compared; see `inspect_diff`."""
         self._opened, self._directories = opened, (opened.directory, other)
         _check_tasks(*self._directories)
         _check_vocabularies(*self._directories)
@@ -200,22 +190,16 @@ class ModelComparer:
         self._has_rare = False
         self._shown: IdPair | None = None
         self._n_sentences = 0
-        self.report = DiffReport()
+        self.report = ReadReport()
 
     def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
-        """Compares on sentences with A's translations or with given targets.
-
-        A pair with a blank side is skipped; one that is longer than a model takes is skipped
-        and counted.
-        """
+        """Compares on sentences with A's translations or with given targets."""
         limit = min(longest_side(model.config) for model in self._models)
         for buffer in corpus_pairs(self._opened, lines, targets, BUFFER_LINES):
-            written = [pair for pair in buffer if is_written(pair, self._models[0].config)]
-            pairs = [pair for pair in written if max(map(len, pair)) <= limit]
+            _, pairs = self.report.fitting(buffer, self._models[0].config, limit)
             if pairs and self._shown is None:
                 self._shown = pairs[0]
             self._add(pairs)
-            self.report.too_long += len(written) - len(pairs)
             self.report.lines += len(buffer)
             yield self.report.lines
 
@@ -232,7 +216,6 @@ class ModelComparer:
         self._n_sentences += len(pairs)
 
     def diff(self) -> HeadDiff:
-        """Pairs the heads over what was read so far."""
         if self._shown is None:
             if self.report.too_long:
                 raise DataError("the input: no sentence fits both models; give a shorter one")
@@ -265,7 +248,6 @@ class ModelComparer:
         return [change for change in changes if change.match.first in chosen]
 
     def _record(self, pair: IdPair, number: int) -> HeadsRecord:
-        """Captures the shown sentence in one of the models."""
         tokenizer = self._directories[0].tokenizer
         maps = capture_maps(self._models[number], *pair)
         return HeadsRecord(
@@ -296,7 +278,6 @@ def _frequencies(directories: Iterable[ModelDirectory]) -> TokenFrequencies | No
 
 
 def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:
-    """Makes sure that both models read the same: a text, or a sentence and its translation."""
     kinds = [task_kind(directory.config) for directory in (first, second)]
     if kinds[0] != kinds[1]:
         raise DataError(
@@ -313,7 +294,6 @@ def _check_tasks(first: ModelDirectory, second: ModelDirectory) -> None:
 
 
 def _check_vocabularies(first: ModelDirectory, second: ModelDirectory) -> None:
-    """Makes sure that the same ids are the same tokens, or else rows could not be compared."""
     sizes = [directory.tokenizer.vocab_size for directory in (first, second)]
     pieces = [
         directory.tokenizer.target.pieces(range(size))

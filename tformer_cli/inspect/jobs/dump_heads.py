@@ -1,4 +1,13 @@
-"""The attention maps of a whole corpus in a directory of shards, within a limit of bytes."""
+"""The attention maps of a whole corpus in a directory of shards, within a limit of bytes.
+
+The schema is `tformer.headdump/1`. A shard holds N sentence pairs. Of a pair, S counts the source
+tokens and the end of sentence, T the decoder's positions; a map has r rows and c columns, (S, S) in
+enc, (T, T) in dec, (T, S) in cross.
+
+`ARRAYS` says what it holds. The columns of the K largest weights of a row stand largest first, of
+equal ones the first first. H counts the chosen heads of the layer, which the manifest names. Half
+precision keeps 11 bits: a weight is off by at most 2⁻¹² of the power of two above it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +15,9 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.corpus_directory import ShardDirectory, shard_directory
@@ -14,26 +25,20 @@ from tformer_cli.artifacts.weights_file import size_of, write_arrays
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.atomic import write_text
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.heads.names import head_layout
+from tformer_cli.heads.names import KINDS, HeadId, Kind, head_layout
 from tformer_cli.heads.selectors import select_heads
-from tformer_cli.inspect.capture.batches import capture_pairs
-from tformer_cli.inspect.capture.forced import longest_side
-from tformer_cli.inspect.heads.dump import (
-    ARRAYS,
-    NO_COLUMN,
-    SCHEMA,
-    DumpLayout,
-    ShardArrays,
-)
+from tformer_cli.inspect.capture.forced import AttentionMaps, capture_pairs, longest_side
 from tformer_cli.inspect.jobs.align import in_buffers, read_pairs
 from tformer_cli.inspect.jobs.reader import (
     BUFFER_LINES,
+    ReadReport,
     check_targets,
     corpus_pairs,
     encoder_of_texts,
     inspected_model,
     is_written,
 )
+from tformer_cli.inspect.views.heads import check_residual
 from tformer_cli.inspect.weighting.weighting import ALPHA
 from tformer_cli.version import __version__
 
@@ -41,20 +46,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tformer_cli.inspect.capture.batches import IdPair
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from tformer_cli.inspect.capture.forced import IdPair
     from tformer_cli.kinds.opening.translator import Opened
     from tformer_cli.text.tokenizer import TokenizerSide
 
-MAX_BYTES = 2 << 30
-"""Largest dump where no other limit is given."""
-SHARD_BYTES = 64 << 20
-"""A shard with more bytes holds one pair."""
-SHARD_PAIRS = 4096
-"""Most pairs of a shard."""
-VOCABULARY = "vocabulary.json"
-"""Holds the label of every token id, a list; of the target's, if the source has others."""
-SOURCE_VOCABULARY = "source-vocabulary.json"
-"""Holds the labels of the source's token ids, if they are others."""
+MAX_BYTES = 2 << 30  # Largest dump where no other limit is given
+SHARD_BYTES = 64 << 20  # A shard with more bytes holds one pair
+SHARD_PAIRS = 4096  # Most pairs of a shard
+VOCABULARY = "vocabulary.json"  # The label of every target id, a list
+SOURCE_VOCABULARY = "source-vocabulary.json"  # Those of the source, if they differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +65,19 @@ class DumpedCorpus:
     """Input of a dump; it is read twice, so each call must begin again at the first line."""
 
     lines: Callable[[], Iterable[str]]
-    targets: Callable[[], Iterable[str]] | None = None
-    """Gives a target for each; None: their translations are looked for."""
-    origin: str = ""
-    """Identity of the corpus, such as a hash of its files; a dump continues only with the
-    same."""
+    targets: Callable[[], Iterable[str]] | None = None  # None: translations are searched for
+    origin: str = ""  # Identifies the corpus; a dump continues only with the same
 
 
 @dataclass(frozen=True, kw_only=True)
 class DumpSettings:
     """Settings of what a dump keeps, and its limits."""
 
-    heads: Sequence[str] = ()
-    """Selected heads, by the grammar of `inspection.heads.selectors`; none means all."""
-    top_k: int | None = None
-    """Largest weights of each row that are kept; None: all."""
+    heads: Sequence[str] = ()  # By the grammar of `heads.selectors`; none: all
+    top_k: int | None = None  # Largest weights of each row that are kept; None: all
     max_bytes: int = MAX_BYTES
     shard_pairs: int = SHARD_PAIRS
-    tolerance: float | None = None
-    """Largest residual that is let pass."""
+    tolerance: float | None = None  # Largest residual that is let pass
 
     def __post_init__(self) -> None:
         for name in ("max_bytes", "shard_pairs"):
@@ -95,29 +92,20 @@ class DumpEstimate:
     """Estimated size of a dump."""
 
     lines: int
-    pairs: int
-    """Lines that are text and fit the model."""
-    n_bytes: int
-    """Bytes of all shards but for their headers."""
-    is_exact: bool
-    """True if the targets are known; a translation is taken to be as long as its source."""
+    pairs: int  # Lines that are text and fit the model
+    n_bytes: int  # Bytes of all shards but for their headers
+    is_exact: bool  # A translation is taken to be as long as its source
 
 
 @dataclass
-class DumpReport:
-    """Content of a dump so far."""
+class DumpReport(ReadReport):
+    """Content of a dump so far; its lines are those of earlier runs, too."""
 
-    lines: int = 0
-    """Lines read, by earlier runs too."""
-    resumed_at: int = 0
-    """Lines that earlier runs have done."""
+    resumed_at: int = 0  # Lines that earlier runs have done
     pairs: int = 0
-    too_long: int = 0
-    """Lines skipped by this run, as a side is longer than the model takes."""
     shards: int = 0
     n_bytes: int = 0
-    residual: float = 0.0
-    """The largest residual of any head of any pair."""
+    residual: float = 0.0  # The largest residual of any head of any pair
 
 
 class HeadDumper:
@@ -144,7 +132,6 @@ class HeadDumper:
         self.report = DumpReport()
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
-        """Reads a corpus once to tell how large its dump will be."""
         check_targets(self._model.config, corpus.targets)
         n_lines = n_pairs = n_bytes = 0
         for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
@@ -176,7 +163,6 @@ class HeadDumper:
         return (none, found) if self._model.config.is_decoder_only else (found, none)
 
     def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
-        """Writes the dump of a corpus, or the rest of it."""
         with shard_directory(directory, self._about(), self._origin(corpus)) as shards:
             self._report_of(shards)
             if shards.is_complete:
@@ -219,14 +205,11 @@ class HeadDumper:
                 f"{shard.first_line + 1} on; resume with the same command and a larger limit"
             )
         for number, maps in capture_pairs(self._model, shard.pairs, self.layout.kinds):
-            self._check(maps.residual, shard.lines[number])
+            where = f"line {shard.lines[number] + 1}"
+            check_residual(maps.residual, self._settings.tolerance, where)
             filled.add(number, maps)
         residual = float(filled.arrays["residual"].max(initial=0.0))
-        facts = {
-            "first_line": shard.first_line,
-            "pairs": len(shard.pairs),
-            "residual": residual,
-        }
+        facts = {"first_line": shard.first_line, "pairs": len(shard.pairs), "residual": residual}
         shards.add(
             lambda stream: write_arrays(stream, filled.arrays, metadata), shard.n_lines, facts
         )
@@ -239,14 +222,6 @@ class HeadDumper:
         report.shards, report.n_bytes = len(shards.shards), shards.n_bytes
         report.pairs = sum(int(shard["pairs"]) for shard in shards.shards)
         report.residual = max((float(s["residual"]) for s in shards.shards), default=0.0)
-
-    def _check(self, residual: float, line: int) -> None:
-        tolerance = self._settings.tolerance
-        if tolerance is not None and not residual <= tolerance:
-            raise TformerError(
-                f"line {line + 1}: residual {residual:.2g} exceeds --verify {tolerance:.2g}; "
-                "the maps do not reproduce the model's output so exactly"
-            )
 
     def _fits(self, n_source: int, n_target: int) -> bool:
         config = self._model.config
@@ -265,7 +240,6 @@ class HeadDumper:
         )
 
     def _about(self) -> dict[str, object]:
-        """The head of the manifest: how to read the shards."""
         is_joint = self._opened.directory.tokenizer.is_joint
         return {
             "schema": SCHEMA,
@@ -307,7 +281,6 @@ class _PendingShard:
         self.lines: list[int] = []
 
     def is_full_for(self, n_bytes: int, most_pairs: int) -> bool:
-        """Returns whether another pair of this many bytes begins a new shard."""
         if not self.pairs:
             return False
         return len(self.pairs) >= most_pairs or self.n_bytes + n_bytes > SHARD_BYTES
@@ -334,3 +307,116 @@ def _texts(corpus: DumpedCorpus) -> Iterator[tuple[str, str]]:
         return
     for pair in read_pairs(corpus.lines(), corpus.targets()):
         yield ("", "") if pair.is_blank else (pair.source, pair.target)
+
+
+SCHEMA = "tformer.headdump/1"
+NO_COLUMN = 65535  # Stands in `idx` where a row has fewer than K columns; so no map may be as wide
+ARRAYS = {
+    "index": "i64 [N] line of each pair, from 0",
+    "src_len, tgt_len": "i32 [N] S and T: tokens with the end of sentence; decoder positions",
+    "src_ids, tgt_ids": "i32 tokens of all pairs; tgt_ids are what the decoder's rows predict",
+    "residual": "f32 [N] max |A·V - context| over the pair's heads",
+    "KIND.off": "i64 [N+1] where pairs begin: in numbers (dense) or rows (sparse)",
+    "KIND.L.w": "f16 [H, sum of rows x columns], row after row; sparse [H, rows, K]",
+    "KIND.L.idx": "u16 [H, rows, K] columns of the K largest weights; 65535: none",
+    "KIND.L.rest": "f16 [H, rows] sum of the other weights",
+}
+"""The schema in short, for manifests."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DumpLayout:
+    """Numbers of a pair that a dump keeps."""
+
+    heads: tuple[HeadId, ...]
+    top_k: int | None = None  # Largest weights that are kept of each row; None: all
+
+    @property
+    def by_layer(self) -> dict[tuple[Kind, int], list[int]]:
+        layers: dict[tuple[Kind, int], list[int]] = {}
+        for head in self.heads:
+            layers.setdefault((head.kind, head.layer), []).append(head.head)
+        return layers
+
+    @property
+    def kinds(self) -> list[Kind]:
+        chosen = {head.kind for head in self.heads}
+        return [kind for kind in KINDS if kind in chosen]
+
+    def n_bytes(self, n_source: int, n_target: int) -> int:
+        per_head = {
+            kind: 2 * rows * columns if self.top_k is None else rows * (4 * self.top_k + 2)
+            for kind, (rows, columns) in _shapes(n_source, n_target).items()
+        }
+        weights = sum(per_head[head.kind] for head in self.heads)
+        return weights + 8 + 8 + 4 + 4 * (n_source + n_target) + 8 * len(self.kinds)
+
+
+class ShardArrays:
+    """The arrays of a shard, which fill as its pairs are captured in any order."""
+
+    def __init__(
+        self, layout: DumpLayout, indices: Sequence[int], lengths: Sequence[tuple[int, int]]
+    ) -> None:
+        self._layout = layout
+        sizes = np.array(lengths, dtype=np.int32).reshape(-1, 2)
+        self._token_offsets = np.pad(sizes.cumsum(axis=0, dtype=np.int64), ((1, 0), (0, 0)))
+        n_source_tokens, n_target_tokens = self._token_offsets[-1].tolist()
+        self.arrays: dict[str, NDArray[Any]] = {"index": np.array(indices, dtype=np.int64)}
+        """Arrays for `artifacts.array_file`: wider types first, so that each array is aligned."""
+        for kind in layout.kinds:
+            shapes = [_shapes(*pair)[kind] for pair in sizes.tolist()]
+            n_items = [r if layout.top_k is not None else r * c for r, c in shapes]
+            self.arrays[f"{kind}.off"] = np.cumsum([0, *n_items], dtype=np.int64)
+        self.arrays |= {
+            "src_len": sizes[:, 0].copy(),
+            "tgt_len": sizes[:, 1].copy(),
+            "src_ids": np.zeros(n_source_tokens, dtype=np.int32),
+            "tgt_ids": np.zeros(n_target_tokens, dtype=np.int32),
+            "residual": np.zeros(len(sizes), dtype=np.float32),
+        }
+        for (kind, layer), heads in layout.by_layer.items():
+            name, n_items_of_all = f"{kind}.{layer}", int(self.arrays[f"{kind}.off"][-1])
+            shape = (len(heads), n_items_of_all)
+            if layout.top_k is None:
+                self.arrays[f"{name}.w"] = np.zeros(shape, dtype=np.float16)
+                continue
+            wide = (*shape, layout.top_k)
+            self.arrays[f"{name}.idx"] = np.full(wide, NO_COLUMN, dtype=np.uint16)
+            self.arrays[f"{name}.w"] = np.zeros(wide, dtype=np.float16)
+            self.arrays[f"{name}.rest"] = np.zeros(shape, dtype=np.float16)
+
+    def add(self, number: int, maps: AttentionMaps) -> None:
+        """Puts in the maps of the pair with this number in the shard."""
+        arrays = self.arrays
+        source, target = (
+            slice(start, stop)
+            for start, stop in zip(*self._token_offsets[number : number + 2], strict=True)
+        )
+        if source.stop - source.start == len(maps.source_ids):
+            arrays["src_ids"][source] = maps.source_ids
+        arrays["tgt_ids"][target] = maps.target_ids
+        arrays["residual"][number] = maps.residual
+        for (kind, layer), heads in self._layout.by_layer.items():
+            name = f"{kind}.{layer}"
+            start, stop = arrays[f"{kind}.off"][number : number + 2].tolist()
+            weights = maps.layers(kind)[layer][heads]
+            if self._layout.top_k is None:
+                # (H, r, c) -> (H, r·c)
+                arrays[f"{name}.w"][:, start:stop] = weights.flatten(1).numpy()
+                continue
+            columns, top, rest = largest(weights, self._layout.top_k)
+            n_kept = top.shape[-1]
+            arrays[f"{name}.idx"][:, start:stop, :n_kept] = columns.numpy()
+            arrays[f"{name}.w"][:, start:stop, :n_kept] = top.numpy()
+            arrays[f"{name}.rest"][:, start:stop] = rest.numpy()
+
+
+def largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Splits rows (H, r, c) into their k largest weights and the sum of the others."""
+    ordered, columns = weights.sort(dim=-1, descending=True, stable=True)
+    return columns[..., :k], ordered[..., :k], ordered[..., k:].sum(dim=-1)
+
+
+def _shapes(n_source: int, n_target: int) -> dict[Kind, tuple[int, int]]:
+    return {"enc": (n_source, n_source), "dec": (n_target, n_target), "cross": (n_target, n_source)}

@@ -21,14 +21,12 @@ from pathlib import Path
 from tformer_cli.files.atomic import not_writable, write_text
 from tformer_cli.files.regular_file import LARGEST_LOG
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
-from tformer_cli.heads.rare_tokens import TokenFrequencies, rare_positions
-from tformer_cli.heads.roles import role_of
-from tformer_cli.inspect.capture.batches import IdPair, capture_batches
-from tformer_cli.inspect.capture.forced import longest_side
-from tformer_cli.inspect.heads.statistics import HeadStatistics
-from tformer_cli.inspect.heads.timeline import HEADS_LOG, SCHEMA
+from tformer_cli.heads.roles import TokenFrequencies, rare_positions, role_of
+from tformer_cli.inspect.capture.forced import IdPair, capture_batches, longest_side
+from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs.reader import is_written
-from tformer_cli.inspect.json_lines import plain
+from tformer_cli.inspect.view import plain
+from tformer_cli.inspect.views.timeline import HEADS_LOG, SCHEMA
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.loading.encoded import TextStream
@@ -44,8 +42,7 @@ class HeadAtStep:
     step: int
     head: HeadId
     n_sentences: int
-    metrics: dict[str, float]
-    """Means over rows; undefined ones are omitted."""
+    metrics: dict[str, float]  # Means over rows; undefined ones are omitted
 
     def describe(self) -> dict[str, object]:
         return {
@@ -85,10 +82,8 @@ def measure_heads(
 
 PROBE = "heads-probe.jsonl"
 PROBE_SCHEMA = "tformer.headprobe/1"
-N_PAIRS = 32
-"""Pairs that are looked at: some hundreds of rows for each head, in a fraction of a second."""
-BLOCK = 64
-"""Tokens of a block of a stream, at most."""
+N_PAIRS = 32  # Some hundreds of rows for each head, in a fraction of a second
+BLOCK = 64  # Tokens of a block of a stream, at most
 
 
 def probe_pairs(
@@ -118,7 +113,6 @@ def probe_pairs(
 def _blocks(
     pairs: Sequence[SentencePair], side: TokenizerSide, length: int
 ) -> list[tuple[int, SentencePair, IdPair]]:
-    """Cuts the first blocks of a given length out of a stream of texts."""
     stream, blocks = TextStream(side, length), list[list[int]]()
     for pair in pairs:
         blocks += stream.add([pair.target])

@@ -16,18 +16,27 @@ from tformer_cli.heads.names import (
     head_layout,
     layer_layout,
 )
-from tformer_cli.heads.rare_tokens import UNKNOWN, RareTokens, TokenFrequencies
+from tformer_cli.heads.roles import UNKNOWN, RareTokens, TokenFrequencies
 from tformer_cli.heads.selectors import HeadSelection, check_names_layers
-from tformer_cli.inspect.alignment.chosen import HeadChoice, align_words, choose_heads
-from tformer_cli.inspect.alignment.words import SpelledWords, spelled_words
+from tformer_cli.inspect.alignment import (
+    HeadChoice,
+    SpelledWords,
+    align_words,
+    choose_heads,
+    spelled_words,
+)
 from tformer_cli.inspect.capture.forced import (
     AttentionMaps,
     capture_maps,
     capture_vectors,
     longest_side,
 )
-from tformer_cli.inspect.capture.live import NotSearchedError, RecordingModel
-from tformer_cli.inspect.capture.search_tree import SearchTree, n_candidates
+from tformer_cli.inspect.capture.live import (
+    NotSearchedError,
+    RecordingModel,
+    SearchTree,
+    n_candidates,
+)
 from tformer_cli.inspect.heads.metrics import metrics_of
 from tformer_cli.inspect.jobs.reader import (
     InspectionOptions,
@@ -36,11 +45,7 @@ from tformer_cli.inspect.jobs.reader import (
     open_for_inspection,
     place_predictor,
 )
-from tformer_cli.inspect.record import (
-    HeadsRecord,
-    ModelSummary,
-    PageExtras,
-)
+from tformer_cli.inspect.record import HeadsRecord, ModelSummary, PageExtras
 from tformer_cli.inspect.views import heads as heads_view
 from tformer_cli.inspect.weighting.maps import weighted_maps
 from tformer_cli.inspect.weighting.weighting import ALPHA, WEIGHTINGS, WeightingName
@@ -53,8 +58,7 @@ from tformer_cli.text.lines import given_lines
 from tformer_cli.text.tokenizer import Tokenizer
 from tformer_cli.wording import count_of
 
-CLASS = "[class]"
-"""Label of the class token of an image."""
+CLASS = "[class]"  # Label of the class token of an image
 LIVE_TARGETS = (
     "--mode live: shows the search, but a given target was not searched for; omit the target "
     "or --mode live"
@@ -73,37 +77,12 @@ def inspect_heads(
     for_page: bool = False,
     **options: Unpack[InspectionOptions],
 ) -> Iterator[HeadsRecord]:
-    """Captures the heads of a model on sentences and their translations.
+    """Captures the heads of a model on sentences and their translations, one record a line.
 
     Translations are found as `translate` finds them; the maps then come from one pass over the one
     that is looked at, or from the search itself. A record is made when it is asked for, so any
-    number of lines can be streamed.
-
-    Args:
-        model: a model directory, or its path.
-        lines: the source sentences, or texts that a language model or a classifier reads. A blank
-            one has a record without heads, one that is translated sentence by sentence a record
-            for each.
-        targets: a target for each line, to be looked at instead of the model's translation.
-        heads: which heads, by the grammar of `inspection.heads.selectors`; none means all. Where
-            maps are of layers, which layers. Conditions are on metrics of these maps.
-        mode: "forced": one pass over the finished hypothesis, without a cache. "live": the rows of
-            a search that found it, along its back-pointers; for the model's translations only. The
-            search is torch's; a hypothesis that only the compiled kernels find is "forced".
-        rank: which of the translations, 1 the best; at most as many as the beam has.
-        weights: the kind of the maps' numbers; None: attention weights. See `inspection.weighting`.
-        for_page: whether records also have what only a page shows: words, queries and keys and, in
-            "live" mode, the tree of the search.
-        **options: of `open_for_inspection`.
-
-    Returns:
-        One record a line or sentence, in order.
-
-    Raises:
-        UsageError: if `heads` select nothing, a setting cannot be used, or given targets are to be
-            captured live.
-        ArtifactError: if the model directory cannot be used.
-        DataError: if a line is too long, or there are more or fewer targets than lines.
+    number of lines can be streamed. A line that is translated sentence by sentence has a record for
+    each sentence, a blank one a record without heads.
     """
     opened = open_for_inspection(model, hypothesis=rank, tasks=heads_view.VIEW.tasks, **options)
     inspector = HeadInspector(
@@ -125,10 +104,6 @@ class HeadInspector:
         weights: WeightingName | None = None,
         for_page: bool = False,
     ) -> None:
-        """Chooses the heads; see `inspect_heads`.
-
-        The search must return as many hypotheses as `rank` says.
-        """
         self._labels = opened.directory.info.labels
         self._model = inspected_model(opened.directory)
         self._tokenizer = opened.directory.tokenizer
@@ -139,7 +114,10 @@ class HeadInspector:
         self._weighting = WEIGHTINGS[weights or "alpha"]
         self._is_of_texts = self._model.config.is_decoder_only
         if self._is_of_texts or self._model.config.is_encoder_only:
-            _check_of_texts(self._model.config, mode, rank)
+            for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
+                if is_given:
+                    one = ONE_MODEL[task_kind(self._model.config)]
+                    raise UsageError(f"{option}: is of translation models; of {one} omit it")
         self._predictor = place_predictor(opened)
         self._recorder: RecordingModel | None = None
         if mode == "live":
@@ -158,7 +136,6 @@ class HeadInspector:
     def inspect(
         self, lines: Iterable[str], targets: Iterable[str] | None = None
     ) -> Iterator[HeadsRecord]:
-        """Yields the record of each line; see `inspect_heads`."""
         for index, (line, target) in enumerate(self.pairs(lines, targets)):
             yield self.inspect_line(index, line, target)
 
@@ -180,17 +157,29 @@ class HeadInspector:
         return _with_targets(lines, given_lines(targets, "targets"))
 
     def inspect_line(self, index: int, line: str, target: str | None = None) -> HeadsRecord:
-        if self._is_of_texts:
-            return self._inspect_pair(index, line, line)
+        if self._is_of_texts:  # the text is the target that a language model is forced to write
+            target = line
+        if not line.strip():
+            return HeadsRecord(
+                index=index,
+                model=self._summary,
+                source=line,
+                target=target or "",
+                is_forced=target is not None,
+                weighting=self._weighting,
+            )
         if isinstance(self._model, EncoderOnly):
             return self._inspect_read(index, line, self._model)
         if target is None:
             return self._inspect_translation(index, line)
-        return self._inspect_pair(index, line, target)
+        source_ids = [] if self._is_of_texts else self._tokenizer.source.encode(line)
+        target_ids = self._tokenizer.target.encode(target)
+        self._check_length(index, source_ids)
+        self._check_length(index, target_ids)
+        texts = ("" if self._is_of_texts else line, target)
+        return self._record(index, texts, capture_maps(self._model, source_ids, target_ids))
 
     def _inspect_translation(self, index: int, line: str) -> HeadsRecord:
-        if not line.strip():
-            return self._blank(index, line, "", is_forced=False)
         self._check_length(index, self._tokenizer.source.encode(line))
         translation = self._translator.translate([line], index)[0]
         n_found = len(translation.hypotheses)
@@ -230,23 +219,7 @@ class HeadInspector:
         except NotSearchedError:
             return None
 
-    def _inspect_pair(self, index: int, line: str, target: str) -> HeadsRecord:
-        if not line.strip():
-            return self._blank(index, line, target, is_forced=True)
-        source_ids = [] if self._is_of_texts else self._tokenizer.source.encode(line)
-        target_ids = self._tokenizer.target.encode(target)
-        self._check_length(index, source_ids)
-        self._check_length(index, target_ids)
-        return self._record(
-            index,
-            ("" if self._is_of_texts else line, target),
-            capture_maps(self._model, source_ids, target_ids),
-        )
-
     def _inspect_read(self, index: int, line: str, model: EncoderOnly) -> HeadsRecord:
-        """Inspects what an encoder alone reads, with the label that it gives, if it does."""
-        if not line.strip():
-            return self._blank(index, line, "", is_forced=False)
         if self._predictor is not None:
             (ids,) = self._predictor.encode([line])
             self._check_length(index, ids)
@@ -309,6 +282,7 @@ class HeadInspector:
         search: SearchTree | None = None
         if self._recorder is not None and mode == "live":
             search = self._recorder.tree_of(source_ids, target_ids, self._translator.config)
+        ids = [] if search is None else sorted({node.token for node in search.nodes})
         words = spelled_words(self._tokenizer.source, source_ids)
         if self._model.config.reads_images:  # each patch is a word
             labels = patch_labels(self._model.config)
@@ -319,34 +293,16 @@ class HeadInspector:
             target_words=spelled_words(self._tokenizer.target, target_ids),
             vectors=capture_vectors(self._model, maps),
             search=search,
-            search_pieces=self._labels_of(search),
+            search_pieces=dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True)),
         )
 
-    def _labels_of(self, search: SearchTree | None) -> dict[int, str]:
-        ids = [] if search is None else sorted({node.token for node in search.nodes})
-        return dict(zip(ids, self._tokenizer.target.pieces(ids), strict=True))
-
     def _selected(self, maps: AttentionMaps, rare: RareTokens) -> list[HeadId]:
-        """The heads to look at, by the sentence's own metrics where they decide."""
         if not self._selection.needs_metrics:
             return self._selection.select({})
         metrics = metrics_of(
-            maps,
-            list(self._layout),
-            scales_rows=self._weighting is not ALPHA,
-            rare=rare.positions,
+            maps, list(self._layout), scales_rows=self._weighting is not ALPHA, rare=rare.positions
         )
         return self._selection.select(metrics)
-
-    def _blank(self, index: int, line: str, target: str, *, is_forced: bool) -> HeadsRecord:
-        return HeadsRecord(
-            index=index,
-            model=self._summary,
-            source=line,
-            target=target,
-            is_forced=is_forced,
-            weighting=self._weighting,
-        )
 
     def _check_length(self, index: int, ids: Sequence[int]) -> None:
         # A line that `translate` would cut in parts has a map for each part and none of its own.
@@ -361,7 +317,6 @@ class HeadInspector:
 def source_labels(
     tokenizer: Tokenizer, config: ModelConfig, maps: AttentionMaps
 ) -> tuple[str, ...]:
-    """Labels the source tokens of maps, or of images their patches."""
     if config.reads_images:
         return patch_labels(config)
     return tuple(tokenizer.source.pieces(maps.source_ids))
@@ -372,14 +327,6 @@ def patch_labels(config: ModelConfig) -> tuple[str, ...]:
     rows, columns = config.grid
     first = (CLASS,) if config.class_token else ()
     return (*first, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
-
-
-def _check_of_texts(config: ModelConfig, mode: CaptureMode, rank: int) -> None:
-    """Refuses what needs a translation."""
-    for option, is_given in (("--mode live", mode == "live"), ("--rank", rank > 1)):
-        if is_given:
-            one = ONE_MODEL[task_kind(config)]
-            raise UsageError(f"{option}: is of translation models; of {one} omit it")
 
 
 def _with_targets(lines: Iterable[str], targets: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -405,7 +352,6 @@ def summary_of(directory: ModelDirectory) -> ModelSummary:
 
 
 def frequencies_of(directory: ModelDirectory) -> TokenFrequencies | None:
-    """Frequencies of source tokens in training, if the model directory has them."""
     side = directory.tokenizer.source
     counts = load_frequencies(directory.path, side.vocab_size)
     return None if counts is None else TokenFrequencies(counts, side.mask_id)

@@ -4,21 +4,33 @@ Of a language model a line is a target without a source, of a classifier a sourc
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
+import numpy as np
+
 from tformer_cli.artifacts.config_file import ONE_MODEL, TaskKind, task_kind
 from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
 from tformer_cli.errors import UsageError
-from tformer_cli.heads.names import Inspected
-from tformer_cli.inspect.capture.batches import IdPair
+from tformer_cli.heads.names import Inspected, head_layout
+from tformer_cli.heads.roles import TokenFrequencies, count_tokens
+from tformer_cli.heads.selectors import HeadSelection
+from tformer_cli.inspect.capture.forced import (
+    CapturedBatch,
+    IdPair,
+    capture_batches,
+    longest_side,
+)
+from tformer_cli.inspect.heads.metrics import HeadStatistics, HeadSummary
 from tformer_cli.inspect.jobs.align import read_pairs
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import PlacePredictor
 from tformer_cli.kinds.opening.encoder import OpenedEncoder
 from tformer_cli.kinds.opening.translator import Opened, open_translator
 from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.operations import StandardProducts
 from tformer_cli.text.lines import check_lines, given_lines
 
 if TYPE_CHECKING:
@@ -28,18 +40,13 @@ if TYPE_CHECKING:
 class InspectionOptions(TypedDict, total=False):
     """Keyword arguments of `open_for_inspection`, each as `open_translator` takes it."""
 
-    adapter: Path | None
-    """Directory of a low-rank adapter that is added to the weights."""
-    source_language: str | None
-    """Code of the language to read; None: the model's own."""
+    adapter: Path | None  # Directory of a low-rank adapter that is added to the weights
+    source_language: str | None  # Code of the language to read; None: the model's own
     target_language: str | None
-    beam_size: int | None
-    """Hypotheses of the search; None: the model's default."""
-    length_penalty: float | None
-    """Its length penalty; None: the model's default."""
+    beam_size: int | None  # Hypotheses of the search; None: the model's default
+    length_penalty: float | None  # Its length penalty; None: the model's default
     device: str
-    threads: int
-    """CPU threads; see `OpeningSettings`."""
+    threads: int  # CPU threads; see `OpeningSettings`
     seed: int
     before_torch: Callable[[], None] | None
 
@@ -76,13 +83,11 @@ takes 50 MiB more from the second buffer on."""
 
 
 def check_targets(config: ModelConfig, targets: object) -> None:
-    """Makes sure that no targets are given to a model that has none."""
     if targets is not None and (config.is_decoder_only or config.is_encoder_only):
         raise UsageError(f"--target: {ONE_MODEL[task_kind(config)]} reads one text; omit it")
 
 
 def is_written(pair: IdPair, config: ModelConfig) -> bool:
-    """Returns whether no side of a pair that a model reads is blank."""
     source, target = pair
     return bool((source or config.is_decoder_only) and (target or config.is_encoder_only))
 
@@ -133,3 +138,84 @@ def corpus_pairs(
         sources = tokenizer.source.encode_batch([source for source, _ in written])
         targets_of = tokenizer.target.encode_batch([target for _, target in written])
         yield list(zip(sources, targets_of, strict=True))
+
+
+@dataclass
+class ReadReport:
+    """Counts of a corpus; they grow as it is read."""
+
+    lines: int = 0
+    too_long: int = 0  # Lines skipped, as a side is longer than the model takes
+    rare: int = 0  # Sentences with a rare token, by which rare-word heads are judged
+
+    def fitting(
+        self, buffer: Sequence[IdPair], config: ModelConfig, limit: int
+    ) -> tuple[list[int], list[IdPair]]:
+        """Picks the pairs that a model takes, with their places; what is too long is counted."""
+        written = [(n, pair) for n, pair in enumerate(buffer) if is_written(pair, config)]
+        found = [(place, pair) for place, pair in written if max(map(len, pair)) <= limit]
+        self.too_long += len(written) - len(found)
+        return [place for place, _ in found], [pair for _, pair in found]
+
+
+def count_frequencies(opened: Opened, lines: Iterable[str]) -> TokenFrequencies:
+    tokenizer, remaining = opened.directory.tokenizer.source, iter(lines)
+    counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
+    while buffer := list(islice(remaining, BUFFER_LINES)):
+        counts += count_tokens(tokenizer.encode_batch(buffer), tokenizer.vocab_size)
+    return TokenFrequencies(counts, tokenizer.mask_id)
+
+
+class CorpusInspector:
+    """Measures the heads of an opened model over a corpus, in memory that does not grow."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        heads: Sequence[str] = (),
+        *,
+        frequencies: TokenFrequencies | None = None,
+        seed: int = 1,
+        buffer_lines: int = BUFFER_LINES,
+    ) -> None:
+        self._model = inspected_model(opened.directory)
+        self._opened = opened
+        self._buffer_lines = buffer_lines
+        self._frequencies = frequencies
+        layout = head_layout(self._model)
+        self._selection = HeadSelection(heads, layout)
+        self._kinds = self._selection.kinds
+        self._statistics = HeadStatistics(layout, self._kinds, seed=seed)
+        self.report = ReadReport()
+
+    def read(self, lines: Iterable[str], targets: Iterable[str] | None = None) -> Iterator[int]:
+        """Measures texts, or sentences with their translations or with given targets."""
+        config, report = self._model.config, self.report
+        for buffer in corpus_pairs(self._opened, lines, targets, self._buffer_lines):
+            places, pairs = report.fitting(buffer, config, longest_side(config))
+            # oneDNN keeps what it has made for each of the last thousand shapes of a product, and
+            # so grows with the lengths a corpus holds; the standard products keep nothing.
+            with StandardProducts():
+                for numbers, batch in capture_batches(self._model, pairs, self._kinds):
+                    indices = [report.lines + places[number] for number in numbers]
+                    self._statistics.add_batch(indices, batch, self._rare(batch))
+                    del batch  # not to be held beside the next one
+            report.lines += len(buffer)
+            yield report.lines
+
+    def _rare(self, batch: CapturedBatch) -> list[tuple[int, ...]] | None:
+        if self._frequencies is None:
+            return None
+        found = [self._frequencies.rare_tokens(ids).positions for ids in batch.sources]
+        self.report.rare += sum(map(bool, found))
+        return found
+
+    def summaries(self) -> list[HeadSummary]:
+        """Sums up each chosen head over what was read so far, chosen by these very means."""
+        found = {summary.head: summary for summary in self._statistics.summaries()}
+        means = {head: summary.metrics for head, summary in found.items()}
+        return [found[head] for head in self._selection.select(means) if head in found]
+
+    @property
+    def n_sentences(self) -> int:
+        return self._statistics.n_sentences

@@ -1,4 +1,4 @@
-"""The views: one file each, found by its ``VIEW``; see `inspection.view`."""
+"""The views: one file each, found by its ``VIEW``; see `inspect.view`."""
 
 from functools import cache
 from importlib import import_module
@@ -10,7 +10,6 @@ from tformer_cli.inspect.view import View
 
 @cache
 def all_views() -> dict[str, View[Any]]:
-    """Finds every view below this folder, by its name."""
     modules = (import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__))
     views = [module.VIEW for module in modules if hasattr(module, "VIEW")]
     return {view.name: view for view in views}

@@ -7,13 +7,13 @@ head and curve point. The report measures each of its sentences.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.figures.role_grid import head_grids
-from tformer_cli.inspect.json_lines import plain
+from tformer_cli.heads.roles import head_grids
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     NoOptions,
@@ -22,6 +22,7 @@ from tformer_cli.inspect.view import (
     SentenceView,
     Subject,
     View,
+    plain,
 )
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.heads.names import HeadId, Inspected
-    from tformer_cli.inspect.ablation.record import (
-        Ablation,
-        CurvePoint,
-        HeadEffect,
-        ModelCost,
-        Pruning,
-        WithoutHeads,
-    )
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.metrics.significance import PairedDifference
 
@@ -51,12 +44,9 @@ LOSS = (
     "By how much the loss of a target token rises, in nats, when this head alone is switched off",
 )
 """Effect of switching a head off: its plain name and its meaning."""
-LISTED = 10
-"""Heads in the list, the largest Δ loss first; the grid shows all."""
-CURVE_POINTS = 9
-"""Points of the curve that are shown."""
-SIGNIFICANT = 0.01
-"""Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)."""
+LISTED = 10  # Heads in the list, the largest Δ loss first; the grid shows all
+CURVE_POINTS = 9  # Points of the curve that are shown
+SIGNIFICANT = 0.01  # Below this p-value a difference gets a star (Koehn 2004 uses 0.05 and 0.01)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +68,7 @@ class AblationSettings:
         ),
     ] = "importance"
     curve: Annotated[
-        bool,
-        Option(help="Also remove the heads one after the other, the least important first."),
+        bool, Option(help="Also remove the heads one after the other, the least important first.")
     ] = True
     scores: Annotated[
         int,
@@ -93,6 +82,10 @@ class AblationSettings:
     n_resamples: int = 1000
     seed: int = 1
 
+    @property
+    def resampling(self) -> dict[str, int]:
+        return {"n_resamples": self.n_resamples, "seed": self.seed}
+
     def __post_init__(self) -> None:
         if self.curve_scores and not self.curve:
             raise UsageError("--curve-scores: there is no curve; omit --no-curve")
@@ -103,20 +96,15 @@ class SentenceAblation:
     """Loss of one sentence's target without each head."""
 
     sentence: HeadsRecord
-    loss: float
-    """-ln p of a target token with all heads, the mean over the tokens."""
-    n_tokens: int
-    """Target tokens, the end of sentence included; 1 of a classifier, its label; of a masked
-    language model the tokens that fill the gaps."""
-    effects: Mapping[HeadId, float]
-    """For each head by how much the loss of a token changes if that head alone is off."""
+    loss: float  # -ln p of a target token with all heads, the mean over the tokens
+    n_tokens: int  # Target tokens with the end of sentence, a label, or filled gaps
+    effects: Mapping[HeadId, float]  # Change of a token's loss with that head off
 
 
 def ablate_sentence(
     model: Inspected, record: HeadsRecord, heads: tuple[HeadId, ...], labels: Sequence[str]
 ) -> SentenceAblation:
-    """Measures the loss of a sentence's target, or of its label, without each of some heads."""
-    from tformer_cli.inspect.ablation.losses import (
+    from tformer_cli.inspect.ablation import (
         batch_of,
         batch_of_gaps,
         losses_without_each,
@@ -246,7 +234,6 @@ def _legend(ablation: Ablation) -> str:
 
 
 def _pruning(pruning: Pruning) -> Iterator[Block]:
-    """What a pruned model saves and costs."""
     yield BLANK
     removed = count_of(len(pruning.removed), "head")
     yield text((f"{pruning.directory}: without {removed}", "bold"))
@@ -283,7 +270,6 @@ def _effect_cell(effect: HeadEffect, largest: float, room: Room) -> Text:
 
 
 def _list(ablation: Ablation) -> Table:
-    """The heads with the largest Δ loss, and all that were scored, with their importance."""
     n_listed = max(LISTED, ablation.settings.scores)
     most_important = sorted(ablation.effects, key=lambda effect: -effect.importance)
     by_importance = {effect.head: number for number, effect in enumerate(most_important, 1)}
@@ -346,12 +332,7 @@ class AblationView(SentenceView[SentenceAblation]):
     terms: ClassVar = {"loss": LOSS}
     tasks = WITH_OUTPUT
 
-    def read(
-        self,
-        subject: Subject,
-        sentence: HeadsRecord,
-        options: NoOptions,
-    ) -> SentenceAblation:
+    def read(self, subject: Subject, sentence: HeadsRecord, options: NoOptions) -> SentenceAblation:
         return ablate_sentence(subject.model, sentence, sentence.heads, subject.labels)
 
     def report(
@@ -379,7 +360,6 @@ class TextAblationView(View["Ablation"]):
         return ablation_lines(record)
 
     def blocks(self, record: Ablation, options: AblationSettings, room: Room) -> Iterator[Block]:
-        """The effect of every head, those that matter most, the curve, and what pruning brought."""
         yield _heading(record)
         yield BLANK
         largest = max((effect.loss.difference for effect in record.effects), default=0.0)
@@ -409,7 +389,6 @@ class ChangesView(View["WithoutHeads"]):
             yield _line("without", {"id": name, "translation": line, "changes": changes})
 
     def blocks(self, record: WithoutHeads, options: object, room: Room) -> Iterator[Block]:
-        """The translation, and those that differ from it, what differs in bold."""
         rows = [("all heads", record.whole)]
         others = [(f"!{name}", line) for name, line in record.without.items()]
         rows += [one for one in others if one[1] != record.whole]
@@ -425,3 +404,88 @@ class ChangesView(View["WithoutHeads"]):
 
 
 VIEW, TEXT_VIEW, CHANGES_VIEW = AblationView(), TextAblationView(), ChangesView()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadEffect:
+    """Effect of removing a head."""
+
+    head: HeadId
+    rank: int  # By what heads are removed by; 0: the most important, which is removed last
+    loss_rank: int
+    loss: PairedDifference  # Loss per target token without it, against that with all heads
+    importance: float  # I_h = E |∂L/∂ξ_h|, in nats a target token
+    layer_importance: float  # I_h divided by the ℓ₂ norm of its layer's
+    scores: tuple[PairedDifference, ...] = ()
+    """BLEU and chrF2 without it, if they were measured; of a classifier the accuracy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """The model without its k least important heads."""
+
+    n_removed: int
+    head: HeadId | None  # The head that was removed last; None at k = 0
+    loss: float
+    scores: tuple[PairedDifference, ...] = ()
+    """BLEU and chrF2, if they were measured; of a classifier the accuracy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ablation:
+    """The effects of the heads of a model on a text."""
+
+    model: str
+    n_lines: int
+    n_tokens: int  # Target tokens, ends of sentence included; of a classifier labels
+    loss: float
+    settings: AblationSettings
+    task: TaskKind = "translate"
+    effects: tuple[HeadEffect, ...]
+    curve: tuple[CurvePoint, ...] = ()  # k = 0, 1, … all the heads looked at
+    scores: dict[str, float] = field(default_factory=dict)
+    """BLEU and chrF2 with all heads, if they were measured; of a classifier the accuracy."""
+    signatures: dict[str, str] = field(default_factory=dict)
+
+    pruning: Pruning | None = None  # Without the least important heads
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(self.loss)
+
+    @property
+    def by_loss(self) -> list[HeadEffect]:
+        return sorted(self.effects, key=lambda effect: effect.loss_rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutHeads:
+    """Translations of one sentence without each head, and without each layer's heads."""
+
+    source: str
+    whole: str
+    without: dict[str, str]  # By the names of heads and layers: cross.0.1, cross.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCost:
+    """A model's size, speed and quality, measured on the same text as another's."""
+
+    n_heads: int
+    n_parameters: int
+    n_bytes: int
+    lines_per_second: float  # Lines translated in a second, in the same run as the other's
+    loss: float
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruning:
+    """A model directory with fewer heads, beside the one it was made from."""
+
+    directory: str
+    removed: tuple[HeadId, ...]  # The heads that were taken out, by their names in the whole model
+    before: ModelCost
+    after: ModelCost
+    scores: tuple[PairedDifference, ...]
+    """The pruned model's BLEU and chrF2 against the whole model's."""

@@ -12,7 +12,7 @@ from tformer_cli.show.document import BLANK, Block, Room, Table, text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.inspect.alignment.links import Convention
+    from tformer_cli.inspect.alignment import Convention
     from tformer_cli.metrics.alignment_error import AlignmentCounts
 
 FLOOR, CEILING = "diagonal", "one-link"
@@ -24,24 +24,18 @@ KEYS = ("id", "convention", *MEASURES, "links")
 class AlignmentScore:
     """Score of one way of aligning."""
 
-    name: str
-    """The heads, of several the mean; or how two directions were joined."""
-    convention: Convention | None
-    """Convention: the row that is a target token's; None where that was not compared."""
-    counts: AlignmentCounts
-    """Counts that its measures are computed from."""
+    name: str  # The heads, of several the mean; or how two directions were joined
+    convention: Convention | None  # The row of a target token; None: not compared
+    counts: AlignmentCounts  # Counts that its measures are computed from
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignmentScores:
     """Compared scores, and their bounds."""
 
-    scores: list[AlignmentScore]
-    """Every way of aligning, at least one."""
-    floor: AlignmentCounts
-    """Links along the diagonal, which know nothing but the lengths."""
-    ceiling: AlignmentCounts
-    """The best that one link a target word can reach."""
+    scores: list[AlignmentScore]  # Every way of aligning, at least one
+    floor: AlignmentCounts  # Links along the diagonal, which know nothing but the lengths
+    ceiling: AlignmentCounts  # The best that one link a target word can reach
 
     @property
     def best(self) -> AlignmentScore:
@@ -50,7 +44,6 @@ class AlignmentScores:
 
 
 def score_data(scores: AlignmentScores) -> list[dict[str, Any]]:
-    """Makes the data of every score and of the bounds; rates are in percent."""
     return [
         *(_record(score.name, score.convention, score.counts) for score in scores.scores),
         _record(FLOOR, None, scores.floor),

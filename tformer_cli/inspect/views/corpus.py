@@ -1,11 +1,11 @@
-"""The heads of a model summed up over a corpus, with the roles of all and confidence intervals."""
+"""Heads summed up with intervals: over a corpus, or over random tokens that come twice."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.inspect.figures.role_grid import role_grid, signed
+from tformer_cli.heads.roles import role_grid, signed
 from tformer_cli.inspect.view import NoOptions, View, with_half
 from tformer_cli.show.document import BLANK, Block, Room, Row, Table, Text, text
 from tformer_cli.wording import count_of
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tformer_cli.heads.names import Kind
-    from tformer_cli.inspect.heads.statistics import HeadSummary
+    from tformer_cli.inspect.heads.metrics import HeadSummary
+    from tformer_cli.inspect.heads.repeats import Repeats
 
 COLUMNS: dict[Kind, tuple[str, ...]] = {
     "enc": ("entropy", "confidence", "prev", "self", "next", "sink_eos"),
@@ -28,10 +29,8 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 class CorpusRecord:
     """The heads over a corpus."""
 
-    summaries: Sequence[HeadSummary]
-    """The chosen heads; none where none meets the conditions."""
-    rare_reason: str = ""
-    """Reason why no rare-word head could be found; empty if they were looked for."""
+    summaries: Sequence[HeadSummary]  # The chosen heads; none where none meets the conditions
+    rare_reason: str = ""  # Why no rare-word head was looked for; empty if they were
 
 
 class CorpusView(View[CorpusRecord]):
@@ -46,7 +45,7 @@ class CorpusView(View[CorpusRecord]):
 
     def blocks(self, record: CorpusRecord, options: NoOptions, room: Room) -> Iterator[Block]:
         from tformer_cli.heads.names import KIND_NAMES, KINDS
-        from tformer_cli.inspect.heads.statistics import RESAMPLES
+        from tformer_cli.inspect.heads.metrics import RESAMPLES
 
         summaries = record.summaries
         if not summaries:
@@ -82,3 +81,43 @@ def _cell(summary: HeadSummary, name: str) -> Text:
 
 
 VIEW = CorpusView()
+
+
+LEGEND = (
+    "previous: weight on the token before; duplicate: on the same token in the first copy; "
+    "induction: on the token after it there; first: on the first position. Means over the second "
+    "copy, with half the width of their 95 % intervals; role: a score above 0.5"
+)
+
+
+class RepeatsView(View["Repeats"]):
+    """Shows what heads look at by content."""
+
+    name = "repeats"
+    title = "Heads on repeated random tokens"
+    formats = ("text", "jsonl")
+    tasks = ("language-model",)
+
+    def lines(self, record: Repeats, options: NoOptions) -> Iterator[dict[str, Any]]:
+        return (record.describe(one) for one in record.heads)
+
+    def blocks(self, record: Repeats, options: NoOptions, room: Room) -> Iterator[Block]:
+        from tformer_cli.inspect.heads.repeats import SCORES
+
+        yield text(
+            (record.model, "bold"),
+            f"  {count_of(record.n_blocks, 'block')} of {record.length} random tokens, twice   "
+            f"loss {record.losses[0]:.3f} and {record.losses[1]:.3f} nats per token",
+        )
+        rows: list[Row] = [
+            [
+                *(str(one.head), one.role),
+                *(with_half(one.scores[name], *one.intervals[name]) for name in SCORES),
+            ]
+            for one in record.heads
+        ]
+        yield Table(head=("head", "role", *SCORES), rows=rows, labels=(), texts=(0, 1))
+        yield text(LEGEND, style="dim")
+
+
+REPEATS_VIEW = RepeatsView()

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.heads.names import KIND_NAMES, KINDS
-from tformer_cli.inspect.figures.role_grid import signed
-from tformer_cli.inspect.json_lines import plain
-from tformer_cli.inspect.view import View
+from tformer_cli.heads.roles import signed
+from tformer_cli.inspect.view import View, plain
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Span, Table, Text, Texts, text
 from tformer_cli.show.terminal import natural_width
@@ -17,16 +16,14 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tformer_cli.inspect.comparison.diff import HeadChange, HeadDiff
+    from tformer_cli.inspect.comparison import HeadChange, HeadDiff
     from tformer_cli.inspect.record import ModelSummary
 
 SCHEMA = "tformer.headdiff/1"
-BAR, SHORTEST_BAR = 12, 4
-"""Columns of the bar of the largest divergence, and those below which there is none."""
+BAR, SHORTEST_BAR = 12, 4  # The largest bar; below the shortest there is none
 
 
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
-    """Makes the data of a pair of heads, schema `tformer.headdiff/1`."""
     match = change.match
     data: dict[str, Any] = {
         "schema": SCHEMA,
@@ -53,7 +50,6 @@ def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -
 
 
 def signed_map(diff: HeadDiff, change: HeadChange) -> Iterator[Block]:
-    """B − A of a pair in hundredths, with its signs."""
     record, kind = diff.shown[0], change.kind
     difference = diff.difference(change)
     largest = difference.abs().max().item()
@@ -83,7 +79,7 @@ def _model(name: str, model: ModelSummary) -> Text:
 
 def _table(title: str, changes: list[HeadChange], room: Room) -> Table:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
-    from tformer_cli.inspect.comparison.matching import LARGEST
+    from tformer_cli.inspect.comparison import LARGEST
 
     rows: list[Row] = []
     for change in changes:
@@ -119,7 +115,6 @@ def _number(divergence: float | None) -> str:
 
 
 def _roles(change: HeadChange, room: Room) -> Text:
-    """The role of a pair, or that of A and that of B where they differ."""
     roles = [change.first_role, change.second_role] if change.has_changed_role else []
     arrow = " -> " if room.is_ascii else " → "
     spans: list[Span] = []
@@ -164,8 +159,7 @@ class DiffView(View["HeadDiff"]):
     formats = ("text", "jsonl", "svg", "png", "html")
 
     def json(self, record: HeadDiff) -> dict[str, Any]:
-        from tformer_cli.inspect.comparison.diff import summary_of
-        from tformer_cli.inspect.comparison.matching import LARGEST
+        from tformer_cli.inspect.comparison import LARGEST, summary_of
 
         return {
             "models": {"a": vars(record.first), "b": vars(record.second)},
@@ -179,8 +173,7 @@ class DiffView(View["HeadDiff"]):
         return (change_data(record, one, with_map=options.maps) for one in record.changes)
 
     def blocks(self, record: HeadDiff, options: DiffOptions, room: Room) -> Iterator[Block]:
-        """The pairs, and the map of the one that changed most."""
-        from tformer_cli.inspect.comparison.diff import summary_of
+        from tformer_cli.inspect.comparison import summary_of
 
         yield _model("A", record.first)
         yield _model("B", record.second)
@@ -199,7 +192,7 @@ class DiffView(View["HeadDiff"]):
             yield from signed_map(record, record.most_changed)
 
     def figure(self, record: HeadDiff) -> str:
-        from tformer_cli.inspect.figures.diff_svg import render_diff_svg
+        from tformer_cli.inspect.figures import render_diff_svg
 
         return render_diff_svg(record)
 

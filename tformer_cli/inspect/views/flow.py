@@ -19,24 +19,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tformer_cli.inspect.json_lines import packed, plain, rounded
 from tformer_cli.inspect.view import (
     Rank,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
+    packed,
+    plain,
+    rounded,
 )
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Map, Room, Row, Table, Text, Texts, text
-from tformer_cli.show.terminal import (
-    GAP,
-    NARROWEST_LABEL,
-    Item,
-    readable,
-    whole_items,
-    width_of,
-)
+from tformer_cli.show.terminal import GAP, NARROWEST_LABEL, Item, readable, whole_items, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +59,7 @@ class Flow:
     prefix: Tensor
     """(T, T) shares of the tokens that the decoder has read; 0 of what comes later; (T, 0) of an
     encoder alone."""
-    residual: float
-    """By how much what was multiplied misses the model's own numbers; see `weighting`."""
+    residual: float  # How far what was multiplied is from the model's own numbers
 
     @property
     def source_shares(self) -> list[float]:
@@ -75,7 +69,6 @@ class Flow:
 
     @property
     def source_share(self) -> float:
-        """Mean share of the source over all positions."""
         return self.source.sum(dim=-1).mean().item()
 
 
@@ -84,8 +77,7 @@ class HeadReading:
     """What a head reads in a text, all its rows together."""
 
     head: HeadId
-    shares: Tensor
-    """(S) share of each token in the norms of what it reads; they sum to 1."""
+    shares: Tensor  # (S) share of each token in the norms of what it reads; they sum to 1
 
     @property
     def first(self) -> int:
@@ -98,16 +90,12 @@ class FlowRecord:
     """Sources of the tokens of one translation."""
 
     sentence: HeadsRecord
-    flows: dict[Method, Flow]
-    """By each method; none for a blank line."""
-    readings: tuple[HeadReading, ...] = ()
-    """What each selected head of an encoder alone reads; none of other models."""
-    grid: tuple[int, int] = (0, 0)
-    """Rows and columns of patches of an image; zeros of a text."""
+    flows: dict[Method, Flow]  # By each method; none for a blank line
+    readings: tuple[HeadReading, ...] = ()  # For each selected head of an encoder alone
+    grid: tuple[int, int] = (0, 0)  # Rows and columns of patches of an image; zeros of a text
 
     @property
     def has_both_sides(self) -> bool:
-        """True if there is a source and a prefix, and so a share of the whole source."""
         return self.sentence.has_both_sides
 
     @property
@@ -127,7 +115,6 @@ class FlowRecord:
         )
 
     def largest(self, method: Method, position: int, n: int) -> list[tuple[str, str, float]]:
-        """Finds the tokens with the largest shares of a position."""
         flow, sentence = self.flows[method], self.sentence
         sides = (
             ("source", sentence.source_pieces, flow.source),
@@ -142,7 +129,6 @@ class FlowRecord:
 
 
 def read_flow(model: Inspected, sentence: HeadsRecord) -> FlowRecord:
-    """Reads what the tokens of a translation are made of."""
     from tformer_cli.inspect.weighting.maps import weighted_maps
 
     if sentence.maps is None:
@@ -171,7 +157,7 @@ def _reading(head: HeadId, norms: Tensor, gaps: list[int]) -> HeadReading:
 def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Flow:
     """Takes what the last states are made of: of encoders the pooled one, or those of the gaps."""
     if config.is_encoder_only:
-        from tformer_cli.inspect.weighting.pooled import Pooled
+        from tformer_cli.inspect.weighting.maps import Pooled
 
         rows = maps.enc[-1][0]
         rows = rows[gaps] if gaps else Pooled(config).row(rows)[None]
@@ -181,8 +167,7 @@ def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Fl
     return Flow(source=source, prefix=prefix, residual=maps.residual)
 
 
-VECTOR = "the vector"
-"""Stands for what an encoder makes of a text."""
+VECTOR = "the vector"  # Stands for what an encoder makes of a text
 OF_CLASSIFIERS = (
     "The only position is the pooled state that the label is chosen by. source[j] is the share of "
     "source.pieces[j]; they sum to 1."
@@ -230,20 +215,14 @@ def _reading_data(record: FlowRecord, reading: HeadReading) -> dict[str, Any]:
     return {"id": str(reading.head), "reads": piece, "shares": plain(reading.shares)}
 
 
-BAR, SHORT_BAR = 16, 8
-"""Columns of a bar, and of one where there is little room."""
-LABEL = 14
-"""Most columns of the token written."""
-N_LARGEST = 3
-"""Tokens named for each position at most."""
-ROOM_FOR_LARGEST = 36
-"""Columns that a short bar leaves to them."""
-SIDES = {"source": "cyan", "prefix": "yellow"}
-"""Sides that a token may come from, and the color of each."""
+BAR, SHORT_BAR = 16, 8  # Columns of a bar, and of one where there is little room
+LABEL = 14  # Most columns of the token written
+N_LARGEST = 3  # Tokens named for each position at most
+ROOM_FOR_LARGEST = 36  # Columns that a short bar leaves to them
+SIDES = {"source": "cyan", "prefix": "yellow"}  # Where a token may come from
 
 
 def _words(record: FlowRecord, method: Method) -> Table:
-    """A line for each token of a labeled text: its share in the pooled state, with a bar."""
     shares = record.flows[method].source[0].tolist()
     largest = max(shares)
     rows: list[Row] = [
@@ -268,7 +247,6 @@ def _patches(record: FlowRecord, method: Method) -> Iterator[Block]:
 
 
 def _readings(record: FlowRecord) -> Table:
-    """A line for each head of an encoder alone: the token that it reads most."""
     pieces = record.sentence.source_pieces
     rows = [
         [str(one.head), pieces[one.first], f"{one.shares[one.first]:.3f}"]
@@ -278,7 +256,6 @@ def _readings(record: FlowRecord) -> Table:
 
 
 def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
-    """A line for each position: the source's share, with a bar, and the largest shares."""
     shares = record.flows[method].source_shares
     pieces = [readable(piece, room) for piece in record.written]
     width = min(LABEL, max(map(width_of, pieces)), room.width // 5)
@@ -302,7 +279,6 @@ def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
 
 
 def _largest(record: FlowRecord, method: Method, position: int, left: int, room: Room) -> Text:
-    """The largest shares that have room, the first one in any case."""
     items = [
         Item(label, f" {share:.2f}", SIDES[side], "", side == "prefix" and record.has_both_sides)
         for side, label, share in record.largest(method, position, N_LARGEST)
@@ -390,7 +366,6 @@ class FlowView(SentenceView[FlowRecord]):
         }
 
     def blocks(self, record: FlowRecord, options: FlowOptions, room: Room) -> Iterator[Block]:
-        """The share of the source at each position, and where it comes from."""
         sentence, method = record.sentence, options.method
         yield Texts(sentence.texts)
         if not record.flows:

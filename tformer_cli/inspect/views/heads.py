@@ -6,9 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import TformerError, UsageError
-from tformer_cli.inspect.figures.role_grid import role_grid
-from tformer_cli.inspect.json_lines import describe, plain, rounded
-from tformer_cli.inspect.view import CaptureOptions, ReportOptions, SentenceView, Subject
+from tformer_cli.heads.roles import role_grid
+from tformer_cli.inspect.view import (
+    CaptureOptions,
+    ReportOptions,
+    SentenceView,
+    Subject,
+    describe,
+    plain,
+    rounded,
+)
 from tformer_cli.inspect.weighting.weighting import WeightingName  # noqa: TC001 - at run time
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Map, Room, Span, Text, Texts, text
@@ -18,13 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tformer_cli.heads.names import HeadId
-    from tformer_cli.inspect.alignment.chosen import AlignedWords
+    from tformer_cli.inspect.alignment import AlignedWords
     from tformer_cli.inspect.record import HeadsRecord
 
-MAPS_SHOWN = 12
-"""Most heads whose maps a terminal shows; of more only the first is shown."""
-LINKS_SHOWN = 24
-"""Most links that are listed."""
+MAPS_SHOWN = 12  # Most heads whose maps a terminal shows; of more only the first is shown
+LINKS_SHOWN = 24  # Most links that are listed
 NOTE = "attention weights are not importance: see --weights norm, --weights alti, inspect-ablate"
 
 
@@ -54,7 +59,6 @@ def _heading(record: HeadsRecord) -> Iterator[Block]:
 
 
 def _alignment(aligned: AlignedWords, room: Room) -> Text:
-    """Lists which source word each target word goes with."""
     spans: list[Span] = [("words aligned by  ", "dim"), (aligned.choice.said, "bold")]
     arrow = "->" if room.is_ascii else "→"
     pairs = aligned.by_target
@@ -86,7 +90,6 @@ def head_map(record: HeadsRecord, head: HeadId, taller: str = "") -> Iterator[Bl
 def record_blocks(
     record: HeadsRecord, maps: Sequence[HeadId], room: Room, *, fits_screen: bool = False
 ) -> Iterator[Block]:
-    """A sentence, the roles of its heads, its word alignment, and the maps of some heads."""
     yield from _heading(record)
     if not record.heads:
         if record.maps is not None:
@@ -108,7 +111,6 @@ def record_blocks(
 
 
 def check_residual(residual: float, limit: float | None, where: str) -> None:
-    """Makes sure that maps reproduce the model's output as exactly as was asked for."""
     if limit is not None and not residual <= limit:
         raise TformerError(
             f"{where}: residual {residual:.2g} exceeds --verify {limit:.2g}; the maps do not "
@@ -149,8 +151,7 @@ class HeadsOptions(CaptureOptions):
             shown_default="no check",
         ),
     ] = None
-    for_page: bool = False
-    """True to capture also what only a page shows: words, queries and keys, the search."""
+    for_page: bool = False  # Capture words, queries and keys and the search, too
 
 
 class HeadsView(SentenceView["HeadsRecord"]):
@@ -188,12 +189,12 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return record_blocks(record, maps, room, fits_screen=fits_screen)
 
     def page(self, records: Iterable[HeadsRecord], options: HeadsOptions) -> str:
-        from tformer_cli.inspect.page.heads_data import render_html
+        from tformer_cli.inspect.pages import render_html
 
         return render_html(list(records))
 
     def file(self, record: HeadsRecord, output_format: str) -> bytes | str:
-        from tformer_cli.inspect.figures.heads_tensors import render_npz, render_safetensors
+        from tformer_cli.inspect.figures import render_npz, render_safetensors
 
         if record.maps is not None and not record.heads:
             raise UsageError(
@@ -204,7 +205,7 @@ class HeadsView(SentenceView["HeadsRecord"]):
         return super().file(record, output_format)
 
     def figure(self, record: HeadsRecord) -> str:
-        from tformer_cli.inspect.figures.heads_svg import render_svg
+        from tformer_cli.inspect.figures import render_svg
 
         return render_svg(record)
 

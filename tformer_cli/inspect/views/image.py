@@ -1,10 +1,10 @@
 """Where a model of images looks: each head's row of the pooled state over the image.
 
 The row is that of the class token, the mean of the patches' rows, or halfway between both, as the
-model pools (see `weighting.pooled`); by head, and by rollout and ALTI through all layers. A head's
-attention distance is the mean distance in pixels between a patch and those that it attends to,
-weighted by attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads that
-look near by, large of those that look everywhere.
+model pools (see `weighting.maps.Pooled`); by head, and by rollout and ALTI through all layers. A
+head's attention distance is the mean distance in pixels between a patch and those that it attends
+to, weighted by attention, over all patches (Dosovitskiy et al. 2021, appendix D.7): small of heads
+that look near by, large of those that look everywhere.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.errors import DataError
-from tformer_cli.inspect.json_lines import packed, plain, rounded
-from tformer_cli.inspect.view import Selections, SentenceView, Subject
+from tformer_cli.inspect.view import Selections, SentenceView, Subject, packed, plain, rounded
 from tformer_cli.show.document import BLANK, Block, Room, Table, Texts, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -41,24 +40,18 @@ CONVENTIONS = (
 class Looked:
     """Where one head looks, or all layers together."""
 
-    name: str
-    """The head's name, ``enc.2.1``; or ``rollout`` or ``alti``."""
+    name: str  # The head's name, ``enc.2.1``; or ``rollout`` or ``alti``
     kind: Kind
-    shares: Tensor
-    """(h, w) shares of the patches."""
-    class_token: float
-    """Share of the class token; 0 without one."""
-    distance: float | None = None
-    """Attention distance in pixels; of heads alone."""
+    shares: Tensor  # (h, w) shares of the patches
+    class_token: float  # Share of the class token; 0 without one
+    distance: float | None = None  # Attention distance in pixels; of heads alone
 
     @property
     def label(self) -> str:
-        """Its name for people."""
         return self.name if self.kind == "head" else NAMES[self.kind]
 
     @property
     def peak(self) -> tuple[int, int]:
-        """Row and column of the patch with the largest share, from 0."""
         place = int(self.shares.argmax())
         return divmod(place, self.shares.shape[1])
 
@@ -67,16 +60,11 @@ class Looked:
 class ImageRecord:
     """Where a model looks at one image."""
 
-    sentence: HeadsRecord
-    """The name of the image and its label."""
-    pixels: NDArray[np.uint8] | None
-    """(H, W, C) the image as the model reads it; None for a blank line."""
-    patch_size: int
-    """Pixels of a side of a patch."""
-    row: str
-    """Whose row is shown, such as "class token" or "mean of the patches"."""
-    looked: tuple[Looked, ...] = ()
-    """Heads first, then rollout and ALTI."""
+    sentence: HeadsRecord  # The name of the image and its label
+    pixels: NDArray[np.uint8] | None  # (H, W, C) as the model reads it; None: blank
+    patch_size: int  # Pixels of a side of a patch
+    row: str  # Whose row is shown, such as "class token" or "mean of the patches"
+    looked: tuple[Looked, ...] = ()  # Heads first, then rollout and ALTI
 
     @property
     def maps(self) -> object:
@@ -94,11 +82,9 @@ class ImageRecord:
 
 
 def read_image_record(model: Inspected, sentence: HeadsRecord) -> ImageRecord:
-    """Reads where the heads of a model look at an image."""
     import numpy as np
 
-    from tformer_cli.inspect.weighting.maps import weighted_maps
-    from tformer_cli.inspect.weighting.pooled import Pooled
+    from tformer_cli.inspect.weighting.maps import Pooled, weighted_maps
     from tformer_cli.model.base import N_SPECIAL_TOKENS
 
     config = model.config
@@ -127,7 +113,7 @@ def _looked(
     name: str, kind: Kind, weights: Tensor, config: ModelConfig, distance: float | None = None
 ) -> Looked:
     """Takes the row of what the model pools out of weights (S, S)."""
-    from tformer_cli.inspect.weighting.pooled import Pooled
+    from tformer_cli.inspect.weighting.maps import Pooled
 
     row = Pooled(config).row(weights)
     first = int(config.class_token)
@@ -141,13 +127,7 @@ def _looked(
 
 
 def attention_distance(weights: Tensor, config: ModelConfig) -> float:
-    """Computes the mean distance in pixels between patches and what they attend to.
-
-    Args:
-        weights: (S, S) of a head; the class token's row and column, if any, are left out, and what
-            is left of each row counts as 1.
-        config: of the model.
-    """
+    """Averages the pixels between patches and what they attend to, by weights (S, S) of a head."""
     import torch
 
     patches = weights[int(config.class_token) :, int(config.class_token) :].double()
@@ -221,7 +201,6 @@ class ImageView(SentenceView[ImageRecord]):
     def tab(
         self, record: ImageRecord, options: ImageOptions | None, *, is_alone: bool
     ) -> dict[str, Any]:
-        from tformer_cli.inspect.figures.over_image import in_color
         from tformer_cli.show.html import data_url
         from tformer_cli.show.png import png_of
 
@@ -233,7 +212,6 @@ class ImageView(SentenceView[ImageRecord]):
         return shown | {"image": data_url(png_of(in_color(record.pixels)))}
 
     def blocks(self, record: ImageRecord, options: ImageOptions, room: Room) -> Iterator[Block]:
-        """A line for each head: how far it looks, and where most."""
         yield Texts(record.sentence.texts)
         if record.pixels is None:
             return
@@ -280,15 +258,12 @@ class ImageView(SentenceView[ImageRecord]):
         return render_html(Document(title=self.title, sections=sections))
 
     def file(self, record: ImageRecord, output_format: str) -> bytes:
-        from tformer_cli.inspect.figures.over_image import sheet
 
         return sheet([[picture for picture, _ in row] for row in _pictures(record)])
 
 
 def _pictures(record: ImageRecord) -> list[list[tuple[NDArray[np.uint8], tuple[str, ...]]]]:
     """Rows of pictures with captions: the image and its maps through all layers come first."""
-    from tformer_cli.inspect.figures.over_image import enlarged, over_image
-
     assert record.pixels is not None  # noqa: S101 - blank ones are skipped or refused before
     pixels = record.pixels
     rows = [
@@ -306,3 +281,56 @@ def _caption(one: Looked) -> tuple[str, ...]:
 
 
 VIEW = ImageView()
+
+
+SHORTER_SIDE = 144  # Least pixels of the shorter side of a picture
+GAP = 6  # Pixels between the pictures of a sheet
+_HOT = (255.0, 96.0, 0.0)
+_DIMMED = 0.65  # Share of its brightness that an image keeps below a map
+
+
+def in_color(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    color: NDArray[np.uint8] = pixels[..., :3]
+    return color if color.shape[2] == 3 else color[..., :1].repeat(3, axis=2)
+
+
+def enlarged(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Enlarges an image (H, W, C) by a whole number to three channels, its pixels as squares."""
+    factor = max(1, -(-SHORTER_SIDE // min(pixels.shape[:2])))
+    large: NDArray[np.uint8] = in_color(pixels).repeat(factor, axis=0).repeat(factor, axis=1)
+    return large
+
+
+def over_image(pixels: NDArray[np.uint8], shares: NDArray[np.float64]) -> NDArray[np.uint8]:
+    """Draws shares (h, w) of patches over an image of theirs, enlarged.
+
+    The image is gray and dimmed; the largest share is orange, 0 shows the image alone.
+    """
+    import numpy as np
+
+    picture = enlarged(pixels).astype(np.float64)
+    gray = picture.mean(axis=2, keepdims=True) * _DIMMED
+    strength = shares / max(float(shares.max()), 1e-12)
+    height, width = picture.shape[:2]
+    cells = strength.repeat(height // shares.shape[0], axis=0).repeat(
+        width // shares.shape[1], axis=1
+    )[..., None]
+    mixed: NDArray[np.float64] = np.array(_HOT) * 0.75 * cells + gray * (1.0 - 0.75 * cells)
+    return np.rint(mixed).astype(np.uint8)
+
+
+def sheet(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> bytes:
+    """Puts pictures of one size in rows on a white PNG."""
+    import numpy as np
+
+    from tformer_cli.show.png import png_of
+
+    height, width = rows[0][0].shape[:2]
+    n_columns = max(map(len, rows))
+    shape = (len(rows) * (height + GAP) - GAP, n_columns * (width + GAP) - GAP, 3)
+    canvas = np.full(shape, 255, np.uint8)
+    for number, row in enumerate(rows):
+        for place, picture in enumerate(row):
+            top, left = number * (height + GAP), place * (width + GAP)
+            canvas[top : top + height, left : left + width] = picture
+    return png_of(canvas, is_signed=True)

@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tformer_cli.inspect.json_lines import packed, plain
 from tformer_cli.inspect.view import (
     WITH_OUTPUT,
     ReportOptions,
     SentenceView,
     Subject,
     check_gaps,
+    packed,
+    plain,
 )
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Label, Room, Row, Table, Texts, text
@@ -43,10 +44,8 @@ if TYPE_CHECKING:
     from tformer_cli.model.stacks import Stack
 
 SCHEMA = "tformer.logits/1"
-TEXT, IMAGE = "the text", "the image"
-"""Stand for all that a classifier has read."""
-DIGITS = 4
-"""Decimal places on the page, of what is shown with three."""
+TEXT, IMAGE = "the text", "the image"  # Stand for all that a classifier has read
+DIGITS = 4  # Decimal places on the page, of what is shown with three
 MEASURES = {
     "p": ("probability", "How probable the model found the token that it wrote, from 0 to 1"),
     "rank": ("rank", "The token's place among all tokens by probability: 1 is the first"),
@@ -75,34 +74,24 @@ class Candidate:
 class LensReading:
     """Prediction of one decoder layer at one position."""
 
-    layer: int
-    """The layer, from 0."""
+    layer: int  # The layer, from 0
     top: Candidate
-    probability: float
-    """The probability it gives the token that stands there in the end."""
-    rank: int
-    """That token's place by probability, from 1."""
+    probability: float  # The probability it gives the token that stands there in the end
+    rank: int  # That token's place by probability, from 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class PositionLogits:
     """The distribution over the next token at one decoder position."""
 
-    position: int
-    """The position, from 0."""
-    read: str
-    """The label of the token it has read last."""
-    chosen: Candidate
-    """The token of the translation that stands there."""
-    log_probability: float
-    """log p of that token, natural logarithm."""
-    rank: int
-    """Its place by probability, from 1."""
-    entropy: float
-    """Entropy of the distribution in nats."""
+    position: int  # The position, from 0
+    read: str  # The label of the token it has read last
+    chosen: Candidate  # The token of the translation that stands there
+    log_probability: float  # log p of that token, natural logarithm
+    rank: int  # Its place by probability, from 1
+    entropy: float  # Entropy of the distribution in nats
     top: tuple[Candidate, ...]
-    lens: tuple[LensReading, ...]
-    """Predictions of each layer; none if the lens was not asked for."""
+    lens: tuple[LensReading, ...]  # Predictions of each layer; none if the lens was not asked for
 
     @property
     def first_layer(self) -> int | None:
@@ -120,8 +109,7 @@ class LogitsRecord:
     """The distributions of all positions of a sentence."""
 
     sentence: HeadsRecord
-    positions: tuple[PositionLogits, ...]
-    """A distribution for each decoder position; none for a blank line."""
+    positions: tuple[PositionLogits, ...]  # One for each decoder position
 
 
 def layer_logits(
@@ -130,17 +118,9 @@ def layer_logits(
     target_input_ids: Sequence[int],
     places: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Computes the model's logits and those of the lens in one forced pass.
+    """Computes logits (T, V), and those of the lens (L, T, V), in one forced pass; on the CPU.
 
-    Args:
-        model: the model, in evaluation mode.
-        source_ids: (S) source tokens, the end of sentence last.
-        target_input_ids: (T) what the decoder reads, the begin of sentence first.
-        places: T positions that are looked at; None: all.
-
-    Returns:
-        (T, V) the model's logits, and (L, T, V) those of every decoder layer, on the CPU; of a
-        classifier there is one position, of the whole text. Of encoders the layers are theirs.
+    A classifier has one position, of the whole text; `places` are those that are looked at.
     """
     import torch
 
@@ -167,22 +147,9 @@ def layer_logits(
 
 
 def read_logits(
-    model: Inspected,
-    sentence: HeadsRecord,
-    labels: Sequence[str],
-    *,
-    n_top: int,
-    with_lens: bool,
+    model: Inspected, sentence: HeadsRecord, labels: Sequence[str], *, n_top: int, with_lens: bool
 ) -> LogitsRecord:
-    """Reads the distributions of every position of a sentence.
-
-    Args:
-        model: the model, in evaluation mode.
-        sentence: a sentence that was inspected; a blank one has no positions.
-        labels: (V) the label of every token of the vocabulary, or the labels of a classifier.
-        n_top: most probable tokens to keep.
-        with_lens: whether every layer is read too.
-    """
+    """Reads the distributions of every position of a sentence; a blank one has none."""
     import torch
 
     if sentence.maps is None:
@@ -271,10 +238,8 @@ def _position_data(position: PositionLogits) -> dict[str, Any]:
     return {name: plain(data[name]) for name in names}
 
 
-FEWEST_CANDIDATES = 2
-"""Candidates that tokens leave room for."""
-LEAST_OF_CANDIDATE = 10
-"""Cells of a candidate: a label of four, a gap, its probability."""
+FEWEST_CANDIDATES = 2  # Candidates that tokens leave room for
+LEAST_OF_CANDIDATE = 10  # Cells of a candidate: a label of four, a gap, its probability
 
 
 def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
@@ -313,14 +278,12 @@ def _candidate_table(record: LogitsRecord, room: Room) -> Iterator[Block]:
 
 
 def _predicted(sentence: HeadsRecord) -> str:
-    """The heading of what is predicted."""
     if sentence.gives_labels:
         return "label"
     return "fills in" if sentence.has_places else "writes"
 
 
 def _verb(sentence: HeadsRecord) -> str:
-    """A word for what is done with tokens."""
     return "filled in" if sentence.gaps else "written"
 
 
@@ -407,7 +370,6 @@ class LogitsView(SentenceView[LogitsRecord]):
         }
 
     def blocks(self, record: LogitsRecord, options: LogitsOptions, room: Room) -> Iterator[Block]:
-        """Every position's candidates and, where it was asked for, the lens."""
         sentence = record.sentence
         yield Texts(sentence.texts)
         if not record.positions:

@@ -3,6 +3,11 @@
 For sinusoids (Vaswani et al. 2017, section 3.5) PE(p)·PE(q) = Σ_i cos((p − q)·ω_i) depends only on
 the offset p − q, and ‖PE(p)‖² = d/2. Learned vectors need not be like that: how much of their
 similarity the offset explains, and how far they are from sinusoids, is measured.
+Rotary positions add no number to scores: what they do depends on queries and keys. So it is
+measured, on texts of random tokens, in which no content is at one distance rather than another:
+whatever differs by distance is the positions' doing. Scores are those that the softmax is taken
+of; as it does not change if all keys of a query have the same number added, each curve has the
+mean 0.
 """
 
 from __future__ import annotations
@@ -13,26 +18,12 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import UsageError
-from tformer_cli.inspect.json_lines import packed, plain, rounded
-from tformer_cli.inspect.view import ModelView, ReportOptions, Subject
-from tformer_cli.inspect.views.position_biases import (
-    PositionBiases,
-    bias_blocks,
-    draw_biases,
-    read_biases,
-    stack_inputs,
-)
-from tformer_cli.inspect.views.position_scores import read_scores
+from tformer_cli.inspect.view import ModelView, ReportOptions, Subject, packed, plain, rounded
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Facts, Field, Room, text
 from tformer_cli.show.palette import hex_color
-from tformer_cli.show.svg import (
-    MARGIN,
-    draw_map,
-    draw_text,
-    new_svg,
-    svg_text,
-)
+from tformer_cli.show.svg import MARGIN, draw_map, draw_text, new_svg, svg_text
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,16 +31,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tformer_cli.heads.names import Inspected
+    from tformer_cli.heads.names import Inspected, Kind
     from tformer_cli.inspect.record import ModelSummary
+    from tformer_cli.model.attention import AttentionTap
+    from tformer_cli.model.embedding import PositionedEmbedding
 
 SCHEMA = "tformer.positions/1"
-N_POSITIONS = 64
-"""Positions that are read where no number is asked for."""
+N_POSITIONS = 64  # Positions that are read where no number is asked for
 _WIDTH = 720.0
 ROWS_SHOWN = 24
-NUMBERS, BAR_WIDTH = 37, 40
-"""Columns of the numbers of an offset, and of its bar at most."""
+NUMBERS, BAR_WIDTH = 37, 40  # Columns of the numbers of an offset, and of its bar at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +50,16 @@ class OffsetSimilarity:
     offset: int
     mean: float
     smallest: float
-    largest: float
-    """The largest; for sinusoids all three are one number."""
+    largest: float  # The largest; for sinusoids all three are one number
 
 
 @dataclass(frozen=True)
 class PositionTable:
     """The first position vectors of one stack."""
 
-    stack: str
-    """"encoder", "decoder", or "both" where they are the same."""
-    table: Tensor
-    """(P, D) float64."""
-    is_formula: bool = True
-    """True if the vectors follow a formula, that of sinusoids."""
+    stack: str  # "encoder", "decoder", or "both" where they are the same
+    table: Tensor  # (P, D) float64
+    is_formula: bool = True  # True if the vectors follow a formula, that of sinusoids
     base: float = 10_000.0
 
     @property
@@ -86,7 +73,6 @@ class PositionTable:
 
     @cached_property
     def by_offset(self) -> tuple[OffsetSimilarity, ...]:
-        """The similarity at every offset from 0 to P − 1."""
         found = []
         for offset in range(len(self.table)):
             values = self.similarity.diagonal(offset)
@@ -145,9 +131,7 @@ class PositionsRecord:
 
     model: ModelSummary
     kind: str
-    tables: tuple[PositionTable, ...]
-    """One table for both stacks, or one each where they are learned or stored; none where positions
-    have no vectors."""
+    tables: tuple[PositionTable, ...]  # Of both stacks, or of each; none without vectors
     biases: tuple[PositionBiases, ...] = ()
     """What positions add to the scores of each stack, if they do."""
     scores: tuple[PositionBiases, ...] = ()
@@ -155,7 +139,6 @@ class PositionsRecord:
 
 
 def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) -> PositionsRecord:
-    """Reads the first position vectors of a model."""
     from tformer_cli.model.positions import TablePositions
 
     tables = [
@@ -180,7 +163,6 @@ def read_positions(model: Inspected, summary: ModelSummary, n_positions: int) ->
 
 
 def facts_of(table: PositionTable) -> list[tuple[str, str]]:
-    """Lists the measures of a table, each with its name."""
     norms, width = table.squared_norms, table.table.shape[1]
     low, high, mean = norms.min().item(), norms.max().item(), norms.mean().item()
     if table.is_formula:
@@ -226,7 +208,6 @@ def render_positions_npz(record: PositionsRecord) -> bytes:
 
 
 def render_positions_svg(record: PositionsRecord) -> str:
-    """Renders heat maps: positions by dimensions, and the similarity of every two positions."""
     root = new_svg(f"Positions of {record.model.name}")
     y = MARGIN
     for table in record.tables:
@@ -237,7 +218,6 @@ def render_positions_svg(record: PositionsRecord) -> str:
 
 
 def _section(root: Element, kind: str, table: PositionTable, y: float) -> float:
-    """Draws the maps of one table; returns where they end."""
     draw_text(root, _name(kind, table.whose), MARGIN, y + 14, 14.0, weight="600")
     y += 24
     for name, fact in facts_of(table):
@@ -275,7 +255,6 @@ def _name(kind: str, whose: str) -> str:
 
 
 def _table_blocks(record: PositionsRecord, table: PositionTable, room: Room) -> Iterator[Block]:
-    """The measures of a table, a map of it, and the similarity by offset."""
     n_positions, width = table.table.shape
     yield text((f"{record.model.name}  {record.kind} positions, {table.whose}", "bold"))
     yield text(f"{n_positions} positions × {width} dimensions")
@@ -366,7 +345,6 @@ class PositionsView(ModelView[PositionsRecord]):
     def blocks(
         self, record: PositionsRecord, options: PositionsOptions, room: Room
     ) -> Iterator[Block]:
-        """What was measured, a heat map, and the similarity by offset."""
         name = record.model.name
         if not record.tables and not record.biases:
             yield text((f"{name}  has no position vectors", "bold"))
@@ -380,11 +358,7 @@ class PositionsView(ModelView[PositionsRecord]):
             yield from bias_blocks(f"scores by offset, {scores.name}", scores, room)
 
     def tab(
-        self,
-        record: PositionsRecord,
-        options: PositionsOptions,
-        *,
-        is_alone: bool,
+        self, record: PositionsRecord, options: PositionsOptions, *, is_alone: bool
     ) -> dict[str, Any]:
         data: dict[str, Any] = packed(self.json(record), bits=8)
         return data | {"facts": [facts_of(table) for table in record.tables]}
@@ -398,3 +372,160 @@ class PositionsView(ModelView[PositionsRecord]):
 
 
 VIEW = PositionsView()
+
+
+COLUMN, OFFSET_COLUMN = 9, 7  # Characters of a head's number and of an offset
+
+
+@dataclass(frozen=True)
+class PositionBiases:
+    """The biases of one stack, which all its layers have, or mean scores of one layer."""
+
+    stack: str  # "encoder" or "decoder"
+    offsets: tuple[int, ...]  # j − i of key j from query i; a decoder has none behind
+    biases: Tensor  # (H, offsets) float64, added to scores, or the mean scores themselves
+    layer: int | None = None  # Whose scores were measured; None of biases
+
+    @property
+    def chosen_offsets(self) -> list[int]:
+        """Places of the offsets 0 and ± powers of two."""
+        return [
+            place
+            for place, offset in enumerate(self.offsets)
+            if not abs(offset) & (abs(offset) - 1) or not offset
+        ]
+
+    @property
+    def name(self) -> str:
+        return self.stack if self.layer is None else f"{self.stack}, layer {self.layer}"
+
+    @property
+    def says(self) -> str:
+        if self.layer is None:
+            return "added to the score of key j for query i, in all layers"
+        return "mean score of key j for query i among random tokens, less its mean over offsets"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return {
+            "stack": self.stack,
+            **({} if self.layer is None else {"layer": self.layer}),
+            "offsets": list(self.offsets),
+            "heads": plain(self.biases),
+        }
+
+
+def stack_inputs(model: Inspected) -> Iterator[tuple[str, PositionedEmbedding]]:
+    """Yields the name of each stack that a model has, and what embeds its tokens."""
+    for stack in ("encoder", "decoder"):
+        if (given := getattr(model, f"{stack}_input", None)) is not None:
+            yield stack, given
+
+
+def read_biases(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
+    import torch
+
+    found = []
+    for stack, given in stack_inputs(model):
+        if not given.positions.biases:
+            continue
+        # the query in the middle: all offsets are before or behind it
+        last = n_positions - 1
+        keys = torch.arange(n_positions if stack == "decoder" else 2 * n_positions - 1)
+        with torch.inference_mode():
+            biases = given.positions.bias(torch.tensor([last]), keys)[:, 0].cpu().double()
+        found.append(PositionBiases(stack, tuple((keys - last).tolist()), biases))
+    return tuple(found)
+
+
+def bias_blocks(title: str, biases: PositionBiases, room: Room) -> Iterator[Block]:
+    n_heads = len(biases.biases)
+    n_shown = min(n_heads, max(1, (room.width - OFFSET_COLUMN) // COLUMN))
+    heads = " " * OFFSET_COLUMN + "".join(f"{head:{COLUMN}}" for head in range(n_shown))
+    yield text((title, "bold"))
+    yield text(f"{biases.says}; row: offset j − i, column: head")
+    yield text((heads, "bold"))
+    for place in biases.chosen_offsets:
+        numbers = "".join(f"{value:{COLUMN}.3f}" for value in biases.biases[:n_shown, place])
+        yield text(f"{biases.offsets[place]:{OFFSET_COLUMN}}{numbers}")
+    if n_shown < n_heads:
+        yield text(f"{count_of(n_heads - n_shown, 'more head')}: --format json")
+
+
+def draw_biases(root: Element, name: str, biases: PositionBiases, width: float, y: float) -> float:
+    """Draws a map of heads by offsets; returns where it ends."""
+    draw_text(root, name, MARGIN, y + 14, 14.0, weight="600")
+    low, high = biases.biases.min(), biases.biases.max()
+    caption = (
+        f"row: head, column: offset j − i from {biases.offsets[0]} to {biases.offsets[-1]}; "
+        f"light {low:.3g}, dark {high:.3g}"
+    )
+    if biases.layer is not None:
+        caption = f"{biases.says}; {caption}"
+    draw_text(root, caption, MARGIN, y + 34, 11.0)
+    spread = (biases.biases - low) / (high - low).clamp(min=1e-30)
+    cell = width / len(biases.offsets), 14.0
+    draw_map(root, spread.tolist(), partial(hex_color, "cross"), (MARGIN, y + 44), cell)
+    return y + 60 + 14.0 * len(biases.biases)
+
+
+N_TEXTS = 8  # Texts of random tokens
+N_QUERIES = 16  # Queries of each text, of which all offsets are seen
+SEED = 1  # Of the tokens
+KINDS: dict[str, Kind] = {"encoder": "enc", "decoder": "dec"}
+
+
+def read_scores(model: Inspected, n_positions: int) -> tuple[PositionBiases, ...]:
+    import torch
+
+    from tformer_cli.inspect.capture.forced import forced_pass, ids_read, tapped_attentions
+    from tformer_cli.model.base import N_SPECIAL_TOKENS
+
+    config = model.config
+    turned = [stack for stack, given in stack_inputs(model) if given.positions.turns]
+    room = config.max_positions - 1  # for the end or the begin of sentence
+    last = min(n_positions - 1, (room - 1) // 2)
+    if not turned or config.reads_images or last < 1:
+        return ()
+    length = min(room, 2 * last + N_QUERIES)
+    drawn = torch.Generator().manual_seed(SEED)
+    sums: dict[tuple[Kind, int], Tensor] = {}
+    for _ in range(N_TEXTS):
+        source, target = (
+            torch.randint(N_SPECIAL_TOKENS, size, (length,), generator=drawn).tolist()
+            for size in (config.source_vocab_size or model.vocab_size, model.vocab_size)
+        )
+        kinds = [KINDS[stack] for stack in turned]
+        with torch.inference_mode(), tapped_attentions(model, kinds, recompute=_scores) as tapped:
+            forced_pass(model, *ids_read(model, source, target))
+        for place, scores in tapped.items():
+            is_causal = place[0] == "dec"
+            first = int(is_causal and config.target_bos)  # <s> is no random token
+            seen = scores[:, first:, first:]
+            means = _by_offset(seen, last, length, is_causal=is_causal)
+            sums[place] = sums.get(place, torch.zeros_like(means)) + means
+    found = []
+    for (kind, layer), total in sums.items():
+        stack = "encoder" if kind == "enc" else "decoder"
+        offsets = range(-last, 1 if kind == "dec" else last + 1)
+        means = total / N_TEXTS
+        centered = means - means.mean(dim=1, keepdim=True)
+        found.append(PositionBiases(stack, tuple(offsets), centered, layer=layer))
+    return tuple(found)
+
+
+def _scores(tap: AttentionTap) -> Tensor:
+    """Computes (H, Q, K) the scores of a call for one text that the softmax is taken of."""
+    query, key = tap.query[0].cpu().double(), tap.key[0].cpu().double()
+    scores = tap.scale * query @ key.transpose(-2, -1)
+    return scores if tap.bias is None else scores + tap.bias[0].cpu().double()
+
+
+def _by_offset(scores: Tensor, last: int, length: int, *, is_causal: bool) -> Tensor:
+    """Averages scores (H, Q, K) at each offset over the queries that see all: (H, offsets)."""
+    import torch
+
+    stop = length if is_causal else length - last
+    behind = 1 if is_causal else last + 1
+    rows = [scores[:, q, q - last : q + behind] for q in range(last, stop)]
+    return torch.stack(rows).mean(dim=0)

@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import KIND_NAMES
-from tformer_cli.inspect.json_lines import describe, packed, plain, rounded
-from tformer_cli.inspect.view import ReportOptions, SentenceView
+from tformer_cli.inspect.view import (
+    ReportOptions,
+    SentenceView,
+    describe,
+    packed,
+    plain,
+    rounded,
+)
 from tformer_cli.inspect.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
-from tformer_cli.show.terminal import (
-    NARROWEST_LABEL,
-    field,
-    prose,
-    width_of,
-)
+from tformer_cli.show.terminal import NARROWEST_LABEL, field, prose, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,26 +31,17 @@ if TYPE_CHECKING:
     from tformer_cli.heads.names import HeadId
     from tformer_cli.inspect import view
     from tformer_cli.inspect.record import HeadsRecord
-    from tformer_cli.inspect.walkthrough.quiz import Quiz
-    from tformer_cli.inspect.walkthrough.step import Step, Subject, Table
+    from tformer_cli.inspect.walkthrough.step import Quiz, Step, Subject, Table
 
-TOLERANCE = 1e-4
-"""Float32 computes a layer to within some 1e-6; a wrong formula misses by far more than this."""
-COMPONENTS = 8
-"""Components of a vector that the report keeps."""
-ROWS = 64
-"""Rows of a table that the report keeps."""
-MAP_TABLES = ("attention",)
-"""Tables that the report omits, as its first tab has them as maps."""
-DETAIL_CELLS = 8192
-"""Larger tables that are details are omitted of a page; the JSON has them."""
-DIGITS = 4
-"""Decimal places on the page, of what is shown with three."""
+TOLERANCE = 1e-4  # Float32 is within some 1e-6; a wrong formula misses by far more
+COMPONENTS = 8  # Components of a vector that the report keeps
+ROWS = 64  # Rows of a table that the report keeps
+MAP_TABLES = ("attention",)  # Tables that the report omits, as its first tab has them as maps
+DETAIL_CELLS = 8192  # Larger tables that are details are omitted of a page; the JSON has them
+DIGITS = 4  # Decimal places on the page, of what is shown with three
 INDENT = 4
-LABEL_WIDTH, NUMBER_WIDTH = 18, 8
-"""Most columns of a row's label; columns of a number, the gap before it included."""
-BAR_WIDTH, SHORTEST_BAR = 24, 4
-"""Columns of a bar at most, and those below which there is none."""
+LABEL_WIDTH, NUMBER_WIDTH = 18, 8  # Most of a row's label; of a number with its gap
+BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below which there is none
 
 
 def _step_data(step: Step, quiz: Quiz | None) -> dict[str, Any]:
@@ -101,7 +93,6 @@ def _paragraph(words: str, style: str) -> Text:
 
 
 def _table_lines(table: Table, quiz: Quiz | None, room: Room) -> Iterator[Text]:
-    """A table; of many components or keys the first ones, of named columns all."""
     n_columns = table.values.shape[1]
     is_named = table.share_column is not None
     labels = [prose(row, room) for row in table.rows]
@@ -194,7 +185,7 @@ class StepView(SentenceView[StepRecord]):
     def read(
         self, subject: view.Subject, sentence: HeadsRecord, options: StepOptions
     ) -> StepRecord:
-        from tformer_cli.inspect.walkthrough.tokens import find_token
+        from tformer_cli.inspect.walkthrough.step import find_token
 
         named = one_head(subject, options.head) if options.head else None
         if sentence.maps is None:
@@ -206,7 +197,7 @@ class StepView(SentenceView[StepRecord]):
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
     ) -> list[StepRecord]:
-        from tformer_cli.inspect.walkthrough.choice import example_row, first_heads, row_of
+        from tformer_cli.inspect.walkthrough.step import example_row, first_heads, row_of
 
         chosen = [(head, example_row(sentence, head)) for head in first_heads(sentence)]
         if options.steps:
@@ -267,7 +258,6 @@ class StepView(SentenceView[StepRecord]):
         return describe(record.sentence) | self.json(record)
 
     def blocks(self, record: StepRecord, options: StepOptions, room: Room) -> Iterator[Block]:
-        """The steps, and what the checks found; on a worksheet the blanks are numbered gaps."""
         sentence, head = record.sentence, record.head
         yield text(
             (sentence.model.name, "bold"),
@@ -286,13 +276,7 @@ class StepView(SentenceView[StepRecord]):
             style="bold green",
         )
 
-    def tab(
-        self,
-        record: Any,
-        options: Any,
-        *,
-        is_alone: bool,
-    ) -> list[dict[str, Any]]:
+    def tab(self, record: Any, options: Any, *, is_alone: bool) -> list[dict[str, Any]]:
         records = record if isinstance(record, list) else [record]
         return [self._tab_of(one, is_alone=is_alone) for one in records]
 
@@ -310,7 +294,6 @@ class StepView(SentenceView[StepRecord]):
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
-    """Finds the one head that a selection names."""
     from tformer_cli.heads.names import head_layout
     from tformer_cli.heads.selectors import select_heads
 
@@ -324,8 +307,7 @@ def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId
 
 
 def _visible_key(wanted: str, subject: Subject) -> int:
-    """Finds the key that a person means; it must be one that the query may see."""
-    from tformer_cli.inspect.walkthrough.tokens import find_token
+    from tformer_cli.inspect.walkthrough.step import find_token
 
     key = find_token(wanted, subject.keys, "--key")
     if key >= subject.n_visible:
@@ -337,7 +319,6 @@ def _visible_key(wanted: str, subject: Subject) -> int:
 
 
 def check_steps(record: StepRecord, tolerance: float) -> None:
-    """Makes sure that every step shows what the model computes."""
     for step in record.steps:
         for check in step.checks:
             if not check.difference <= tolerance:

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from tformer_cli.heads.names import Inspected
 from tformer_cli.inspect.capture.observed import Observed
-from tformer_cli.inspect.walkthrough.norms import norm_trace
 from tformer_cli.inspect.walkthrough.step import Check, Step, Subject, Table, check
-from tformer_cli.inspect.weighting.pooled import Pooled
+from tformer_cli.inspect.walkthrough.trace import norm_trace
+from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.model.encoder_only import (
     POOLERS,
     Classifier,
@@ -20,25 +20,19 @@ from tformer_cli.model.encoder_only import (
 )
 from tformer_cli.model.feed_forward import ACTIVATIONS
 
-CANDIDATES = 8
-"""Words shown with their logits and probabilities."""
+CANDIDATES = 8  # Words shown with their logits and probabilities
 
 
 class _Logits(NamedTuple):
     """A vector compared with the rows of all words or labels."""
 
-    logits: Tensor
-    """(V) l."""
-    exponentials: Tensor
-    """(V) e^(l − max)."""
-    probabilities: Tensor
-    """(V) their shares."""
-    formula: str
-    """How l is made of a vector that the formula names."""
+    logits: Tensor  # (V) l
+    exponentials: Tensor  # (V) e^(l − max)
+    probabilities: Tensor  # (V) their shares
+    formula: str  # How l is made of a vector that the formula names
 
     @classmethod
     def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":
-        """Compares a vector (D)."""
         logits = model.output_matrix.detach().cpu().double() @ vector
         if model.output_bias is not None:
             logits = logits + model.output_bias.detach().cpu().double()
@@ -48,17 +42,14 @@ class _Logits(NamedTuple):
 
     @property
     def ranked(self) -> list[int]:
-        """The numbers of all rows, the largest logit first."""
         found: list[int] = self.logits.sort(descending=True, stable=True).indices.tolist()
         return found
 
     @property
     def total(self) -> str:
-        """Tells the sum of the exponentials."""
         return f"Σ e is {self.exponentials.sum().item():.4f}."
 
     def table(self, caption: str, labels: tuple[str, ...], shown: list[int], chosen: int) -> Table:
-        """Lists some words or labels; the chosen one is marked."""
         return Table(
             "words",
             caption,
@@ -70,14 +61,12 @@ class _Logits(NamedTuple):
         )
 
     def words(self, labels: tuple[str, ...], chosen: int, what: str = "words") -> Table:
-        """Lists the most probable words or labels, and the chosen one."""
         shown = self.ranked[:CANDIDATES]
         if chosen not in shown:
             shown.append(chosen)
         return self.table(f"most probable {what}", labels, shown, chosen)
 
     def checks(self, models: Tensor, what: str) -> tuple[Check, ...]:
-        """Compares with the model's own logits (V)."""
         return (
             check(f"logits of all {what}", self.logits, models),
             check("probabilities", self.probabilities, torch.softmax(models, dim=-1)),
@@ -85,7 +74,6 @@ class _Logits(NamedTuple):
 
 
 def output_step(model: Inspected, observed: Observed, subject: Subject) -> Step:
-    """Explains step 10: what comes out of the model in the end."""
     if isinstance(model, PositionPredictor):
         return _placed(model, observed, subject)
     if isinstance(model, Classifier):
@@ -105,7 +93,6 @@ def _vector(model: EncoderOnly, observed: Observed, subject: Subject) -> Step:
         formulas.append("v = p / |p|")
         length = f" It is divided by its length, {pooled.norm().item():.4f}."
     return Step(
-        number=10,
         name="vector",
         title="From all last hidden states to a vector",
         formulas=tuple(formulas),
@@ -129,7 +116,6 @@ def _label(model: Classifier, observed: Observed, subject: Subject) -> Step:
     found, labels = _Logits.of(model, compared, name), subject.output_labels
     chosen = labels.index(subject.sentence.target)
     return Step(
-        number=10,
         name="label",
         title="From all last hidden states to a label",
         formulas=(*formulas, found.formula, "probability = softmax(l)"),
@@ -178,7 +164,6 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
     chosen = chosen_of.get(position, found.ranked[0])
     word = "label" if sentence.gives_labels else "word"
     return Step(
-        number=10,
         name=word,
         title=f"From the last hidden state to a {word}",
         formulas=(*formulas, found.formula, "p = softmax(l)"),
@@ -188,12 +173,7 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
         f"number {found.ranked.index(chosen) + 1} by probability, p = "
         f"{found.probabilities[chosen].item():.4f}. {found.total}",
         tables=(
-            Table(
-                "h",
-                ", ".join(vectors),
-                tuple(vectors),
-                torch.stack(list(vectors.values())),
-            ),
+            Table("h", ", ".join(vectors), tuple(vectors), torch.stack(list(vectors.values()))),
             found.words(labels, chosen, f"{word}s"),
         ),
         checks=(
@@ -204,13 +184,11 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
 
 
 def _product(layer: nn.Linear, vector: Tensor) -> Tensor:
-    """Computes W·v + b of a vector (D), in float64."""
     product = layer.weight.detach().cpu().double() @ vector
     return product if layer.bias is None else product + layer.bias.detach().cpu().double()
 
 
 def _formula(layer: nn.Linear, name: str) -> str:
-    """Writes W·v + b of a vector by its name."""
     return f"W·{name}" if layer.bias is None else f"W·{name} + b"
 
 
@@ -230,7 +208,6 @@ def _word(model: Inspected, observed: Observed, subject: Subject) -> Step:
         f"{found.probabilities[chosen].item():.4f}. {found.total}"
     )
     return Step(
-        number=10,
         name="word",
         title="From the last hidden state to a word",
         formulas=(found.formula, "p = softmax(l)"),

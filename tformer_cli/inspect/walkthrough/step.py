@@ -3,19 +3,32 @@
 Eleven steps, from the input of the layer to the word that is chosen. What each one shows is
 recomputed (`trace`); how far it is from what the model itself computed (`observed`) is kept as
 checks. The renderings only lay this out.
+
+Also here: how a token is named, which heads and tokens are worth working through, and worksheets.
+On a worksheet some numbers of a walk-through become blanks that follow from what is left.
+
+Every number that equals a blank's is hidden with it, wherever it stands in a table, and no blank is
+a number that a sentence or an example tells, so that nothing gives the answer away.
 """
 
 from __future__ import annotations
 
+import math
+import random
+import re
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from tformer_cli.errors import UsageError
+from tformer_cli.heads.names import KINDS, HeadId
+from tformer_cli.wording import SPACE_LABEL
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from torch import Tensor
 
-    from tformer_cli.heads.names import HeadId
     from tformer_cli.inspect.record import HeadsRecord
-    from tformer_cli.inspect.walkthrough.quiz import Quiz
 
 SCHEMA = "tformer.step/1"
 
@@ -24,14 +37,11 @@ SCHEMA = "tformer.step/1"
 class Subject:
     """Subject of a walk-through: a head and a token of a sentence."""
 
-    sentence: HeadsRecord
-    """A sentence that was inspected and is not blank."""
+    sentence: HeadsRecord  # A sentence that was inspected and is not blank
     head: HeadId
     row: int
-    output_labels: tuple[str, ...]
-    """(V) the label of every token of the vocabulary."""
-    key: int | None = None
-    """The key that is worked out as an example; None: the heaviest that the query may see."""
+    output_labels: tuple[str, ...]  # (V) the label of every token of the vocabulary
+    key: int | None = None  # The worked example; None: the heaviest visible one
 
     @property
     def query(self) -> str:
@@ -42,7 +52,6 @@ class Subject:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The tokens that keys and values are made of."""
         return self.sentence.column_labels(self.head.kind)
 
     @property
@@ -65,21 +74,15 @@ class Subject:
 class Table:
     """Numbers with a label for each row."""
 
-    name: str
-    """Name of the table where steps are data."""
+    name: str  # Name of the table where steps are data
     caption: str
     rows: tuple[str, ...]
-    values: Tensor
-    """(rows, columns) float64; −∞ is a masked cell."""
+    values: Tensor  # (rows, columns) float64; −∞ is a masked cell
     _: KW_ONLY
-    columns: tuple[str, ...] = ()
-    """A label for each column; none: components, counted from 0."""
-    share_column: int | None = None
-    """The column that holds shares of 1, which can be drawn as bars."""
-    marked_row: int | None = None
-    """The row that it is all about."""
-    is_detail: bool = False
-    """True if it is there for completeness: omitted where there is little room."""
+    columns: tuple[str, ...] = ()  # A label for each column; none: components, counted from 0
+    share_column: int | None = None  # The column that holds shares of 1, which can be drawn as bars
+    marked_row: int | None = None  # The row that it is all about
+    is_detail: bool = False  # Omitted where there is little room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +90,17 @@ class Check:
     """A comparison of recomputed numbers with the model's own."""
 
     what: str
-    difference: float
-    """max |recomputed − model's|, divided by max |model's| where that is above 1."""
+    difference: float  # max |recomputed − model's|, divided by max |model's| where that is above 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """One step of the computation."""
 
-    number: int
-    """Its number; 0 is the input."""
+    number: int = 0  # Its place among the steps; 0 is the input
     name: str
     title: str
-    formulas: tuple[str, ...]
-    """How, as formulas: ``_`` begins a subscript that ends with the word."""
+    formulas: tuple[str, ...]  # How, as formulas: ``_`` begins a subscript that ends with the word
     says: str
     worked: str = ""
     tables: tuple[Table, ...]
@@ -116,19 +116,14 @@ class Step:
 class StepRecord:
     """The steps of one head for one token of a sentence."""
 
-    sentence: HeadsRecord
-    """The sentence, its translation and its maps."""
+    sentence: HeadsRecord  # The sentence, its translation and its maps
     head: HeadId
     row: int
-    key: int
-    """The key that is worked out as an example."""
-    norm: str
-    """Place of the model's norms: "pre" or "post"."""
+    key: int  # The key that is worked out as an example
+    norm: str  # Place of the model's norms: "pre" or "post"
     steps: tuple[Step, ...]
-    quiz: Quiz | None = None
-    """The blanks of a worksheet; None shows everything."""
-    with_answers: bool = True
-    """False if a worksheet's answers are kept elsewhere."""
+    quiz: Quiz | None = None  # The blanks of a worksheet; None shows everything
+    with_answers: bool = True  # False if a worksheet's answers are kept elsewhere
 
     @property
     def token(self) -> str:
@@ -137,7 +132,6 @@ class StepRecord:
 
     @property
     def where(self) -> str:
-        """Describes which position is looked at."""
         if self.head.kind == "enc":
             unit = "patch" if self.sentence.is_image else "source token"
             return f"{unit} {self.row}, {self.token}"
@@ -146,22 +140,18 @@ class StepRecord:
 
     @property
     def key_piece(self) -> str:
-        """The label of the key that is worked out."""
         return self.sentence.column_labels(self.head.kind)[self.key]
 
     @property
     def example(self) -> str:
-        """Describes which key is worked out, and its weight."""
         weight = self.sentence.captured.weights(self.head)[self.row, self.key].item()
         return f"key {self.key}, {self.key_piece}, with weight {weight:.3f}"
 
     @property
     def difference(self) -> float:
-        """The largest difference of all steps' checks."""
         return max(step.difference or 0.0 for step in self.steps)
 
     def table(self, name: str) -> Table:
-        """Finds a table by its name."""
         for step in self.steps:
             for table in step.tables:
                 if table.name == name:
@@ -176,3 +166,194 @@ def check(what: str, recomputed: Tensor, models: Tensor) -> Check:
     """
     largest = max(1.0, models.abs().max().item())
     return Check(what=what, difference=(recomputed - models).abs().max().item() / largest)
+
+
+_BYTE = re.compile(rb"<0x([0-9A-F]{2})>")
+_OCCURRENCE = re.compile(r"(.+)#([1-9]\d{0,5})", re.DOTALL)
+_POSITION = re.compile(r"-?\d{1,6}")
+
+
+def find_token(wanted: str, pieces: Sequence[str], option: str = "--token") -> int:
+    """Finds the position that ``it``, ``it#2`` (the second of them), ``6`` or ``-1`` names.
+
+    A text names a piece, a word, or any run of pieces that spells it; whole words come before parts
+    of words, the same case before another. Of several pieces the first is meant. A number is a
+    position from 0, or from the end if it is negative, unless the sentence has it as a token.
+    """
+    for text, number in _readings(wanted):
+        found = _starts(text, pieces)
+        if number <= len(found):
+            return found[number - 1]
+    if _POSITION.fullmatch(wanted) and -len(pieces) <= int(wanted) < len(pieces):
+        return int(wanted) % len(pieces)
+    listed = ", ".join(f"{place} {piece}" for place, piece in enumerate(pieces))
+    raise UsageError(f'{option}: "{wanted}" matches no token; the tokens are {listed}')
+
+
+def _readings(wanted: str) -> list[tuple[str, int]]:
+    """Typed text and the number of its occurrence; a ``#`` may belong to the text."""
+    match = _OCCURRENCE.fullmatch(wanted)
+    return [(wanted, 1), *([(match[1], int(match[2]))] if match else [])]
+
+
+def _starts(text: str, pieces: Sequence[str]) -> list[int]:
+    """Runs of pieces that spell a text: the best kind of match that there is."""
+    if not text.strip():
+        return []
+    spelled = [_text_of(piece) for piece in pieces]
+    for fold in (str, str.casefold):
+        found = [
+            (start, stop)
+            for start in range(len(pieces))
+            if (stop := _run_end(fold(text.strip()), [fold(s) for s in spelled], start))
+        ]
+        whole = [start for start, stop in found if _is_whole(spelled, start, stop)]
+        if found:
+            return whole or [start for start, _ in found]
+    return []
+
+
+def _run_end(text: str, spelled: Sequence[str], start: int) -> int | None:
+    """End of the run of pieces from `start` on that spells a text, if there is one."""
+    run = ""
+    for stop in range(start, len(spelled)):
+        run += spelled[stop]
+        # Bytes of one character may come from several pieces: they are read together.
+        whole = run.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+        if whole.strip() == text:
+            return stop + 1
+        if len(run.lstrip()) > 4 * len(text):
+            return None
+    return None
+
+
+def _is_whole(spelled: Sequence[str], start: int, stop: int) -> bool:
+    """Returns whether no letter or digit touches a run of pieces on either side."""
+    before = spelled[start - 1][-1:] if start and not spelled[start].startswith(" ") else ""
+    after = spelled[stop][:1] if stop < len(spelled) else ""
+    return not before.isalnum() and not after.isalnum()
+
+
+def _text_of(piece: str) -> str:
+    """The text of a label; bytes that are not characters by themselves become surrogates."""
+    raw = piece.replace(SPACE_LABEL, " ").encode("utf-8", "surrogateescape")
+    spelled = _BYTE.sub(lambda match: bytes([int(match[1], 16)]), raw)
+    return spelled.decode("utf-8", "surrogateescape")
+
+
+EXAMPLE_WEIGHT = 0.7  # The largest weight of a row that is good to work out by hand; ours
+EXAMPLE_LETTERS = 3  # Letters of a token that people know as a word; ours
+
+
+def row_of(token: str, labels: Sequence[str]) -> int | None:
+    try:
+        return find_token(token, labels)
+    except UsageError:
+        return None
+
+
+def first_heads(record: HeadsRecord) -> tuple[HeadId, ...]:
+    return tuple(head for kind in reversed(KINDS) for head in record.ordered(kind)[:1])
+
+
+def example_row(record: HeadsRecord, head: HeadId) -> int:
+    """Finds a row of a head that is worth working out: one key wins and others still count.
+
+    It is the row whose largest weight on a word is nearest to `EXAMPLE_WEIGHT`. Begin and end of
+    sentence are not words, neither as a row's name nor as a key. Rows named by at least
+    `EXAMPLE_LETTERS` letters come first. A sentence with nothing else has its first row. Of a text
+    with gaps it is the first gap's.
+    """
+    if record.gaps:
+        return record.gaps[0].position
+    weights = record.captured.weights(head)
+    first_row, first_key = (1, 1) if head.kind == "dec" else (0, 0)
+    last_key = weights.shape[1] if head.kind == "dec" else weights.shape[1] - 1
+    words = weights[first_row:-1, first_key:last_key]
+    if words.numel() == 0:
+        return 0
+    distances = (words.amax(dim=1) - EXAMPLE_WEIGHT).abs()
+    labels = record.row_labels(head.kind)[first_row:-1]
+    import torch
+
+    is_long = torch.tensor([sum(map(str.isalpha, one)) >= EXAMPLE_LETTERS for one in labels])
+    return first_row + int((distances + ~is_long).argmin())
+
+
+BLANKS_A_TABLE = 2  # Blanks in each table that has some
+FIRST_COMPONENTS = range(1, 5)  # May be blanks: shown everywhere; 0 is the example
+SMALLEST_SHARE = 0.005  # Smaller shares round to 0 and would teach nothing
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blank:
+    """One number to find."""
+
+    number: int  # Its number on the worksheet, from 1
+    step: int
+    what: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Quiz:
+    """The blanks of a worksheet."""
+
+    blanks: tuple[Blank, ...]
+
+    def blank_of(self, value: float) -> Blank | None:
+        """Finds the blank that hides a number, if one does; a masked −∞ is never hidden."""
+        if math.isinf(value):
+            return None
+        for blank in self.blanks:
+            if abs(blank.value - value) <= _CLOSE * max(1.0, abs(value)):
+                return blank
+        return None
+
+
+def make_quiz(record: StepRecord, seed: int) -> Quiz:
+    chance = random.Random(seed)
+    blanks: list[Blank] = []
+    for step in record.steps:
+        for table in step.tables:
+            cells = list(_cells(table))
+            for row, column in sorted(chance.sample(cells, min(BLANKS_A_TABLE, len(cells)))):
+                value = table.values[row, column].item()
+                if Quiz(tuple(blanks)).blank_of(value) is None:
+                    what = f"{table.caption}: {table.rows[row]}, {_column_name(table, column)}"
+                    number = len(blanks) + 1
+                    blanks.append(Blank(number=number, step=step.number, what=what, value=value))
+    return Quiz(tuple(blanks))
+
+
+def answer_key(record: StepRecord) -> str:
+    blanks = () if record.quiz is None else record.quiz.blanks
+    heading = f"# {record.head}, {record.where}\n"
+    lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in blanks)
+    return heading + "".join(lines)
+
+
+def _cells(table: Table) -> Iterator[tuple[int, int]]:
+    """The cells of a table that can be blanks; none of most tables.
+
+    Of the tables by key the marked row, and everywhere component 0, are worked out as examples; the
+    largest scaled score and the chosen word's probability, whose row is marked, are told.
+    """
+    n_rows, n_columns = table.values.shape
+    others = [row for row in range(n_rows) if row != table.marked_row]
+    last = table.values[:, -1]
+    components = [c for c in FIRST_COMPONENTS if c < n_columns]
+    if table.name == "scaled":
+        yield from ((r, 1) for r in others if last[r].isfinite() and last[r] < last.max())
+    elif table.name in ("weights", "words"):
+        yield from ((r, 2) for r in others if last[r] >= SMALLEST_SHARE)
+    elif table.name == "weighted":
+        yield from ((r, c) for r in others for c in components if table.values[r, c] != 0)
+    elif table.name in ("z", "residual"):
+        rows = (0,) if table.name == "z" else sorted({2, n_rows - 1})
+        yield from ((r, c) for r in rows for c in components)
+
+
+def _column_name(table: Table, column: int) -> str:
+    return table.columns[column] if table.columns else f"component {column}"

@@ -22,17 +22,91 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.heads.names import HeadId, Inspected
 from tformer_cli.inspect.capture.observed import Observed, place_of
-from tformer_cli.inspect.walkthrough.norms import NormTrace, norm_trace, normed
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.norms import Norm
 from tformer_cli.model.operations import Copies, Linear
 from tformer_cli.model.patches import PatchedImages, patches_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormTrace:
+    """A norm of one position: γ ⊙ (r − μ) / √(σ² + ε) + β (Ba et al. 2016), or without μ and β."""
+
+    before: Tensor  # (D) r
+    is_centered: bool  # True of a layer norm; an RMS norm takes no mean off and adds no β
+    mean: float  # μ; 0 of an RMS norm
+    deviation: float  # √(σ² + ε), variance over D; of an RMS norm √(mean(r²) + ε)
+    scale: Tensor  # (D) γ
+    shift: Tensor  # (D) β
+    after: Tensor  # (D) the result
+
+    @property
+    def name(self) -> str:
+        return "LN" if self.is_centered else "RMS"
+
+    def formula(self, of: str) -> str:
+        if self.is_centered:
+            return f"LN({of}) = γ·({of} − μ) / √(σ² + ε) + β"
+        return f"RMS({of}) = γ·{of} / √(mean({of}²) + ε)"
+
+    @property
+    def numbers(self) -> str:
+        if self.is_centered:
+            return f"Here μ = {self.mean:.4f} and √(σ² + ε) = {self.deviation:.4f}."
+        return f"Here √(mean(r²) + ε) = {self.deviation:.4f}."
+
+    @property
+    def rows(self) -> tuple[tuple[str, Tensor], ...]:
+        standardized = (self.before - self.mean) / self.deviation
+        if self.is_centered:
+            return (
+                ("(r − μ)/√(σ²+ε)", standardized),
+                ("γ", self.scale),
+                ("β", self.shift),
+                ("LN(r)", self.after),
+            )
+        return ("r/√(mean(r²)+ε)", standardized), ("γ", self.scale), ("RMS(r)", self.after)
+
+
+def normed(rows: Tensor, norm: Norm) -> Tensor:
+    mean, deviation = _mean_and_deviation(rows, norm)
+    scale, shift = _scale_and_shift(norm)
+    return (rows - mean) / deviation * scale + shift
+
+
+def norm_trace(before: Tensor, norm: Norm) -> NormTrace:
+    mean, deviation = _mean_and_deviation(before, norm)
+    scale, shift = _scale_and_shift(norm)
+    return NormTrace(
+        before=before,
+        is_centered=isinstance(norm, nn.LayerNorm),
+        mean=mean.item(),
+        deviation=deviation.item(),
+        scale=scale,
+        shift=shift,
+        after=normed(before, norm),
+    )
+
+
+def _mean_and_deviation(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    mean = rows.mean(dim=-1, keepdim=True)
+    if not isinstance(norm, nn.LayerNorm):
+        mean = torch.zeros_like(mean)
+    epsilon = norm.eps or 0.0
+    return mean, ((rows - mean).square().mean(dim=-1, keepdim=True) + epsilon).sqrt()
+
+
+def _scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
+    scale = norm.weight.detach().cpu().double()
+    shift = torch.zeros_like(scale) if norm.bias is None else norm.bias.detach().cpu().double()
+    return scale, shift
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +118,12 @@ class EmbeddingTrace:
     """
 
     of: Literal["token", "patch", "class token"]
-    formula: str
-    """Formula of what positions are added to, such as ``√d_model · E[token]``."""
+    formula: str  # Formula of what positions are added to, such as ``√d_model · E[token]``
     label: str
-    scaled: Tensor
-    """(D) its value."""
-    pixels: Tensor | None
-    """(C·P·P) p, the patch's pixels as the model normalizes them; None of tokens."""
-    position: Tensor | None
-    """(D) PE(position); None where positions do something else."""
-    norm: NormTrace | None
-    """The layer norm of the sum, if there is one."""
+    scaled: Tensor  # (D) its value
+    pixels: Tensor | None  # (C·P·P) p, as the model normalizes them; None of tokens
+    position: Tensor | None  # (D) PE(position); None where positions do something else
+    norm: NormTrace | None  # The layer norm of the sum, if there is one
 
     @property
     def result(self) -> Tensor:
@@ -68,86 +137,46 @@ class EmbeddingTrace:
 class HeadTrace:
     """Every number between the input of a layer and its output, for one head and one query."""
 
-    embedding: EmbeddingTrace | None
-    """Parts of x in the first layer of a stack."""
-    norm_before: NormTrace | None
-    """The layer norm before the projections (pre-norm models)."""
-    has_projections: bool
-    """True if there are projections."""
-    n_sharing: int
-    """Heads that share keys and values with this one, itself included."""
-    has_bias: bool
-    """True if the projections have biases."""
-    stream: Tensor
-    """(Q, D) the residual stream."""
-    entering: Tensor
-    """(Q, D) what queries are projected from."""
-    memory: Tensor
-    """(K, D) what keys and values are projected from."""
-    query: Tensor
-    """(E) q."""
-    key: Tensor
-    """(K, E) the k_j."""
-    compared: tuple[Tensor, Tensor] | None
-    """(E) q and (K, E) the k_j as they are compared, where positions or similarity change them."""
-    turns: bool
-    """True if positions turn them."""
-    of_queries: tuple[str, ...]
-    """Formulas of what the layer adds to queries."""
-    of_positions: tuple[str, ...]
-    """Formulas of what positions do to queries, keys or scores."""
-    is_scaled_product: bool
-    """True if queries and keys are compared as in the paper."""
-    of_similarity: tuple[str, ...]
-    factor: float
-    """Factor of q·k_j; 0 where `own_bias` is the score."""
-    own_bias: Tensor | None
-    """(K) c_j, what the similarity adds to the scaled scores."""
-    bias: Tensor | None
-    """(K) b_j, what positions add to the scaled scores."""
-    value: Tensor
-    """(K, E) the v_j."""
-    visible: Tensor
-    """(K) boolean: which keys the query may see."""
-    scores: Tensor
-    """(K) q·k_j, of hidden keys too, or what stands in its place."""
-    scaled: Tensor
-    """(K) s_j / √d_k with what is added, −∞ where the query may not see."""
-    exponentials: Tensor
-    """(K) e^(s_j − max s)."""
-    weights: Tensor
-    """(K) a_j."""
-    weighted: Tensor
-    """(K, E) a_j·v_j."""
-    context: Tensor
-    """(E) z."""
-    all_weights: Tensor
-    """(H, Q, K) softmax(Q·Kᵀ/√d_k) of every head."""
-    all_context: Tensor
-    """(H, Q, E) the sums of every head and query."""
-    joined: Tensor
-    """(Q, D) the heads side by side."""
-    share: Tensor
-    """(D) what this head alone puts into the output: z·W_O's rows of the head."""
-    attended: Tensor
-    """(Q, D) the layer's output, joined·W_O + b_O."""
-    summed: Tensor
-    """(Q, D) stream + attended."""
-    norm_after: NormTrace | None
-    """The layer norm after the sum (post-norm models)."""
+    embedding: EmbeddingTrace | None  # Parts of x in the first layer of a stack
+    norm_before: NormTrace | None  # The layer norm before the projections (pre-norm models)
+    attention: MultiHeadAttention  # The model's own
+    stream: Tensor  # (Q, D) the residual stream
+    entering: Tensor  # (Q, D) what queries are projected from
+    memory: Tensor  # (K, D) what keys and values are projected from
+    query: Tensor  # (E) q
+    key: Tensor  # (K, E) the k_j
+    compared: tuple[Tensor, Tensor] | None  # (E), (K, E) after positions or similarity
+    own_bias: Tensor | None  # (K) c_j, what the similarity adds to the scaled scores
+    bias: Tensor | None  # (K) b_j, what positions add to the scaled scores
+    value: Tensor  # (K, E) the v_j
+    visible: Tensor  # (K) boolean: which keys the query may see
+    scores: Tensor  # (K) q·k_j, of hidden keys too, or what stands in its place
+    scaled: Tensor  # (K) s_j / √d_k with what is added, −∞ where the query may not see
+    exponentials: Tensor  # (K) e^(s_j − max s)
+    weights: Tensor  # (K) a_j
+    weighted: Tensor  # (K, E) a_j·v_j
+    context: Tensor  # (E) z
+    all_weights: Tensor  # (H, Q, K) softmax(Q·Kᵀ/√d_k) of every head
+    all_context: Tensor  # (H, Q, E) the sums of every head and query
+    joined: Tensor  # (Q, D) the heads side by side
+    share: Tensor  # (D) what this head alone puts into the output: z·W_O's rows of the head
+    attended: Tensor  # (Q, D) the layer's output, joined·W_O + b_O
+    summed: Tensor  # (Q, D) stream + attended
+    norm_after: NormTrace | None  # The layer norm after the sum (post-norm models)
 
     @property
-    def softmax_formula(self) -> str:
-        """The formula of the weights."""
-        if self.is_scaled_product:
-            return "a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)"
-        return "a_j = e^(t_j) / Σ_i e^(t_i), t_j the result of step 3"
+    def has_bias(self) -> bool:
+        return self.attention.in_projection.bias is not None
+
+    @property
+    def factor(self) -> float:
+        """Factor of q·k_j; 0 where `own_bias` is the score."""
+        return self.attention.similarity.scale
 
 
 def trace_head(
     model: Inspected, observed: Observed, head: HeadId, row: int, read_ids: Sequence[int]
 ) -> HeadTrace:
-    """Computes one head for one query from the model's weights."""
     place = place_of(model, head.kind, head.layer)
     embedding, stream = None, observed.stream
     if head.layer == 0 and head.kind != "cross":
@@ -167,12 +196,9 @@ def trace_head(
     width = projected.queries.shape[-1]
     of_head = out_weight[:, head.head * width : (head.head + 1) * width]
     compared, bias, own_bias = projected.compared, projected.bias, projected.own_bias
-    similarity, relative = place.attention.similarity, place.attention.relative
     return HeadTrace(
         embedding=embedding,
-        has_projections=place.attention.has_projections,
-        n_sharing=place.attention.n_heads // place.attention.n_key_heads,
-        has_bias=place.attention.in_projection.bias is not None,
+        attention=place.attention,
         norm_before=norm_trace(stream[row], place.own_norm) if is_pre_norm else None,
         stream=stream,
         entering=entering,
@@ -180,12 +206,6 @@ def trace_head(
         compared=None
         if compared is None
         else (compared[0][head.head, row], compared[1][head.head]),
-        turns=place.attention.positions.turns,
-        of_queries=() if relative is None else (relative.formula,),
-        of_positions=place.attention.positions.formulas,
-        is_scaled_product=place.attention.is_scaled_product,
-        of_similarity=similarity.formulas,
-        factor=similarity.scale,
         own_bias=None if own_bias is None else own_bias[head.head, row],
         bias=None if bias is None else bias[head.head, row],
         visible=observed.visible[row],
@@ -203,19 +223,13 @@ def trace_head(
 class _Projected(NamedTuple):
     """Queries, keys and values of all heads, and what positions make of them."""
 
-    queries: Tensor
-    """(H, Q, E)."""
-    keys: Tensor
-    """(H, K, E)."""
-    values: Tensor
-    """(H, K, E)."""
-    compared: tuple[Tensor, Tensor] | None
-    """Queries and keys as they are compared, where positions or similarity change them."""
+    queries: Tensor  # (H, Q, E)
+    keys: Tensor  # (H, K, E)
+    values: Tensor  # (H, K, E)
+    compared: tuple[Tensor, Tensor] | None  # After positions or similarity
     factor: float
-    own_bias: Tensor | None
-    """(H, Q, K) what the similarity adds to the scaled scores."""
-    bias: Tensor | None
-    """(H, Q, K) what positions add."""
+    own_bias: Tensor | None  # (H, Q, K) what the similarity adds to the scaled scores
+    bias: Tensor | None  # (H, Q, K) what positions add
 
     def products(self) -> Tensor:
         """Computes (H, Q, K) q·k_j, or where the similarity has no product what stands for it."""
@@ -276,24 +290,15 @@ def _project(
 
 
 def _one_row(projected: _Projected, head: int, row: int, visible: Tensor) -> dict[str, Tensor]:
-    """Computes steps 1 to 6 of one head for one query."""
     query, key, value = projected.queries[head, row], projected.keys[head], projected.values[head]
     scores = projected.products()[head, row]
     scaled = projected.scaled()[head, row].masked_fill(~visible, -math.inf)
     exponentials = torch.exp(scaled - scaled.max())
     weights = exponentials / exponentials.sum()
     weighted = weights[:, None] * value
-    return {
-        "query": query,
-        "key": key,
-        "value": value,
-        "scores": scores,
-        "scaled": scaled,
-        "exponentials": exponentials,
-        "weights": weights,
-        "weighted": weighted,
-        "context": weighted.sum(dim=0),
-    }
+    numbers = {"query": query, "key": key, "value": value, "scores": scores, "scaled": scaled}
+    numbers |= {"exponentials": exponentials, "weights": weights, "weighted": weighted}
+    return numbers | {"context": weighted.sum(dim=0)}
 
 
 def _all_heads(projected: _Projected, visible: Tensor) -> tuple[Tensor, Tensor]:
@@ -351,7 +356,6 @@ def _patch(
 
 
 def _numbers(tensor: Tensor) -> Tensor:
-    """A tensor in float64 on the CPU."""
     return tensor.detach().cpu().double()
 
 

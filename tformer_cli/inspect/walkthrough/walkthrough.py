@@ -1,30 +1,23 @@
 """The steps of one head for one token, in the order in which study notes teach them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tformer_cli.heads.names import Inspected
 from tformer_cli.inspect.capture.observed import Observed, observe
-from tformer_cli.inspect.walkthrough.layer import layer_steps
 from tformer_cli.inspect.walkthrough.output import output_step
-from tformer_cli.inspect.walkthrough.scores import scaled_step, score_step, table_by_key
-from tformer_cli.inspect.walkthrough.step import (
-    Step,
-    StepRecord,
-    Subject,
-    Table,
-    check,
-)
+from tformer_cli.inspect.walkthrough.step import Check, Step, StepRecord, Subject, Table, check
 from tformer_cli.inspect.walkthrough.trace import EmbeddingTrace, HeadTrace, trace_head
+from tformer_cli.wording import count_of
 
-TERMS = 4
-"""Terms of the sum that are written out."""
+TERMS = 4  # Terms of the sum that are written out
 
 
 def walk_through(model: Inspected, subject: Subject) -> StepRecord:
-    """Computes the steps of one head for one token and checks them against the model."""
     maps = subject.sentence.captured
     kind, layer, _ = subject.head
     (observed,) = observe(model, maps.source_ids, maps.target_input_ids, [(kind, layer)])
@@ -40,7 +33,9 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
     steps = (
         _input(trace, observed, subject),
         *_head_steps(trace, observed, subject),
-        *layer_steps(trace, observed, subject),
+        _matrix_form(trace, observed, subject),
+        _concatenation(trace, observed, subject),
+        _residual(trace, observed, subject.row),
         output_step(model, observed, subject),
     )
     return StepRecord(
@@ -49,12 +44,11 @@ def explain(model: Inspected, subject: Subject, observed: Observed) -> StepRecor
         row=row,
         key=subject.worked_key,
         norm=model.config.norm,
-        steps=steps,
+        steps=tuple(replace(step, number=number) for number, step in enumerate(steps)),
     )
 
 
 def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
-    """Step 0: where x comes from."""
     head, row, query, keys = subject.head, subject.row, subject.query, subject.keys
     rows, labels, formulas, checks = [trace.stream[row]], ["x"], [], []
     if trace.embedding is not None:
@@ -82,7 +76,6 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
         Table("keys_input", "what keys and values are made of", keys, trace.memory, is_detail=True),
     ]
     return Step(
-        number=0,
         name="input",
         title="The input",
         formulas=tuple(formulas),
@@ -93,7 +86,6 @@ def _input(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
 
 
 def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
-    """The parts of x in the first layer, their labels, and the formula."""
     formula, rows, labels = embedding.formula, [], []
     if embedding.position is not None:
         formula += " + PE(position)"
@@ -106,7 +98,6 @@ def _embedded(embedding: EmbeddingTrace) -> tuple[list[Tensor], list[str], str]:
 
 
 def _begins(embedding: EmbeddingTrace) -> str:
-    """Tells what the first layer begins with."""
     what = {
         "token": "the token's embedding",
         "patch": "W times the pixels p of the patch",
@@ -117,7 +108,6 @@ def _begins(embedding: EmbeddingTrace) -> str:
 
 
 def _pixels(embedding: EmbeddingTrace, subject: Subject) -> list[Table]:
-    """The pixels of a patch, if it is one."""
     if embedding.pixels is None:
         return []
     caption = "p, its pixels as (value − mean) / deviation, one channel after the other"
@@ -125,14 +115,12 @@ def _pixels(embedding: EmbeddingTrace, subject: Subject) -> list[Table]:
 
 
 def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Iterator[Step]:
-    """Steps 1 to 6: from q, k and v to the sum of the values."""
     (kind, _, number), row = subject.head, subject.row
     query, keys, worked = subject.query, subject.keys, subject.worked_key
     q, k, v = observed.query[number, row], observed.key[number], observed.value[number]
     width, source = len(q), "m" if kind == "cross" else "x"
     own = (check("q", trace.query, q), check("k", trace.key, k))
     yield Step(
-        number=1,
         name="projections",
         title="Query, keys, values",
         formulas=tuple(
@@ -157,7 +145,6 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
     yield scaled_step(trace, observed, subject)
     yield _softmax_step(trace, subject)
     yield Step(
-        number=5,
         name="weighted",
         title="Weight the values",
         formulas=("a_j·v_j",),
@@ -167,7 +154,6 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
         tables=(Table("weighted", "weight times value", keys, trace.weighted, marked_row=worked),),
     )
     yield Step(
-        number=6,
         name="sum",
         title="Sum",
         formulas=("z = Σ_j a_j·v_j",),
@@ -179,33 +165,34 @@ def _head_steps(trace: HeadTrace, observed: Observed, subject: Subject) -> Itera
 
 
 def _projection(trace: HeadTrace, matrix: str) -> str:
-    """What x or m is multiplied by and what is added."""
-    if not trace.has_projections:
+    if not trace.attention.has_projections:
         return ""
     return f"·W_{matrix}" + (f" + b_{matrix}" if trace.has_bias else "")
 
 
 def _shared(trace: HeadTrace, subject: Subject) -> str:
-    """What there is to say of keys that are not this head's alone, or not projected."""
-    if not trace.has_projections:
+    if not trace.attention.has_projections:
         return " This model has no projections: each head has its own numbers of x."
-    if trace.n_sharing == 1:
+    n_sharing = trace.attention.n_heads // trace.attention.n_key_heads
+    if n_sharing == 1:
         return ""
     kind, layer, head = subject.head
-    first = head - head % trace.n_sharing
-    last = first + trace.n_sharing - 1
+    first = head - head % n_sharing
+    last = first + n_sharing - 1
     return f" Heads {kind}.{layer}.{first} to {kind}.{layer}.{last} share keys and values."
 
 
 def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
+    formula = "a_j = e^(t_j) / Σ_i e^(t_i), t_j the result of step 3"
+    if trace.attention.is_scaled_product:
+        formula = "a_j = e^(s_j/√d_k) / Σ_i e^(s_i/√d_k)"
     map_row = subject.sentence.captured.weights(subject.head)[subject.row].double()
     largest, total = trace.scaled.max().item(), trace.exponentials.sum().item()
     worked = subject.worked_key
     return Step(
-        number=4,
         name="softmax",
         title="Softmax",
-        formulas=(trace.softmax_formula,),
+        formulas=(formula,),
         says=f"The weights are positive and sum to 1; a masked −∞ becomes exactly 0. The largest "
         f"scaled score, {largest:.3f}, is taken off first, which changes no weight; Σ e is then "
         f"{total:.3f}.",
@@ -215,7 +202,11 @@ def _softmax_step(trace: HeadTrace, subject: Subject) -> Step:
                 "weights",
                 "attention weights",
                 subject,
-                ("÷ √d_k" if trace.is_scaled_product else "step 3", "e^(…−max)", "weight"),
+                (
+                    "÷ √d_k" if trace.attention.is_scaled_product else "step 3",
+                    "e^(…−max)",
+                    "weight",
+                ),
                 trace.scaled,
                 trace.exponentials,
                 trace.weights,
@@ -234,3 +225,263 @@ def _worked_sum(trace: HeadTrace, subject: Subject) -> str:
     terms = " + ".join(f"{trace.weighted[key, 0]:.3f}" for key in order[:TERMS])
     more = f" + … ({len(order)} terms)" if len(order) > TERMS else ""
     return f"z_0 = {terms}{more} = {trace.context[0]:.3f}"
+
+
+def score_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    worked = subject.worked_key
+    formulas: tuple[str, ...] = ("s_j = q·k_j = Σ_i q_i·k_ji",)
+    says = "The larger the score, the better key and query fit."
+    models = _models_products(trace, observed, subject)
+    tables: tuple[Table, ...] = (
+        table_by_key("scores", "scores", subject, (_name(trace),), trace.scores),
+    )
+    checks: tuple[Check, ...] = (check("scores, of the model's q and k", trace.scores, models),)
+    if trace.compared is not None:
+        query, key = trace.compared
+        relative = trace.attention.relative
+        of_queries = () if relative is None else (relative.formula,)
+        formulas = (*of_queries, "s_j = q'·k'_j = Σ_i q'_i·k'_ji")
+        tables = (
+            Table("q_turned", "q'", (subject.query,), query[None]),
+            Table("k_turned", "k'", subject.keys, key, marked_row=worked),
+            *tables,
+        )
+        models_query, models_key = _models_own(observed, subject)
+        checks = (check("q'", query, models_query), check("k'", key, models_key), *checks)
+    if not trace.attention.is_scaled_product:
+        formulas = trace.attention.similarity.formulas or formulas
+        says = f"This model compares otherwise than by a scaled product. {says}"
+    if trace.attention.positions.turns:
+        formulas = (*trace.attention.positions.formulas, *formulas)
+        says = f"Positions turn query and keys before they are compared (q', k'). {says}"
+    return Step(
+        name="scores",
+        title="Scores: q · k" if trace.factor else "Scores",
+        formulas=formulas,
+        says=says,
+        worked=_worked_score(trace, worked, subject.keys[worked]),
+        tables=tables,
+        checks=checks,
+    )
+
+
+def scaled_step(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    worked, finite, scaling = subject.worked_key, trace.visible, _scaling_of(trace)
+    added = {"c": trace.own_bias if trace.factor else None, "b": trace.bias}
+    terms = {name: values for name, values in added.items() if values is not None}
+    formula = " + ".join((scaling.formula, *(f"{name}_j" for name in terms)))
+    calculation = f"{trace.scores[worked]:.3f}{scaling.calculation}"
+    calculation += "".join(f" + {values[worked]:.3f}" for values in terms.values())
+    column = ", ".join((*scaling.column, *(f"+ {name}" for name in terms))) or "as it is"
+    models = _models_products(trace, observed, subject) * (trace.factor or 1.0)
+    if trace.factor and (bias := _models_bias(observed, subject)) is not None:
+        models = models + bias
+    elif trace.bias is not None:
+        models = models + trace.bias
+    return Step(
+        name="scaled",
+        title=scaling.title,
+        formulas=(formula, *(trace.attention.positions.formulas if "b" in terms else ())),
+        says=f"{scaling.says} What the query may not see is masked with −∞.",
+        worked=f"{calculation} = {trace.scaled[worked]:.3f}",
+        tables=(
+            table_by_key(
+                "scaled",
+                "scaled scores",
+                subject,
+                (_name(trace), *terms, column),
+                *(trace.scores, *terms.values(), trace.scaled),
+            ),
+        ),
+        checks=(check("scaled scores", trace.scaled[finite], models[finite]),),
+    )
+
+
+def table_by_key(
+    name: str,
+    caption: str,
+    subject: Subject,
+    columns: tuple[str, ...],
+    *values: Tensor,
+    share_column: int | None = None,
+) -> Table:
+    return Table(
+        name,
+        caption,
+        subject.keys,
+        torch.stack(values, dim=-1),
+        columns=columns,
+        share_column=share_column,
+        marked_row=subject.worked_key,
+    )
+
+
+class _Scaling(NamedTuple):
+    """Words for the factor of the scores."""
+
+    title: str
+    formula: str
+    calculation: str
+    column: tuple[str, ...]
+    says: str
+
+
+def _scaling_of(trace: HeadTrace) -> _Scaling:
+    width = len(trace.query)
+    if trace.factor == width**-0.5:
+        root = width**0.5
+        says = f"√d_k = √{width} = {root:.4f} keeps the scores' variance near 1."
+        return _Scaling("Divide by √d_k", "s_j / √d_k", f" / {root:.3f}", ("÷ √d_k",), says)
+    if trace.factor in (0.0, 1.0):
+        return _Scaling("Not scaled", "s_j", "", (), "This similarity is not divided by √d_k.")
+    factor = f"{trace.factor:.4g}"
+    says = "The similarity has a factor of its own."
+    return _Scaling("Scale", f"s_j · {factor}", f" · {factor}", (f"· {factor}",), says)
+
+
+def _name(trace: HeadTrace) -> str:
+    return "q·k" if trace.factor else "s"
+
+
+def _models_own(observed: Observed, subject: Subject) -> tuple[Tensor, Tensor]:
+    """The model's query (E) and keys (K, E) as they are compared."""
+    number = subject.head.head
+    return observed.query[number, subject.row], observed.key[number]
+
+
+def _models_bias(observed: Observed, subject: Subject) -> Tensor | None:
+    """What the model added to the scaled scores (K)."""
+    if observed.tap.bias is None:
+        return None
+    shape = (1, len(observed.query), *observed.visible.shape)
+    return observed.tap.bias.cpu().double().expand(shape)[0, subject.head.head, subject.row]
+
+
+def _models_products(trace: HeadTrace, observed: Observed, subject: Subject) -> Tensor:
+    """The scores (K) from the model's own numbers."""
+    if trace.factor:
+        query, key = _models_own(observed, subject)
+        return key @ query
+    bias = _models_bias(observed, subject)
+    if bias is None:
+        raise ValueError("a similarity without a product adds a bias")
+    return bias if trace.bias is None else bias - trace.bias
+
+
+def _worked_score(trace: HeadTrace, place: int, key: str) -> str:
+    if not trace.factor:
+        return f"s({key}) = {trace.scores[place]:.3f}"
+    query, keys = trace.compared or (trace.query, trace.key)
+    pairs = list(zip(query.tolist(), keys[place].tolist(), strict=True))
+    terms = " + ".join(f"{q:.3f}·{k:.3f}" for q, k in pairs[:3])
+    more = f" + … ({len(pairs)} terms)" if len(pairs) > 3 else ""
+    return f"q·k({key}) = {terms}{more} = {trace.scores[place]:.3f}"
+
+
+def _matrix_form(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    sentence, head, row = subject.sentence, subject.head, subject.row
+    queries, keys = sentence.row_labels(head.kind), sentence.column_labels(head.kind)
+    weights = trace.all_weights[head.head]
+    return Step(
+        name="matrix",
+        title="The same for all tokens at once",
+        formulas=(
+            "Z = softmax(Q·Kᵀ / √d_k)·V"
+            if trace.attention.is_scaled_product
+            else "Z = softmax(T)·V",
+        ),
+        says="Each row is one query; the marked row is the one of steps 1 to 6."
+        + (" The upper triangle is masked." if head.kind == "dec" else ""),
+        tables=(
+            Table(
+                "attention",
+                "attention weights, a row a query",
+                queries,
+                weights,
+                columns=keys,
+                marked_row=row,
+            ),
+            Table(
+                "Z",
+                "Z, a row a query",
+                queries,
+                trace.all_context[head.head],
+                marked_row=row,
+                is_detail=True,
+            ),
+        ),
+        checks=(
+            check(
+                "attention weights, of `inspect-heads`",
+                weights,
+                sentence.captured.weights(head).double(),
+            ),
+            check("Z", trace.all_context[head.head], observed.context[head.head]),
+            check("row of Z and z of step 6", trace.context, trace.all_context[head.head, row]),
+        ),
+    )
+
+
+def _concatenation(trace: HeadTrace, observed: Observed, subject: Subject) -> Step:
+    head, row = subject.head, subject.row
+    n_heads = len(trace.all_context)
+    product, times = ("·W_O", ", times W_O") if trace.attention.has_projections else ("", "")
+    bias = " + b_O" if trace.has_bias else ""
+    return Step(
+        name="concatenation",
+        title="Put the heads side by side"
+        + (" and mix them" if trace.attention.has_projections else ""),
+        formulas=(f"MultiHead = Concat(z_0, …, z_h){product}{bias}",),
+        says=f"The z of the layer's {count_of(n_heads, 'head')} in one row of "
+        f"{trace.joined.shape[1]} numbers{times}. The share of {head} is what it alone puts "
+        f"in; the shares of all heads {'and b_O ' if trace.has_bias else ''}add up to the output.",
+        tables=(
+            Table(
+                "heads",
+                "z of every head",
+                tuple(f"z_{number}" for number in range(n_heads)),
+                trace.all_context[:, row],
+                marked_row=head.head,
+            ),
+            Table(
+                "attended",
+                "after W_O" if trace.attention.has_projections else "side by side",
+                ("output", f"share of {head}"),
+                torch.stack((trace.attended[row], trace.share)),
+            ),
+        ),
+        checks=(
+            check("heads side by side", trace.joined, observed.joined),
+            check("output of W_O", trace.attended, observed.attended),
+        ),
+    )
+
+
+def _residual(trace: HeadTrace, observed: Observed, row: int) -> Step:
+    summed: tuple[Tensor, ...] = (trace.stream[row], trace.attended[row], trace.summed[row])
+    labels: tuple[str, ...] = ("x", "output", "x + output")
+    checks = [check("sum", trace.summed, observed.summed)]
+    formulas: tuple[str, ...] = ("r = x + MultiHead",)
+    says = (
+        "The output is added to what the layer began with, x before its norm. This model "
+        "normalizes before the layer (pre-norm, step 0), so the sum goes on as it is."
+    )
+    if trace.norm_after is not None and observed.normed is not None:
+        norm = trace.norm_after
+        summed = (*summed, *(values for _, values in norm.rows))
+        labels = (*labels, *(label for label, _ in norm.rows))
+        formulas = (*formulas, norm.formula("r"))
+        says = (
+            "The output is added to what the layer began with; then the sum is normalized "
+            f"(post-norm). {norm.numbers}"
+        )
+        checks.append(check(f"{norm.name}(r)", norm.after, observed.normed[row]))
+    return Step(
+        name="residual",
+        title="Residual sum and layer norm",
+        formulas=formulas,
+        says=says,
+        worked=f"{summed[0][0]:.3f} + {summed[1][0]:.3f} = {summed[2][0]:.3f}",
+        tables=(Table("residual", "before and after", labels, torch.stack(summed)),),
+        checks=tuple(checks),
+    )

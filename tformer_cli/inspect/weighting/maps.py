@@ -21,74 +21,321 @@ with R of the last encoder layer; the rows of S_l and P_l together sum to 1 (ALT
 For attention rollout the matrices are ½A + ½I, with A the mean over the heads; in cross-attention
 ½A beside a residual column of ½. As its authors say, in a masked decoder the first tokens gain by
 being seen from everywhere. Of a language model there is R_l alone, of its decoder. ALTI takes
-contributions instead of weights (see `sublayers`). Nothing here depends on how many heads a layer
+contributions instead of weights (below). Nothing here depends on how many heads a layer
 has, or layers a stack; a layer without heads passes its input on.
+
+Every attention of a model with its residual sum, taken apart by the tokens it reads.
+
+An attention and the sum after it compute, for query i (Vaswani et al. 2017, section 3):
+
+    r_i = x_i + Σ_j Σ_h A^h_ij f_h(m_j) + b_O,   f_h(m) = (m·W_V^h + b_V^h)·W_O^h
+
+(Kobayashi et al. 2020, equation 4), where x is the residual stream and m what values are projected
+from: x itself, in a pre-norm model LN(x), in cross-attention the encoder's output. A post-norm
+model then takes LN(r_i). With the deviation σ_i of r_i at hand, that is linear too:
+
+    LN(r_i) = L_i(r_i) + β,   L_i(v) = γ ⊙ (v − mean(v)) / σ_i,   σ_i = √(var(r_i) + ε)
+
+with the variance that divides by D (Ba et al. 2016; Kobayashi et al. 2021, section 3). An RMS norm
+takes no mean off: L_i(v) = γ ⊙ v / σ_i, σ_i = √(mean(r²) + ε), and there is no β. So each
+token's part of the output is known, and the parts and the biases add up to it exactly.
+
+The inputs are the model's own, recorded in one forced pass; what is made of them is computed in
+float64 and compared with the model's outputs.
+
+ALTI: how much each token contributes to the output of one attention and its residual sum.
+
+The output of query i is a sum of vectors, one for each token, and biases:
+
+    y_i = Σ_j T_i(m_j) + L_i(b_O) + β,   T_i(m_j) = L_i(Σ_h A^h_ij f_h(m_j) + [j = i] x_i)
+
+and without L and β in a pre-norm model. The contribution of j is by how much its vector brings the
+sum nearer, in the 1-norm, as a share of all (Ferrando, Gállego & Costa-jussà 2022, "Measuring the
+Mixing of Contextual Information in the Transformer", section 3):
+
+    c_ij ∝ max(0, ‖y_i‖₁ − ‖y_i − T_i(m_j)‖₁),   Σ_j c_ij = 1
+
+In cross-attention, where x_i is not a row of m, the residual is a column of its own, the last one
+(ALTI+: Ferrando, Gállego, Alastruey, Escolano & Costa-jussà 2022, "Towards Opening the Black Box of
+Neural Machine Translation", section 3). The feed-forward layer works on each position by itself and
+is omitted, as there. The published code divides by the deviation that divides by D − 1; layer norm
+divides by D, and so does this.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tformer_cli.errors import UsageError
-from tformer_cli.heads.names import KINDS, HeadId, Inspected, Kind, LayerId
+from tformer_cli.heads.names import KINDS, HeadId, Inspected, Kind, LayerId, attentions
 from tformer_cli.inspect.capture.forced import AttentionMaps
-from tformer_cli.inspect.weighting.sublayers import (
-    AttentionSublayer,
-    contributions,
-    norm_residual,
-    observe_sublayers,
-    value_norms,
-)
+from tformer_cli.inspect.capture.observed import Observed, observe, place_of
 from tformer_cli.inspect.weighting.weighting import WeightingName
+from tformer_cli.model.attention import attention_weights
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
+from tformer_cli.model.norms import Norm
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerMixing:
-    """By how much each attention and its residual sum mix positions; rows sum to 1, float64."""
+class LinearNorm:
+    """A norm with its deviations held fast: L_i(v) = γ ⊙ (v − mean(v)) / σ_i."""
 
-    enc: tuple[Tensor, ...]
-    """For each encoder layer (S, S)."""
-    dec: tuple[Tensor, ...]
-    """For each decoder layer's self-attention (T, T)."""
-    cross: tuple[Tensor, ...]
-    """For each decoder layer's cross-attention (T, S + 1); the last column is the residual."""
+    deviation: Tensor  # (Q) σ_i
+    scale: Tensor  # (D) γ
+    shift: Tensor  # (D) β, which LN adds and L does not
+    is_centered: bool  # True if the mean is taken off; an RMS norm leaves it
+
+    def apply(self, vectors: Tensor, rows: slice = slice(None)) -> Tensor:
+        """Applies L_i to vectors of the queries in `rows`: (Q, …, D) to (Q, …, D)."""
+        deviation = self.deviation[rows].view(-1, *[1] * (vectors.dim() - 1))
+        if self.is_centered:
+            vectors = vectors - vectors.mean(dim=-1, keepdim=True)
+        return self.scale * vectors / deviation
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolledOut:
-    """Shares of the tokens in the states after each layer, of 1, float64."""
+class AttentionSublayer:
+    """One attention and its residual sum for one sentence pair, in float64 on the CPU."""
 
-    enc: tuple[Tensor, ...]
-    """For each encoder layer (S, S): source tokens in the encoder's states."""
-    prefix: tuple[Tensor, ...]
-    """For each decoder layer (T, T): tokens read by the decoder in its states."""
-    source: tuple[Tensor, ...]
-    """For each decoder layer (T, S): source tokens in the decoder's states."""
+    kind: Kind
+    layer: int
+    query: Tensor  # (H, Q, E) queries
+    key: Tensor  # (H, K, E) keys
+    value: Tensor  # (H, K, E) values m_j·W_V^h + b_V^h, times the head's gate if it has one
+    mask: Tensor | None  # Broadcastable to (1, H, Q, K), True "may attend"; None: all
+    scale: float  # Factor of the scores, before the bias
+    bias: Tensor | None  # Broadcastable to (1, H, Q, K), what is added to the scores; None: nothing
+    out_weight: Tensor  # (H, E, D) W_O of each head
+    out_bias: Tensor  # (D) b_O; 0 where the model has none
+    stream: Tensor  # (Q, D) x, the residual stream
+    norm: LinearNorm | None  # After the sum; None in a pre-norm model
+    attended: Tensor  # (Q, D) the attention's output as the model computed it
+    output: Tensor  # (Q, D) the model's own: the sum, after its norm if any
+
+    def weights(self) -> Tensor:
+        return attention_weights(
+            self.query[None], self.key[None], self.mask, bias=self.bias, scale=self.scale
+        )[0]
+
+    def transformed(self) -> Tensor:
+        return torch.matmul(self.value, self.out_weight)
 
 
-def roll_out(mixing: LayerMixing) -> RolledOut:
-    """Multiplies layers together, the first one first."""
-    encoder = roll_out_stack(mixing.enc)
-    if not mixing.dec:  # a classifier
-        return RolledOut(enc=tuple(encoder), prefix=(), source=())
-    if not mixing.cross:  # a language model
-        return RolledOut(enc=(), prefix=tuple(roll_out_stack(mixing.dec)), source=())
+def observe_sublayers(
+    model: Inspected, source_ids: Sequence[int], target_input_ids: Sequence[int]
+) -> list[AttentionSublayer]:
+    """Runs a pair as `forced_pass` does and takes down every attention and its sum."""
+    layers = [(kind, layer) for kind, layer, _ in attentions(model)]
+    observed = observe(model, source_ids, target_input_ids, layers)
+    return [_sublayer(model, *layer, one) for layer, one in zip(layers, observed, strict=True)]
+
+
+def value_norms(sublayer: AttentionSublayer) -> Tensor:
+    """Computes norm-based weights ‖A_ij f_h(m_j)‖₂ of every head: (H, Q, K), float64.
+
+    They say how much each token brings, not only how much it is looked at: heads are known to look
+    hard at tokens whose vector is nearly zero (Kobayashi et al. 2020, "Attention is Not Only a
+    Weight", section 3).
+    """
+    # the weight is a scalar, at least 0: it comes out of the norm
+    lengths: Tensor = sublayer.transformed().norm(dim=-1)
+    # (H, Q, K) · (H, 1, K)
+    return sublayer.weights() * lengths.unsqueeze(-2)
+
+
+def norm_residual(sublayer: AttentionSublayer) -> float:
+    # (H, Q, K) · (H, K, D) -> (H, Q, D) -> (Q, D)
+    summed = (sublayer.weights() @ sublayer.transformed()).sum(dim=0) + sublayer.out_bias
+    return (summed - sublayer.attended).abs().max().item()
+
+
+def _sublayer(model: Inspected, kind: Kind, layer: int, observed: Observed) -> AttentionSublayer:
+    place, tap, value = place_of(model, kind, layer), observed.tap, observed.value
+    attention = place.attention
+    if attention.gate is not None:
+        value = value * attention.gate.detach().cpu().double().view(-1, 1, 1)
+    weight, bias = attention.out_projection.weight, attention.out_projection.bias
+    normed, summed = observed.normed, observed.stream + observed.attended
+    return AttentionSublayer(
+        kind=kind,
+        layer=layer,
+        query=observed.query,
+        key=observed.key,
+        value=value,
+        mask=None if tap.mask is None else tap.mask.cpu(),
+        scale=tap.scale,
+        bias=None if tap.bias is None else tap.bias.cpu().double(),
+        # (D, H·E) -> (H·E, D) -> (H, E, D)
+        out_weight=weight.detach().cpu().double().t().reshape(*value.shape[::2], len(weight)),
+        out_bias=_vector(bias, len(weight)),
+        stream=observed.stream,
+        norm=None if normed is None else _linear(place.own_norm, summed),
+        attended=observed.attended,
+        output=observed.summed if normed is None else normed,
+    )
+
+
+def _linear(norm: Norm, summed: Tensor) -> LinearNorm:
+    """Takes the layer norm of sums (Q, D) as a linear map."""
+    width = summed.shape[-1]
+    is_centered = isinstance(norm, nn.LayerNorm)
+    variance = summed.var(dim=-1, correction=0) if is_centered else summed.square().mean(dim=-1)
+    return LinearNorm(
+        deviation=(variance + (norm.eps or 0.0)).sqrt(),
+        scale=norm.weight.detach().cpu().double(),
+        shift=_vector(norm.bias, width),
+        is_centered=is_centered,
+    )
+
+
+def _vector(bias: Tensor | None, width: int) -> Tensor:
+    if bias is None:
+        return torch.zeros(width, dtype=torch.float64)
+    return bias.detach().cpu().double()
+
+
+MOST_NUMBERS = 1 << 22  # Most numbers of the vectors T_i(m_j) at a time; in float64 32 MiB
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contributions:
+    """Contributions of each token to each output of a sub-layer."""
+
+    shares: Tensor
+    """(Q, K) float64; in cross-attention (Q, K + 1), the last column the position itself. At least
+    0, rows sum to 1. A row in which no vector brings the sum nearer is the position itself."""
+    residual: float  # max |Σ_j T_i(m_j) + biases − y_i|
+
+
+def contributions(sublayer: AttentionSublayer) -> Contributions:
+    weights, transformed = sublayer.weights(), sublayer.transformed()
+    n_queries, n_keys = weights.shape[1:]
+    at_a_time = max(1, MOST_NUMBERS // ((n_keys + 1) * sublayer.stream.shape[-1]))
+    shares, residuals = [], []
+    for start in range(0, n_queries, at_a_time):
+        rows = slice(start, min(start + at_a_time, n_queries))
+        vectors = _vectors(sublayer, weights[:, rows], transformed, rows)
+        output = vectors.sum(dim=1) + _biases(sublayer, rows)
+        residuals.append((output - sublayer.output[rows]).abs().max().item())
+        shares.append(_shares(vectors, output, _own_columns(sublayer, rows)))
+    return Contributions(shares=torch.cat(shares), residual=max(residuals))
+
+
+def _vectors(
+    sublayer: AttentionSublayer, weights: Tensor, transformed: Tensor, rows: slice
+) -> Tensor:
+    """Computes T_i(m_j) of some queries: (Q, K, D), or (Q, K + 1, D) in cross-attention."""
+    # (H, Q, K) and (H, K, D) -> (Q, K, D)
+    vectors = torch.einsum("hqk,hkd->qkd", weights, transformed)
+    stream = sublayer.stream[rows]
+    if sublayer.kind == "cross":
+        vectors = torch.cat((vectors, stream[:, None]), dim=1)
+    else:
+        vectors[torch.arange(len(stream)), _own_columns(sublayer, rows)] += stream
+    return vectors if sublayer.norm is None else sublayer.norm.apply(vectors, rows)
+
+
+def _biases(sublayer: AttentionSublayer, rows: slice) -> Tensor:
+    """Rest of the output besides the tokens' vectors, (Q, D)."""
+    bias = sublayer.out_bias.expand(rows.stop - rows.start, -1)
+    norm = sublayer.norm
+    return bias if norm is None else norm.apply(bias, rows) + norm.shift
+
+
+def _own_columns(sublayer: AttentionSublayer, rows: slice) -> Tensor:
+    """(Q) the column that holds each query's residual."""
+    if sublayer.kind == "cross":
+        return torch.full((rows.stop - rows.start,), sublayer.key.shape[1])
+    return torch.arange(rows.start, rows.stop)
+
+
+def _shares(vectors: Tensor, output: Tensor, own: Tensor) -> Tensor:
+    """Turns vectors (Q, K, D) that add up to outputs (Q, D), but for biases, into shares (Q, K)."""
+    length = output.norm(p=1, dim=-1, keepdim=True)
+    nearer = (length - (output[:, None] - vectors).norm(p=1, dim=-1)).clamp(min=0.0)
+    total = nearer.sum(dim=-1, keepdim=True)
+    itself = torch.nn.functional.one_hot(own, nearer.shape[1]).double()
+    return torch.where(total > 0.0, nearer / total.where(total > 0.0, 1.0), itself)
+
+
+class Pooled(NamedTuple):
+    """The vector that an encoder alone makes of its last hidden states; see `EncoderOnly.pool`."""
+
+    config: ModelConfig
+
+    @property
+    def _first(self) -> int:
+        """The first state of the mean: the class token of an image is not part of it."""
+        return int(self.config.class_token)
+
+    @property
+    def unit(self) -> str:
+        return "patches" if self.config.reads_images else "tokens"
+
+    def of(self, states: Tensor) -> Tensor:
+        """Pools states (S, D): the first (D), their mean (D), or both in a row (2D)."""
+        mean = states[self._first :].mean(dim=0)
+        if self.config.pooling == "first-and-mean":
+            return torch.cat((states[0], mean))
+        return states[0] if self.config.pooling == "first" else mean
+
+    def row(self, rows: Tensor) -> Tensor:
+        """Takes the vector's row (S) out of a map (S, S); the mean of both where there are two."""
+        if self.config.pooling == "first-and-mean":
+            return self.of(rows).view(2, -1).mean(dim=0)
+        return self.of(rows)
+
+    @property
+    def row_name(self) -> str:
+        names = {"first": "class token", "first-and-mean": "class token and mean of the patches"}
+        if self.config.pooling == "first" and not self.config.class_token:
+            return "first patch"
+        return names.get(self.config.pooling, "mean of the patches")
+
+    def formula(self, n_states: int) -> str:
+        n_tokens = n_states - self._first
+        mean = f"1/{n_tokens} · Σ_i h_i" + (", i > 0" if self._first else "")
+        if self.config.pooling == "first-and-mean":
+            return f"p = [h_0, {mean}]"
+        return "p = h_0" if self.config.pooling == "first" else f"p = {mean}"
+
+    def says(self, n_states: int) -> str:
+        mean = f"the mean over the {n_states - self._first} {self.unit}"
+        token = "first patch" if self.config.reads_images else "first token"
+        first = f"that of the {'class token' if self._first else token}"
+        if self.config.pooling == "first-and-mean":
+            return f"{first}, then {mean}"
+        return first if self.config.pooling == "first" else mean
+
+
+Layers = dict[Kind, list[Tensor]]  # A float64 matrix for each layer of each kind
+
+
+def roll_out(mixing: Layers) -> Layers:
+    """Multiplies layers, the first one first: shares of source tokens and, in dec, of the prefix.
+
+    Rows of `mixing` sum to 1; the last column of cross, (T, S + 1), is the residual.
+    """
+    encoder = roll_out_stack(mixing["enc"])
+    if not mixing["cross"]:  # a classifier or a language model
+        return {"enc": encoder, "dec": roll_out_stack(mixing["dec"]), "cross": []}
     memory = encoder[-1]
-    n_prefix, n_source = len(mixing.dec[0]), len(memory)
+    n_prefix, n_source = len(mixing["dec"][0]), len(memory)
     prefix = torch.eye(n_prefix, dtype=torch.float64)
     source = torch.zeros(n_prefix, n_source, dtype=torch.float64)
-    prefixes, sources = [], []
-    for own, cross in zip(mixing.dec, mixing.cross, strict=True):
+    rolled: Layers = {"enc": encoder, "dec": [], "cross": []}
+    for own, cross in zip(mixing["dec"], mixing["cross"], strict=True):
         kept = cross[:, -1:] * own
         prefix, source = kept @ prefix, cross[:, :-1] @ memory + kept @ source
         total = prefix.sum(dim=-1, keepdim=True) + source.sum(dim=-1, keepdim=True)
         prefix, source = prefix / total, source / total  # 1 but for rounding
-        prefixes.append(prefix)
-        sources.append(source)
-    return RolledOut(enc=tuple(encoder), prefix=tuple(prefixes), source=tuple(sources))
+        rolled["dec"].append(prefix)
+        rolled["cross"].append(source)
+    return rolled
 
 
 def roll_out_stack(layers: Sequence[Tensor]) -> list[Tensor]:
@@ -101,13 +348,9 @@ def roll_out_stack(layers: Sequence[Tensor]) -> list[Tensor]:
     return products
 
 
-def attention_mixing(maps: AttentionMaps) -> LayerMixing:
-    """Mixes as attention rollout does: half the mean of the heads, half the position itself."""
-    return LayerMixing(
-        enc=tuple(map(_with_itself, maps.enc)),
-        dec=tuple(map(_with_itself, maps.dec)),
-        cross=tuple(map(_beside_itself, maps.cross)),
-    )
+def attention_mixing(maps: AttentionMaps) -> Layers:
+    own: Layers = {"enc": [*map(_with_itself, maps.enc)], "dec": [*map(_with_itself, maps.dec)]}
+    return own | {"cross": [*map(_beside_itself, maps.cross)]}
 
 
 def _with_itself(weights: Tensor) -> Tensor:
@@ -126,7 +369,6 @@ def _beside_itself(weights: Tensor) -> Tensor:
 
 
 def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingName) -> AttentionMaps:
-    """Gives the maps of a sentence pair in the terms of a weighting."""
     if weighting == "alpha":
         return maps
     if weighting in {"rollout", "alti"} and not can_roll_out(model):
@@ -142,7 +384,6 @@ def weighted_maps(model: Inspected, maps: AttentionMaps, weighting: WeightingNam
 
 
 def can_roll_out(model: Inspected) -> bool:
-    """Returns whether all that mixes positions is attention."""
     return isinstance(model, EncoderOnly) or all(
         layer.recurrence is None for layer in model.decoder.layers
     )
@@ -159,16 +400,14 @@ def rollout_maps(maps: AttentionMaps) -> AttentionMaps:
 def alti_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> AttentionMaps:
     """Rolls ALTI's contributions out; of `maps` only the tokens are taken."""
     found = {(s.kind, s.layer): contributions(s) for s in sublayers}
-    shares: dict[Kind, tuple[Tensor, ...]] = {
-        kind: tuple(one.shares for place, one in found.items() if place[0] == kind)
-        for kind in KINDS
+    mixing: Layers = {
+        kind: [one.shares for place, one in found.items() if place[0] == kind] for kind in KINDS
     }
-    mixing = LayerMixing(enc=shares["enc"], dec=shares["dec"], cross=shares["cross"])
     return _rolled_out(maps, mixing, {place: one.residual for place, one in found.items()})
 
 
 def _norm_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> AttentionMaps:
-    layers: dict[Kind, list[Tensor]] = {kind: [] for kind in KINDS}
+    layers: Layers = {kind: [] for kind in KINDS}
     residuals = {}
     for sublayer in sublayers:
         norms = value_norms(sublayer)
@@ -180,10 +419,9 @@ def _norm_maps(maps: AttentionMaps, sublayers: list[AttentionSublayer]) -> Atten
 
 
 def _rolled_out(
-    maps: AttentionMaps, mixing: LayerMixing, residuals: dict[tuple[Kind, int], float]
+    maps: AttentionMaps, mixing: Layers, residuals: dict[tuple[Kind, int], float]
 ) -> AttentionMaps:
-    rolled = roll_out(mixing)
-    layers = {"enc": rolled.enc, "dec": rolled.prefix, "cross": rolled.source}
+    layers = roll_out(mixing)
     named: dict[HeadId, float] = {
         LayerId(kind, layer, 0): max(
             (residual for place, residual in residuals.items() if _is_below(place, kind, layer)),
@@ -203,15 +441,7 @@ def _is_below(place: tuple[Kind, int], kind: Kind, layer: int) -> bool:
 
 
 def _with_layers(
-    maps: AttentionMaps, layers: dict[Kind, list[Tensor]], residuals: dict[HeadId, float]
+    maps: AttentionMaps, layers: Layers, residuals: dict[HeadId, float]
 ) -> AttentionMaps:
-    def in_float32(kind: Kind) -> tuple[Tensor, ...]:
-        return tuple(layer.to(torch.float32) for layer in layers[kind])
-
-    return replace(
-        maps,
-        enc=in_float32("enc"),
-        dec=in_float32("dec"),
-        cross=in_float32("cross"),
-        residuals=residuals,
-    )
+    enc, dec, cross = (tuple(one.float() for one in layers[kind]) for kind in KINDS)
+    return replace(maps, enc=enc, dec=dec, cross=cross, residuals=residuals)

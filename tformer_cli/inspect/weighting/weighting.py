@@ -16,21 +16,15 @@ WeightingName = Literal["alpha", "norm", "rollout", "alti"]
 class Weighting:
     """Kind of a map's numbers."""
 
-    name: WeightingName
-    """Its name: the value of ``--weights``."""
+    name: WeightingName  # Its name: the value of ``--weights``
     meaning: str
     source: str
-    conventions: str
-    """Instructions for reading a map; part of all output."""
-    sums: str
-    """Sum of rows, as a sentence for the page."""
-    residual: str
-    """Quantities that the residual of a record compares."""
+    conventions: str  # Instructions for reading a map; part of all output
+    sums: str  # Sum of rows, as a sentence for the page
+    residual: str  # Quantities that the residual of a record compares
     kind_names: dict[Kind, str]
-    is_of_layers: bool = False
-    """True if there is one map a layer instead of one a head."""
-    is_share: bool = True
-    """True if no number is above 1; else maps are shaded relative to the largest of a sentence."""
+    is_of_layers: bool = False  # True if there is one map a layer instead of one a head
+    is_share: bool = True  # No number above 1; else shaded relative to the largest
 
 
 _AXES = (
@@ -103,4 +97,3 @@ ALTI = Weighting(
     is_of_layers=True,
 )
 WEIGHTINGS: dict[WeightingName, Weighting] = {w.name: w for w in (ALPHA, NORM, ROLLOUT, ALTI)}
-"""Every weighting by its name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class _File:
 class ImageTokenizer(OneSidedTokenizer):
     """Names of images to the ids of their pixels, (H, W, C) flattened; both sides are the same."""
 
-    kind: ClassVar[str] = "images"
+    algorithm = "images"
 
     def __init__(self, scaling: Scaling, patch_size: int, pixel_max: int = LARGEST_PIXEL) -> None:
         self.scaling, self.patch_size, self.pixel_max = scaling, patch_size, pixel_max
@@ -80,7 +80,7 @@ class ImageTokenizer(OneSidedTokenizer):
             del scaling["odd_margins"]  # as in files of versions that knew no other way
         record = {
             "tformer_tokenizer": VERSION,
-            "kind": self.kind,
+            "kind": self.algorithm,
             "scaling": scaling,
             "patch_size": self.patch_size,
             "pixel_max": self.pixel_max,

@@ -295,6 +295,10 @@ def _stored(side: Mapping[str, Any]) -> tuple[bytes | None, list[str] | None]:
 class SentencePieceTokenizer(Tokenizer):
     """The tokenizer of a foreign model."""
 
+    algorithm = "sentencepiece"
+    _source: SentencePieceSide
+    _target: SentencePieceSide
+
     def __init__(
         self,
         files: tuple[SpmFile, SpmFile],
@@ -304,6 +308,7 @@ class SentencePieceTokenizer(Tokenizer):
         """Joins source and target, the same twice if they share; use `build`."""
         self.languages = languages
         self._files, self._vocabularies = files, vocabularies
+        self.new_tokens = tuple(vocabularies[0].new_tokens)
         starts = [
             tuple(vocabulary.id_of_token(piece) for piece in pieces)
             for vocabulary, pieces in zip(
@@ -365,10 +370,6 @@ class SentencePieceTokenizer(Tokenizer):
         others = longer if target is source else target.extended(words)
         return type(self)(self._files, (longer, others), self.languages)
 
-    @property
-    def new_tokens(self) -> tuple[str, ...]:
-        return tuple(self._vocabularies[0].new_tokens)
-
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "SentencePieceTokenizer":
         """Reads the text of a `tokenizer.json`; `where` names it in messages.
@@ -411,10 +412,6 @@ class SentencePieceTokenizer(Tokenizer):
         if self.new_tokens:
             data["new_tokens"] = self.new_tokens
         return json.dumps(data, ensure_ascii=False) + "\n"
-
-    @property
-    def algorithm(self) -> str:
-        return "sentencepiece"
 
     @property
     def source(self) -> SentencePieceSide:

@@ -1,0 +1,161 @@
+""""""
+
+import io
+import json
+import struct
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load
+
+from tformer_cli.errors import UsageError
+from tformer_cli.heads.names import HeadId
+from tformer_cli.inspect.figures import (
+    LABELLED_PANELS,
+    display_width,
+    render_npz,
+    render_safetensors,
+    render_svg,
+)
+from tformer_cli.show import png
+from tformer_cli.show.png import render_png
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+HOSTILE = ("</script>", "<img onerror=x>", "&amp;\"'", "]]>", "\x00\x0b\ufffe\ud800", "🙂", "שלום")
+
+
+def parsed(text):
+    return ET.fromstring(text)  # noqa: S314 - it was written just before
+
+
+def test_a_picture_names_its_heads_and_labels_rows_and_columns(make_record):
+    root = parsed(render_svg(make_record(heads=(HeadId("cross", 1, 0),))))
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert "cross.1.0" in texts
+    assert "Cross-attention" in texts
+    rows = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
+    assert rows == ["x", "y", "</s>"]
+    columns = [e.text for e in root.iter(f"{SVG}text") if e.get("transform")]
+    assert columns == ["a", "b", "c", "d", "</s>"]
+
+
+def test_every_visible_weight_is_one_cell_of_its_shade(make_record):
+    record = make_record(heads=(HeadId("cross", 0, 1),))
+    root = parsed(render_svg(record))
+    cells = sum(path.get("d").count("M") for path in root.iter(f"{SVG}path"))
+    weights = record.maps.cross[0][1]
+    assert cells == int(((weights * 64).round() > 0).sum())
+    darkest = list(root.iter(f"{SVG}path"))[-1].get("d")
+    row, column = divmod(int(weights.argmax()), 5)
+    assert f"M{column} {row}h1v1h-1z" in darkest
+
+
+def test_hostile_tokens_stay_text(make_record):
+    heads = (HeadId("enc", 0, 0), HeadId("dec", 0, 0))
+    text = render_svg(make_record(source=HOSTILE, target=HOSTILE, heads=heads))
+    root = parsed(text.encode("utf-8"))
+    assert {element.tag for element in root.iter()} <= {
+        SVG + tag for tag in ("svg", "title", "desc", "rect", "text", "g", "path")
+    }
+    assert "🙂" in text
+
+
+def test_many_heads_are_thumbnails_that_share_labels(make_record):
+    record = make_record()
+    heads = record.heads * 2
+    assert len(heads) > LABELLED_PANELS
+    root = parsed(render_svg(make_record(heads=heads)))
+    kinds = dict.fromkeys(head.kind for head in heads)
+    rows = [e.text for e in root.iter(f"{SVG}text") if e.get("text-anchor") == "end"]
+    columns = [e.text for e in root.iter(f"{SVG}text") if e.get("transform")]
+    # once for a line of panels, and once for a column
+    assert set(rows) == {label for kind in kinds for label in record.row_labels(kind)}
+    assert set(columns) == {label for kind in kinds for label in record.column_labels(kind)}
+    assert len(rows) < len(heads) * len(record.row_labels("cross"))
+
+
+def test_nothing_is_fetched(record):
+    text = render_svg(record).replace("http://www.w3.org/2000/svg", "")
+    assert "http" not in text
+    assert "href" not in text
+
+
+@pytest.mark.parametrize(("text", "width"), [("abc", 3), ("漢字", 4), ("e\u0301", 1)])
+def test_width_counts_columns(text, width):
+    assert display_width(text) == width
+
+
+def test_without_resvg_the_extra_is_named(record, monkeypatch):
+    monkeypatch.setattr(png, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'tformer\[png\]'"):
+        render_png(render_svg(record))
+
+
+def test_a_png_is_the_same_every_time_whatever_the_tokens(make_record):
+    pytest.importorskip("resvg_py")
+    heads = (HeadId("enc", 0, 0), HeadId("cross", 1, 1))
+    record = make_record(source=("$x$", "漢", "\\frac{"), target=("שלום",), heads=heads)
+    picture = render_png(render_svg(record))
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", picture[16:24])
+    assert width > 200
+    assert height > 200
+    assert render_png(render_svg(record)) == picture
+
+
+SHAPES = {f"enc.{i}": (2, 5, 5) for i in range(3)}
+
+
+SHAPES |= {f"dec.{i}": (2, 3, 3) for i in range(2)} | {f"cross.{i}": (2, 3, 5) for i in range(2)}
+
+
+def test_safetensors_holds_every_layer(record, tmp_path):
+    file = tmp_path / "heads.safetensors"
+    file.write_bytes(render_safetensors(record))
+    tensors = load(file.read_bytes())
+    assert {name: array.shape for name, array in tensors.items()} == SHAPES
+    assert all(array.dtype == np.float32 for array in tensors.values())
+    np.testing.assert_array_equal(tensors["cross.1"], record.maps.cross[1].numpy())
+    with safe_open(file, "numpy") as opened:
+        metadata = opened.metadata()
+    assert metadata["schema"] == "tformer.heads/1"
+    assert json.loads(metadata["source"])["pieces"] == ["a", "b", "c", "d", "</s>"]
+    assert "Row = query" in metadata["conventions"]
+
+
+def test_a_reader_needs_nothing_but_the_header(record):
+    data = render_safetensors(record)
+    length = struct.unpack("<Q", data[:8])[0]
+    assert length % 8 == 0
+    header = json.loads(data[8 : 8 + length])
+    start, end = header["dec.1"]["data_offsets"]
+    array = np.frombuffer(data[8 + length + start : 8 + length + end], "<f4").reshape(2, 3, 3)
+    np.testing.assert_array_equal(array, record.maps.dec[1].numpy())
+
+
+def test_npz_holds_the_same_without_pickle(record):
+    with np.load(io.BytesIO(render_npz(record)), allow_pickle=False) as arrays:
+        assert {n: arrays[n].shape for n in arrays.files if n != "metadata"} == SHAPES
+        np.testing.assert_array_equal(arrays["enc.2"], record.maps.enc[2].numpy())
+        metadata = json.loads(str(arrays["metadata"]))
+    assert json.loads(metadata["target"])["input_pieces"] == ["<s>", "x", "y"]
+
+
+def test_selected_heads_are_stacked_and_named(make_record):
+    record = make_record(heads=(HeadId("cross", 1, 1), HeadId("enc", 0, 0)))
+    tensors = load(render_safetensors(record))
+    assert set(tensors) == {"cross.1", "enc.0"}
+    assert torch.equal(torch.tensor(tensors["cross.1"][0]), record.maps.cross[1][1])
+    with np.load(io.BytesIO(render_npz(record))) as arrays:
+        heads = json.loads(json.loads(str(arrays["metadata"]))["heads"])
+    assert heads == {"cross.1": [1], "enc.0": [0]}
+
+
+@pytest.mark.parametrize("render", [render_safetensors, render_npz])
+def test_the_same_record_gives_the_same_bytes(render, make_record):
+    assert render(make_record()) == render(make_record())

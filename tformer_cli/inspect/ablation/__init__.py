@@ -1,1 +1,0 @@
-"""The worth of heads: the loss without each, its gradient, and pruning."""

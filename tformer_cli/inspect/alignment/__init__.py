@@ -1,1 +1,0 @@
-"""Word alignments by cross-attention."""

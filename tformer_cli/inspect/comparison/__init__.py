@@ -1,1 +1,0 @@
-"""Heads of two models paired and compared."""

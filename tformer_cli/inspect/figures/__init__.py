@@ -1,1 +1,0 @@
-"""Figures of heads as SVG and PNG."""

@@ -1,1 +1,0 @@
-"""The report page: one HTML file with a script, filled with data."""

@@ -1,0 +1,376 @@
+r"""The heads page: one HTML file that opens from the disk with the network cut.
+
+Weights are fixed-point
+numbers in base64, round(65535·A / `largest`) in 16 bits, where `largest` is 1 of shares: they are
+within 7.7e-6 of A. A sentence whose maps would take more than `LARGEST_MAPS` so has 8 bits,
+round(255·A / `largest`), within 2e-3. Of the decoder's
+masked maps only the visible triangle is kept. Queries and keys are float16, and what else scores
+are made of float32; of a sentence that has too many for `LARGEST_VECTORS`, those of the
+heads that are shown first of each kind.
+
+`page/page.html` is the frame, `page/style.css` the style, which follows that of all pages, and each
+``.js`` does one job; joined in the order of `SCRIPTS` they are one script. The data are JSON in a
+script element where every ``<`` is written ``\u003c``, so that no token can end the element.
+Whoever adds a view writes a ``tab_NAME.js`` that calls ``addTab``, lists it here, and puts its data
+into the sentence.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from tformer_cli.heads.names import KINDS, HeadId
+from tformer_cli.heads.roles import METRICS, ROLES
+from tformer_cli.inspect.alignment import SpelledWords
+from tformer_cli.inspect.capture.forced import HeadVectors
+from tformer_cli.inspect.capture.live import SearchTree
+from tformer_cli.inspect.record import HeadsRecord
+from tformer_cli.inspect.view import SentenceView, View
+from tformer_cli.inspect.views import all_views
+from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
+from tformer_cli.show.html import base_style
+from tformer_cli.show.palette import DARK_RAMPS, HUES, LIGHT_RAMPS
+
+LARGEST_MAPS = 1_280_000  # Bytes of base64 that the maps of a sentence may take with 16 bits
+LARGEST_VECTORS = 400_000  # Bytes of base64 that queries and keys of a sentence may take
+LARGEST_WITH_VECTORS = 1_180_000  # Bytes of maps, queries and keys of a sentence together
+MOST_NODES = 4000  # Nodes of a search that the page draws; a larger tree is omitted
+
+
+def render_html(records: Sequence[HeadsRecord]) -> str:
+    """Renders the page of some sentences; blank ones, and those without a head, are skipped."""
+    weighting = records[0].weighting if records else ALPHA
+    title = "Layers" if weighting.is_of_layers else "Attention heads"
+    if weighting is not ALPHA:
+        title += f": {weighting.name}"
+    return fill_page(title, heads_data([record for record in records if record.heads]))
+
+
+def heads_data(records: Sequence[HeadsRecord]) -> dict[str, Any]:
+    weighting = records[0].weighting if records else ALPHA
+    return {
+        "model": vars(records[0].model) if records else None,
+        **page_texts(weighting),
+        "sentences": [_sentence(record) for record in records],
+    }
+
+
+def page_texts(weighting: Weighting) -> dict[str, Any]:
+    return {
+        "weighting": {
+            "name": weighting.name,
+            "meaning": weighting.meaning,
+            "source": weighting.source,
+            "sums": weighting.sums,
+            "residual": weighting.residual,
+            "isOfLayers": weighting.is_of_layers,
+            "isShare": weighting.is_share,
+        },
+        "conventions": weighting.conventions,
+        "kinds": weighting.kind_names,
+        "metrics": {name: measure._asdict() for name, measure in METRICS.items()},
+        "roles": {rule.role: rule.meaning for rule in ROLES},
+        "ramps": {"light": LIGHT_RAMPS, "dark": DARK_RAMPS},
+        "hues": HUES,
+    }
+
+
+def bits_of(record: HeadsRecord) -> int:
+    cells = sum(_visible(record, head).numel() for head in record.heads)
+    return 16 if cells * 2 * 4 / 3 <= LARGEST_MAPS else 8
+
+
+def _sentence(record: HeadsRecord) -> dict[str, Any]:
+    bits = bits_of(record)
+    heads = [_head(record, head, bits) for head in record.heads]
+    return {
+        "index": record.index,
+        "source": record.source,
+        "target": record.target if record.probability is None else record.labeled,
+        "isForced": record.is_forced,
+        "score": record.score,
+        "rank": record.rank,
+        "isLive": record.mode == "live",
+        "residual": record.captured.residual,
+        "largest": record.largest,
+        "sourcePieces": record.source_pieces,
+        "targetPieces": record.target_pieces,
+        "inputPieces": record.input_pieces,
+        "rare": record.rare.positions,
+        "rareReason": record.rare.reason,
+        "bits": bits,
+        "heads": heads,
+        "first": record.heads.index(record.first_head()) if record.heads else None,
+        "links": [] if record.aligned is None else sorted(record.aligned.links),
+        "isRecurrent": record.model.n_decoder_layers > 0 and not record.captured.dec,
+    } | _extras(record, sum(len(head["weights"]) for head in heads))
+
+
+def _extras(record: HeadsRecord, n_map_bytes: int) -> dict[str, Any]:
+    extras = record.extras
+    if extras is None:
+        return {}
+    data: dict[str, Any] = {
+        "sourceWords": _words(extras.source_words),
+        "targetWords": _words(extras.target_words),
+    }
+    if record.weighting is ALPHA:
+        data["vectors"] = _vectors(record, extras.vectors, n_map_bytes)
+        terms = {
+            str(head): _terms(extras.vectors, head)
+            for head in record.heads
+            if str(head) in data["vectors"]
+        }
+        if any(terms.values()):
+            data |= {"terms": terms, "formulas": extras.vectors.formulas}
+    if record.captured.segment:
+        data |= {"segment": record.captured.segment, "memory": record.captured.memory}
+    if extras.search is not None:
+        data["search"] = _search(extras.search, extras.search_pieces)
+    return data
+
+
+def _words(words: SpelledWords) -> dict[str, Any]:
+    return {"texts": words.texts, "ofToken": words.of_token}
+
+
+def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dict[str, str]:
+    """Queries, then keys, of as many heads as there is room for; see `HeadsRecord.ordered`."""
+    room = min(LARGEST_VECTORS, LARGEST_WITH_VECTORS - n_map_bytes)
+    packed: dict[str, str] = {}
+    for head in _by_worth(record):
+        queries, keys = (part[head.kind, head.layer] for part in (vectors.queries, vectors.keys))
+        both = torch.cat((queries[head.head], keys[head.head]))
+        text = _base64(both.half().numpy().astype("<f2").tobytes())
+        room -= len(text) + sum(len(str(one)) for one in _terms(vectors, head).values())
+        if room < 0:
+            break
+        packed[str(head)] = text
+    return packed
+
+
+def _terms(vectors: HeadVectors, head: HeadId) -> dict[str, str | float]:
+    """What makes the scores of a head of its products, where it is not 1 / √E alone."""
+    place = head.kind, head.layer
+    terms: dict[str, str | float] = {}
+    if place in vectors.factors:
+        terms["factor"] = vectors.factors[place]
+    for name, parts in (("c", vectors.similarity), ("b", vectors.positions)):
+        if place in parts:
+            terms[name] = _base64(parts[place][head.head].numpy().astype("<f4").tobytes())
+    return terms
+
+
+def _by_worth(record: HeadsRecord) -> list[HeadId]:
+    """The heads of a record: the first of each kind, then the second, and so on."""
+    ordered = [record.ordered(kind) for kind in reversed(KINDS)]
+    return [head for rank in zip_longest(*ordered) for head in rank if head is not None]
+
+
+def _search(tree: SearchTree, pieces: Mapping[int, str]) -> dict[str, Any]:
+    """A tree as columns; of one with more nodes than can be drawn, only how many there are."""
+    data: dict[str, Any] = {
+        "beamSize": tree.beam_size,
+        "lengthPenalty": tree.length_penalty,
+        "count": len(tree.nodes),
+    }
+    if len(tree.nodes) > MOST_NODES:
+        return data
+    return data | {
+        "nodes": [
+            {
+                "parent": node.parent,
+                "step": node.step,
+                "piece": pieces[node.token],
+                "logp": round(node.log_probability, 4),
+                "state": node.state,
+                "score": None if node.score is None else round(node.score, 4),
+            }
+            for node in tree.nodes
+        ],
+        "path": tree.path,
+    }
+
+
+def _head(record: HeadsRecord, head: HeadId, bits: int) -> dict[str, Any]:
+    metrics = record.metrics[head]
+    return {
+        "id": str(head),  # with its kind, its layer and its number
+        "role": record.role(head),
+        # in the order of `METRICS`, as names would be more than the numbers
+        "metrics": [float(f"{metrics[name]:.4g}") if name in metrics else None for name in METRICS],
+        "weights": _packed(_visible(record, head), bits),
+    }
+
+
+def _visible(record: HeadsRecord, head: HeadId) -> torch.Tensor:
+    shades = record.shades(head)
+    if head.kind != "dec":
+        return shades
+    rows, columns = torch.tril_indices(*shades.shape)
+    return shades[rows, columns]
+
+
+def _packed(weights: torch.Tensor, bits: int) -> str:
+    numbers = (weights.double() * (2**bits - 1)).round().int().flatten().numpy()
+    return _base64(numbers.astype(f"<u{bits // 8}").tobytes())
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+SCRIPTS = (
+    "dom.js",
+    "data.js",
+    "state.js",
+    "colors.js",
+    "filter.js",
+    "terms.js",
+    "overview.js",
+    "sentences.js",
+    "figure_parts.js",
+    "heat_map.js",
+    "lines.js",
+    "figures.js",
+    "hover.js",
+    "measures.js",
+    "reading.js",
+    "products.js",
+    "save.js",
+    "tabs.js",
+    "tab_search.js",
+    "tab_image.js",
+    "tab_steps.js",
+    "tab_logits.js",
+    "tab_flow.js",
+    "tab_positions.js",
+    "tab_ablation.js",
+    "tab_diff.js",
+    "tab_timeline.js",
+    "keyboard.js",
+    "main.js",
+)
+"""The parts of the script, in their order; a tab stands where its place in the row of tabs is."""
+_COMMENT = re.compile(r"^(\s*(//|/\*)| \*).*\n", re.MULTILINE)
+_INDENTATION = re.compile(r"^\s+", re.MULTILINE)
+_BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
+DATA_SLOT = "{{data}}"  # Place of the data in the frame
+
+
+def fill_page(title: str, data: Mapping[str, object], scripts: Sequence[str] = ()) -> str:
+    """Puts data into the page.
+
+    The same data give the same bytes: the page holds no time and no name of the machine.
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    before, after = empty_page(title, scripts).split(DATA_SLOT)
+    # Lone surrogates, from a shell's argument that is not UTF-8, have no place in a file.
+    return (before + text + after).encode("utf-8", "replace").decode("utf-8")
+
+
+def empty_page(title: str, scripts: Sequence[str] = ()) -> str:
+    page = _part("page.html").replace("{{title}}", title)
+    style = _plain(base_style()) + _part("style.css")
+    page = page.replace("{{style}}", _BLANKS_OF_STYLE.sub("", style).rstrip())
+    *parts, last, main = map(_part, SCRIPTS)
+    return page.replace("{{script}}", "\n".join([*parts, *scripts, last, main]).rstrip())
+
+
+def _part(name: str) -> str:
+    return _plain(files("tformer_cli.inspect").joinpath("page", name).read_text(encoding="utf-8"))
+
+
+def _plain(text: str) -> str:
+    """Leaves comments and indentation out of a part: they would be a fifth of the code.
+
+    No text of the parts goes over the end of a line, and comments have lines of their own.
+    """
+    return _INDENTATION.sub("", _COMMENT.sub("", text))
+
+
+TITLE = "Inspection report"
+SAMPLE = "sample-report.json"  # Name of the report that ships with the package, among the guides
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceReport:
+    """All of the inspection of one sentence that is not blank."""
+
+    heads: HeadsRecord  # Its tokens, its maps and the heads that are shown
+    views: Mapping[str, Any]  # What each view has read of it, by the view's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """A model and some sentences."""
+
+    model_hash: str  # SHA-256 of the model's weights file
+    views: Mapping[str, Any]  # What each view has read of the model, by the view's name
+    sentences: tuple[SentenceReport, ...]  # The sentences; at least one
+
+
+def render_report(report: Report) -> str:
+    return _page(TITLE, report_data(report))
+
+
+def render_view(view: View[Any], records: Iterable[Any], options: object) -> str:
+    found = list(records)
+    data = report_texts()
+    if isinstance(view, SentenceView):
+        shown = [one for one in found if one.sentence.maps is not None]
+        data |= heads_data([replace(one.sentence, heads=(), extras=None) for one in shown])
+        for of_sentence, one in zip(data["sentences"], shown, strict=True):
+            of_sentence["views"] = {view.name: view.tab(one, options, is_alone=True)}
+    else:
+        (record,) = found
+        model = getattr(record, "model", None)
+        data |= {"model": None if model is None else vars(model), "sentences": []}
+        data["views"] = {view.name: view.tab(record, options, is_alone=True)}
+    return _page(view.title, data)
+
+
+def sample_page() -> str:
+    """Puts the report that ships with the package into the page of now, without any model.
+
+    Its numbers are those of a quickstart model and were written by
+    ``python tests/inspect/write_sample_report.py runs/quickstart``.
+    """
+    stored = files("tformer_cli").joinpath("guide", SAMPLE).read_text(encoding="utf-8")
+    return _page(TITLE, json.loads(stored) | report_texts())
+
+
+def report_texts() -> dict[str, Any]:
+    terms = {
+        name: {"label": label, "meaning": meaning}
+        for view in all_views().values()
+        for name, (label, meaning) in view.terms.items()
+    }
+    return page_texts(ALPHA) | {"terms": terms}
+
+
+def report_data(report: Report) -> dict[str, Any]:
+    shown = [sentence for sentence in report.sentences if sentence.heads.heads]
+    data = heads_data([sentence.heads for sentence in shown])
+    data |= {"modelHash": report.model_hash, "views": _tabs(report.views)} | report_texts()
+    for of_heads, sentence in zip(data["sentences"], shown, strict=True):
+        of_heads["views"] = _tabs(sentence.views)
+    return data
+
+
+def _tabs(records: Mapping[str, Any]) -> dict[str, Any]:
+    views = all_views()
+    return {name: views[name].tab(record, None, is_alone=False) for name, record in records.items()}
+
+
+def _page(title: str, data: Mapping[str, Any]) -> str:
+    return fill_page(title, data, [view.script for view in all_views().values() if view.script])
