@@ -11,18 +11,11 @@ from hypothesis import settings
 from tokenizers import Tokenizer
 from typer.main import get_command
 
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
+from tests.models import save_random
 from tformer_cli.fast.native.build import find_compiler
 from tformer_cli.fast.native.library import SWITCH, KernelsUnavailable, load_library
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import Classifier
-from tformer_cli.model.transformer import Transformer
 from tformer_cli.runtime import prepare_cpu
-from tformer_cli.search.config import DecodingConfig
-from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.joint_tokenizer import BpeDropout
-from tformer_cli.text.train_tokenizer import train_tokenizer
 from tformer_cli.trainer import speed
 
 OF_TERMINALS = (
@@ -32,7 +25,6 @@ OF_TERMINALS = (
 """Variables by which hosted machines change what programs print."""
 settings.register_profile("tests", deadline=None, derandomize=True, database=None)
 settings.load_profile("tests")
-LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
 
 def pytest_configure():
@@ -149,6 +141,14 @@ def a_cache_of_its_own(tmp_path_factory):
     os.environ["XDG_CACHE_HOME"] = str(root / "cache")
 
 
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory):
+    """Tiny models of every kind, each made when it is first asked for."""
+    from tests.zoo import Zoo
+
+    return Zoo(tmp_path_factory.mktemp("zoo"))
+
+
 @pytest.fixture(scope="module")
 def one_thread():
     """Lets torch compute on one thread, prepared as the program prepares it."""
@@ -164,21 +164,11 @@ def one_thread():
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, one_thread):
     """A model directory with random weights, which writes at most six tokens."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=64, n_heads=2, d_ff=96, n_encoder_layers=2, n_decoder_layers=1, max_positions=40
-    )
-    torch.manual_seed(2)
-    path = tmp_path_factory.mktemp("random") / "model"
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(beam_size=3, max_length=6),
-        info=ModelInfo(),
-    )
-    return path
+    return save_random(
+        tmp_path_factory.mktemp("random") / "model", seed=2,
+        decoding={"beam_size": 3, "max_length": 6}, d_model=64, d_ff=96, n_encoder_layers=2,
+        max_positions=40,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -199,46 +189,21 @@ def several_sentences():
 @pytest.fixture(scope="module")
 def language_model(tmp_path_factory, one_thread):
     """A model directory of a decoder alone with random weights, which samples texts."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=32, n_heads=2, d_ff=64, n_encoder_layers=0, n_decoder_layers=2, max_positions=40
-    )
-    torch.manual_seed(3)
-    weights = Transformer(config, tokenizer.vocab_size).state_dict()
-    path = tmp_path_factory.mktemp("language") / "model"
-    save_model_directory(
-        path,
-        {name: 2.0 * weight for name, weight in weights.items()},
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(sampling=True, max_length=8),
-        info=ModelInfo(),
-    )
-    return path
+    return save_random(
+        tmp_path_factory.mktemp("language") / "model", seed=3, scale=2.0,
+        decoding={"sampling": True, "max_length": 8}, d_model=32, d_ff=64, n_encoder_layers=0,
+        n_decoder_layers=2, max_positions=40,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory, one_thread):
     """The directory of a classifier with random weights and three labels."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=32, n_heads=2, d_ff=64, n_encoder_layers=2, n_decoder_layers=0, n_labels=3,
-        max_positions=40,
+    return save_random(
+        tmp_path_factory.mktemp("labels") / "model", seed=3, scale=2.0,
+        info={"labels": ("fair", "good", "no\tgood")}, d_model=32, d_ff=64, n_encoder_layers=2,
+        n_decoder_layers=0, n_labels=3, max_positions=40,
     )  # fmt: skip
-    torch.manual_seed(3)
-    path = tmp_path_factory.mktemp("labels") / "model"
-    save_model_directory(
-        path,
-        {
-            name: 2.0 * w
-            for name, w in Classifier(config, tokenizer.vocab_size).state_dict().items()
-        },
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(labels=("fair", "good", "no\tgood")),
-    )
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -253,11 +218,7 @@ def foreign(tmp_path_factory):
 
 @pytest.fixture(params=["pipe", "device", "sparse"])
 def spoil(request):
-    """Puts what must not be read in a file's place: it has no writer, no end, or 40 GB of nothing.
-
-    Returns:
-        A function of the file, which returns what is said of it.
-    """
+    """Puts in a file's place what must not be read: without a writer, without an end, or 40 GB."""
 
     def spoiled(path):
         path.unlink(missing_ok=True)

@@ -37,11 +37,7 @@ sys.exit(int(server.recv(8) or b"70"))
 
 
 class ExampleShell:
-    """Runs bash commands in a directory; use it as a context manager.
-
-    Args:
-        environment: what the commands find besides the environment of this process.
-    """
+    """Runs bash commands in a directory; use it as a context manager."""
 
     def __init__(self, environment: dict[str, str]):
         self._scratch = TemporaryDirectory()  # the path of a socket must be short

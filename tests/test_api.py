@@ -9,7 +9,7 @@ import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
-from itertools import chain, count
+from itertools import count
 
 import numpy as np
 import pytest
@@ -21,15 +21,13 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.view import describe
-from tformer_cli.kinds import kinds_for
-from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
+from tformer_cli.kinds.lines.classify import classify_lines
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.lines.fill import GapFiller
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.encoder import open_encoder
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
 TARGETS = ["Ein Mann", "", "Zwei Hunde im Schnee", "die Straße"]
@@ -52,7 +50,7 @@ def test_results_are_those_of_the_features(loaded, model):
     assert list(loaded.translate(LINES)) == list(translate_lines(model, LINES, **fixed))
     found = list(loaded.translate(LINES, beam_size=3, n_best=2, buffer_lines=1))
     assert found == list(translate_lines(model, LINES, beam_size=3, n_best=2, **fixed))
-    opened = open_translator(model, **fixed)
+    opened = open_model(model, **fixed)
     assert list(loaded.score(LINES, TARGETS)) == list(score_lines(opened, LINES, TARGETS))
     for options in ({"heads": ["cross"]}, {"targets": TARGETS}, {"mode": "live", "rank": 2}):
         theirs = inspect_heads(model, LINES, device="cpu", **options)
@@ -64,11 +62,11 @@ def test_results_are_those_of_the_features(loaded, model):
 def test_a_model_is_opened_once(model, monkeypatch):
     opened = []
 
-    def opening(path, **options):
+    def opening(path, *verb, **options):
         opened.append(options["precision"])
-        return open_translator(path, **options)
+        return open_model(path, *verb, **options)
 
-    monkeypatch.setattr(loaded_model, "open_translator", opening)
+    monkeypatch.setattr(loaded_model, "open_model", opening)
     one = tformer_cli.load(model, device="cpu", precision="int8")
     for _ in range(2):
         assert len(list(one.translate(LINES, beam_size=2))) == 4
@@ -98,8 +96,8 @@ def test_several_threads_get_what_each_would_get_alone(loaded):
 
 def test_a_classifier_labels_as_the_workflow_does(classifier):
     loaded = tformer_cli.load(classifier, device="cpu")
-    opened = open_classifier(classifier, device="cpu")
-    expected = list(chain.from_iterable(classify_lines(opened, LINES)))
+    opened = open_model(classifier, "classify", device="cpu")
+    expected = list(classify_lines(opened, LINES))
     assert [one.label for one in expected][1] == ""
     assert list(loaded.classify(LINES)) == expected
     assert list(loaded.classify(iter(LINES), buffer_lines=1)) == expected
@@ -141,7 +139,7 @@ def encoder(tmp_path_factory):
 
 def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
     loaded = tformer_cli.load(encoder, device="cpu", threads=1)
-    opened = open_encoder(encoder, kinds_for("embed"), device="cpu")
+    opened = open_model(encoder, "embed", device="cpu")
     lines = ["the dog [MASK] in the snow", "", "a <mask> <mask>", "the street"]
     for settings in ({}, {"pooling": "first", "unit_length": True}):
         expected = embed_texts(opened, lines, **settings)
@@ -157,7 +155,7 @@ def test_an_encoder_embeds_and_fills_as_the_workflows_do(encoder, classifier):
     assert list(loaded.fill(lines, top=2, buffer_lines=1)) == expected
     # a classifier of texts is an encoder, too
     vectors = [one.vector for one in tformer_cli.load(classifier, device="cpu").embed(LINES)]
-    theirs = embed_texts(open_encoder(classifier, kinds_for("embed"), device="cpu"), LINES)
+    theirs = embed_texts(open_model(classifier, "embed", device="cpu"), LINES)
     assert np.array_equal(vectors[0], theirs[0].vector)
 
 

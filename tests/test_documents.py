@@ -92,17 +92,10 @@ BENCHMARK_OPTIONS = {
     for option in re.findall(r'"(--[\w-]+)"', script.read_text(encoding="utf-8"))
 }
 BANNED = (
-    r"\bno number\b",
-    r"\bgo(es)? on with\b",
-    r"\bso many\b",
-    r"\bcomes? to\b",
-    r"\bwho searches\b",
-    r"\blearn(ed|t|s)? by heart\b",
-    r"\b(leaves|left) out\b",
-    r"\ba line for a line\b",
-    r"\bas good as equal\b",
-    r"\bnobody speaks\b",
-)
+    r"\bno number\b", r"\bgo(es)? on with\b", r"\bso many\b", r"\bcomes? to\b",
+    r"\bwho searches\b", r"\blearn(ed|t|s)? by heart\b", r"\b(leaves|left) out\b",
+    r"\ba line for a line\b", r"\bas good as equal\b", r"\bnobody speaks\b",
+)  # fmt: skip
 """What is not said in a document, in help or in a message: the field has words for it."""
 SCREEN = {"COLUMNS": "80", "NO_COLOR": "1"}
 DESK = """\
@@ -280,16 +273,7 @@ def is_as_shown(screen: list[str], shown: list[str]) -> bool:
 def run_examples(
     document: Path, shell, directory: Path, is_compared, *, desk: Path | None = None, writes=False
 ) -> list[str]:
-    """Runs a document's examples; returns its lines as they are with what came out.
-
-    Args:
-        document: the file.
-        shell: where commands are run.
-        directory: where they are run.
-        is_compared: says of a block's marks whether the output must be that of the document.
-        desk: where the files of blocks marked `files` are.
-        writes: whether the lines get what came out instead, but for outputs with a `…`.
-    """
+    """Runs a document's examples; returns its lines as they are with what came out."""
     lines = document.read_text(encoding="utf-8").splitlines()
     changes: list[tuple[slice, list[str]]] = []
     for block in blocks_of(document):
@@ -631,15 +615,9 @@ def test_a_guide_begins_with_its_title_and_a_sentence(guide):
 
 def test_every_guide_is_listed():
     topics = {
-        "classifying",
-        "comparing",
-        "encoders",
-        "formats",
-        "glossary",
-        "images",
-        "inspecting",
+        "classifying", "comparing", "encoders", "formats", "glossary", "images", "inspecting",
         "language-models",
-    }
+    }  # fmt: skip
     topics |= {"distilling", "performance", "python", "teaching", "training", "translating"}
     assert {file.stem for file in GUIDES} == topics
     listed = " ".join(CliRunner().invoke(app, ["guide"]).stdout.split())

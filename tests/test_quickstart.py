@@ -62,17 +62,10 @@ def shown(monkeypatch):
 def test_translation_is_trained_scored_and_shown_and_nothing_done_twice(tiny, tmp_path):
     run = tmp_path / "run"
     recipe = tiny(
-        "quickstart",
-        200,
-        "training.checkpoint_every=2",
-        "training.precision=float32",
-        "validation.max_sentences=3",
-        "model.n_encoder_layers=1",
-        "model.n_decoder_layers=1",
-        "tokenizer.vocab_size=300",
-        "decoding.beam_size=1",
-        "decoding.max_length=5",
-    )
+        "quickstart", 200, "training.checkpoint_every=2", "training.precision=float32",
+        "validation.max_sentences=3", "model.n_encoder_layers=1", "model.n_decoder_layers=1",
+        "tokenizer.vocab_size=300", "decoding.beam_size=1", "decoding.max_length=5",
+    )  # fmt: skip
     result = quickstart(run, recipe=recipe, device="cpu")
     assert not result.training.was_finished
     assert [source for source, *_ in result.samples[:2]] == list(FAMOUS)

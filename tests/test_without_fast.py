@@ -103,10 +103,10 @@ def test_it_translates_and_inspects_and_refuses_what_is_only_fast(folder, done):
         assert (status, out) == (2, "")
         assert "needs tformer_cli/fast, which is missing" in err
     # the whole program, with or without its kernels, translates to the same line
-    from tformer_cli.kinds.opening.translator import open_translator
+    from tformer_cli.kinds.opening import open_model
 
     torch.set_num_threads(1)
-    translator = open_translator(folder / "run", device="cpu").translator
+    translator = open_model(folder / "run", device="cpu").translator
     assert done["translate"][1] == f"{translator.translate([TEXT])[0].hypotheses[0].text}\n"
 
 

@@ -182,12 +182,7 @@ def png(pixels):
 
 
 def drawn(shapes, seed):
-    """Draws weights: vectors near 0, those of norms near 1, matrices whose products keep size.
-
-    Args:
-        shapes: shape of each weight by its name.
-        seed: decides all of them.
-    """
+    """Draws weights: vectors near 0, those of norms near 1, matrices whose products keep size."""
     weights = {}
     for number, (name, shape) in enumerate(sorted(shapes.items())):
         integers = np.random.default_rng([seed, number]).integers(-64, 65, shape) / 64

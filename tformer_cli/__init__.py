@@ -25,7 +25,7 @@ def load(model: Path | str, **options: Unpack[TranslatorOptions]) -> LoadedModel
 
     Args:
         model: a model directory, or a foreign model.
-        **options: of `tformer_cli.kinds.opening.translator.open_translator`: device, precision,
+        **options: of `tformer_cli.kinds.opening.open_model`: device, precision,
             threads, beam_size, …
 
     Raises:

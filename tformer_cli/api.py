@@ -17,27 +17,17 @@ from weakref import WeakSet
 from tformer_cli.artifacts.config_file import COMMANDS, CONFIG, MODELS, read_config
 from tformer_cli.errors import ArtifactError, TformerError, UsageError
 from tformer_cli.files.cache import as_named
-from tformer_cli.kinds import kind_named, kind_of, kinds_for
+from tformer_cli.kinds import kind_named, kind_of, reads_names
 from tformer_cli.kinds.kind import MACHINE
-from tformer_cli.kinds.lines.classify import OpenedClassifier, open_classifier
+from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.embed import checked_pooling, embed_texts
 from tformer_cli.kinds.lines.fill import TOP, GapFiller
 from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS
-from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, ScoreCounts, aligned_pairs, scored_pairs
-from tformer_cli.kinds.opening.encoder import OpenedEncoder, open_encoder, usual_buffer
-from tformer_cli.kinds.opening.generator import (
-    OpenedGenerator,
-    generation_config,
-    open_generator,
-)
-from tformer_cli.kinds.opening.translator import (
-    Opened,
-    open_translator,
-    overridden,
-    resolved,
-)
+from tformer_cli.kinds.lines.job import aligned_pairs, usual_buffer
+from tformer_cli.kinds.lines.score import PAIRS_AT_ONCE, score_pairs
+from tformer_cli.kinds.opening import open_model, resolved
 from tformer_cli.search.keywords import DecodingOverrides, TranslatorOptions
-from tformer_cli.search.opening import split_options
+from tformer_cli.search.opening import generation_config, overridden, split_options
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.settings import type_problem
 from tformer_cli.text.lines import check_lines, given_lines
@@ -50,6 +40,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tformer_cli.artifacts.config_file import Verb
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.heads.names import CaptureMode
     from tformer_cli.inspect.jobs.heads import HeadInspector
@@ -59,8 +50,9 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.classify import LabeledText
     from tformer_cli.kinds.lines.embed import EmbeddedText
     from tformer_cli.kinds.lines.fill import FilledText
+    from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.lines.score import ScoredPair
-    from tformer_cli.kinds.opening.encoder import TooLong
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.model.config import Pooling
     from tformer_cli.search.generator import Generation
     from tformer_cli.search.translator import Translation, Translator
@@ -97,17 +89,17 @@ def load_model(model: Path | str, **options: Unpack[TranslatorOptions]) -> Loade
             guess = did_you_mean(suggestions(name, known)) or "see `tformer guide python`"
             raise UsageError(f"{name}: is not a setting of a loaded model; {guess}")
     path = resolved(model, split_options(options)[0])
-    kind = kind_named(read_config(path).task if (path / CONFIG).is_file() else "translate")
-    if kind.searches:
-        opens = open_translator if "translate" in kind.verbs else open_generator
-        return LoadedModel(opens(path, **options), options)
-    named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    for name in named:
-        if name not in MACHINE:
-            raise UsageError(f"{name}: is not a setting of {MODELS[kind.name]}; omit it")
-    if "classify" in kind.verbs:
-        return LoadedModel(open_classifier(path, **named), options)
-    return LoadedModel(open_encoder(path, kinds_for("embed"), **named), options)
+    if not (path / CONFIG).is_file():
+        return LoadedModel(open_model(path, **options), options)  # raises, and says why
+    kind = kind_named(read_config(path).task)
+    if not kind.searches:
+        options = cast(
+            "TranslatorOptions", {name: one for name, one in options.items() if one is not None}
+        )
+        for name in options:
+            if name not in MACHINE:
+                raise UsageError(f"{name}: is not a setting of {MODELS[kind.name]}; omit it")
+    return LoadedModel(open_model(path, kind.verbs[0], **options), options)
 
 
 _OPTION = re.compile(r"(?<![\w/])--([a-z][a-z-]*[a-z])(?: (truncate|error)\b)?")
@@ -119,7 +111,7 @@ def _given(
     lines: Iterable[str | Path | NDArray[np.uint8]], directory: ModelDirectory
 ) -> Iterator[str]:
     """Returns the lines that were given; of images names that stand for them."""
-    if not directory.config.reads_images:
+    if not reads_names(directory.config):
         return given_lines(cast("Iterable[str]", lines))
     from tformer_cli.text.images.named import name_of_image
 
@@ -179,7 +171,6 @@ if hasattr(os, "register_at_fork"):
         before=_forks.before, after_in_parent=_forks.after, after_in_child=_forks.after
     )
 
-AnyOpened = Opened | OpenedClassifier | OpenedEncoder | OpenedGenerator
 Result = TypeVar("Result")
 
 
@@ -197,21 +188,20 @@ class LoadedModel:
     buffer that is being computed, and the model works in both.
     """
 
-    def __init__(self, opened: AnyOpened, options: TranslatorOptions | None = None) -> None:
+    def __init__(self, opened: Opened, options: TranslatorOptions | None = None) -> None:
         """Takes an opened model.
 
         Args:
-            opened: from `open_translator`, `open_classifier`, `open_generator` or `open_encoder`;
-                the functions of `tformer_cli.kinds.lines` take it, too.
+            opened: from `open_model`; the functions of `tformer_cli.kinds.lines` take it, too.
             options: that it was opened with.
         """
         self.opened = opened
         """The model directory as the features know it."""
         self._options = options or {}
-        self._for_embedding: OpenedEncoder | None = None
         self._filler: GapFiller | None = None
         self._for_inspection: Opened | None = None
-        if isinstance(opened, Opened) and opened.precision == "float32":
+        # Encoders are packed, and language models have no translator: both are opened again
+        if "translate" in self._kind.verbs and opened.precision == "float32":
             self._for_inspection = opened if opened.engine in ("tformer", "torch") else None
         # One at a time: engines have buffers of their own, and taps listen to whoever computes
         self._lock = RLock()
@@ -242,7 +232,7 @@ class LoadedModel:
             UsageError: if a setting is impossible.
         """
         _check_search("translate", search)
-        translator = self._translator(self._translating(), search)
+        translator = self._translator(self._opened_for("translate"), search)
         return self._computed(translator.translate, given_lines(lines), buffer_lines)
 
     def _computed(
@@ -280,7 +270,7 @@ class LoadedModel:
             DataError: while it is read, if one side has more lines.
         """
         return self._scores(
-            self._translating(),
+            self._opened_for("translate"),
             aligned_pairs(
                 given_lines(sources, "sources"),
                 given_lines(targets, "targets"),
@@ -289,11 +279,12 @@ class LoadedModel:
         )
 
     def _scores(self, opened: Opened, pairs: Iterator[tuple[str, str]]) -> Iterator[ScoredPair]:
-        counts = ScoreCounts()
+        n_done = 0
         while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
             with self._lock, _in_python():
-                found = scored_pairs(opened, buffer, counts)
+                found = score_pairs(opened, buffer, n_done)
             yield from found
+            n_done += len(buffer)
 
     @_in_python()
     def classify(
@@ -319,9 +310,7 @@ class LoadedModel:
             DataError: while it is read, if a text is too long and `too_long` is "error", or an
                 image cannot be read.
         """
-        if not isinstance(self.opened, OpenedClassifier):
-            raise self._other_task()
-        label = partial(self.opened.label, too_long=too_long)
+        label = partial(label_texts, self._opened_for("classify"), too_long=too_long)
         return self._computed(
             lambda texts, first: label(texts, first_index=first),
             _given(lines, self.opened.directory),
@@ -357,8 +346,7 @@ class LoadedModel:
             DataError: while it is read, if a text is too long and `too_long` is "error", or an
                 image cannot be read.
         """
-        with self._lock:
-            opened = self._encoder()
+        opened = self._opened_for("embed")
         kind = checked_pooling(opened.directory.config, pooling)
         embed = partial(
             embed_texts, opened, pooling=kind, unit_length=unit_length, too_long=too_long
@@ -392,10 +380,8 @@ class LoadedModel:
             ArtifactError: if the model is no masked language model.
             DataError: while it is read, if a text is too long and `too_long` is "error".
         """
-        if not isinstance(self.opened, OpenedEncoder) or "fill" not in self._kind.verbs:
-            raise self._other_task()
         if self._filler is None:
-            self._filler = GapFiller(self.opened)
+            self._filler = GapFiller(self._opened_for("fill"))
         fill = partial(self._filler.fill, top=top, too_long=too_long)
         return self._computed(
             lambda texts, first: fill(texts, first_index=first), given_lines(lines), buffer_lines
@@ -425,10 +411,8 @@ class LoadedModel:
             UsageError: if a setting is impossible; while it is read, if a prompt is empty and the
                 model knows no beginning of texts.
         """
-        if not isinstance(self.opened, OpenedGenerator):
-            raise self._other_task()
+        generator = self._opened_for("generate").generator
         _check_search("generate", search)
-        generator = self.opened.generator
         if search or stops:
             tell = self._options.get("tell")
             config = generation_config(generator.config, tell, **search)
@@ -480,7 +464,7 @@ class LoadedModel:
             opened = self._opened_for_inspection()
             translator = self._translator(opened, settings)
             inspector = HeadInspector(
-                replace(opened, translator=translator), heads, mode=mode, rank=rank, weights=weights
+                replace(opened, search=translator), heads, mode=mode, rank=rank, weights=weights
             )
         pairs = inspector.pairs(_given(lines, opened.directory), targets)
         return self._records(inspector, pairs)
@@ -493,9 +477,9 @@ class LoadedModel:
                 record = inspector.inspect_line(index, line, target)
             yield record
 
-    def _translating(self) -> Opened:
-        """The opened model, if it is of translation."""
-        if not isinstance(self.opened, Opened):
+    def _opened_for(self, verb: Verb) -> Opened:
+        """The opened model, if it is of a kind that a verb takes."""
+        if verb not in self._kind.verbs:
             raise self._other_task()
         return self.opened
 
@@ -510,21 +494,6 @@ class LoadedModel:
     def _kind(self) -> Kind:
         return kind_of(self.opened.directory.config)
 
-    def _encoder(self) -> OpenedEncoder:
-        """The model as an encoder, which a classifier of texts has in it."""
-        if isinstance(self.opened, OpenedEncoder):
-            return self.opened
-        if "embed" not in self._kind.verbs:
-            raise self._other_task()
-        if self._for_embedding is None:
-            options: dict[str, Any] = {
-                name: one for name, one in self._options.items() if one is not None
-            }
-            self._for_embedding = open_encoder(
-                self.opened.directory.path, kinds_for("embed"), **options
-            )
-        return self._for_embedding
-
     def _opened_for_inspection(self) -> Opened:
         from tformer_cli.inspect.views.heads import VIEW
 
@@ -534,7 +503,7 @@ class LoadedModel:
             options: dict[str, Any] = {**self._options, "precision": "float32"}
             options["engine"] = "tformer"
             path = self.opened.directory.path
-            self._for_inspection = open_translator(path, tasks=VIEW.tasks, **options)
+            self._for_inspection = open_model(path, inspected=VIEW.tasks, **options)
         return self._for_inspection
 
     def _translator(self, opened: Opened, search: DecodingOverrides | dict[str, Any]) -> Translator:

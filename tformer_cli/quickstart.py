@@ -9,17 +9,22 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.errors import ArtifactError
-from tformer_cli.evaluate.evaluate import Evaluation, evaluate_model
+from tformer_cli.evaluate.evaluate import (
+    Evaluation,
+    LabelEvaluation,
+    TextEvaluation,
+    evaluate_classifier,
+    evaluate_model,
+    evaluate_texts,
+)
 from tformer_cli.files.atomic import write_text
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.pages import render_html
 from tformer_cli.inspect.views import all_views
-from tformer_cli.kinds.lines.classify import LabelEvaluation, evaluate_classifier, open_classifier
-from tformer_cli.kinds.lines.evaluate_texts import TextEvaluation, evaluate_texts
 from tformer_cli.kinds.lines.generate import generate_texts
-from tformer_cli.kinds.opening.generator import open_generator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe, has_run
 from tformer_cli.text.corpora import SentencePair, read_corpus
@@ -122,7 +127,7 @@ def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) ->
 def _test_texts(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[TextEvaluation]:
     """Shows what the model writes; the page is of the two sentences that translation shows."""
     texts = [pair.target for pair in pairs]
-    evaluation = evaluate_texts(open_generator(run, device=device), texts)
+    evaluation = evaluate_texts(open_model(run, "generate", device=device), texts)
     written = generate_texts(run, PROMPTS, seed=_SEED, device=device)
     page = render_html(list(inspect_heads(run, FAMOUS, device=device, for_page=True)))
     return Tested(evaluation, tuple((one.prompt, one.texts[0].text) for one in written), page)
@@ -150,7 +155,7 @@ def _labeled(
 ) -> tuple[LabelEvaluation, tuple[tuple[str, ...], ...]]:
     """The evaluation of a classifier, and of each example its text, its label and the right one."""
     given, right = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    evaluation = evaluate_classifier(open_classifier(run, device=device), given, right)
+    evaluation = evaluate_classifier(open_model(run, "classify", device=device), given, right)
     return evaluation, tuple(zip(given, evaluation.predicted, right, strict=True))
 
 

@@ -34,11 +34,7 @@ _CPU_ALLOCATOR = ("DefaultCPUAllocator: can't allocate memory", "not enough memo
 
 
 def check_device_name(name: str) -> None:
-    """Checks a name before torch is imported.
-
-    Raises:
-        ValueError: if it cannot be one of a device.
-    """
+    """Checks a name before torch is imported."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", name):
         raise ValueError(f'must be auto, cpu, cuda or cuda:N, but is "{name}"')
 
@@ -47,9 +43,6 @@ def resolve_device(name: str) -> torch.device:
     """Turns "auto", "cpu", "cuda" or "cuda:N" into a device that is there.
 
     A GPU that is named becomes the current one: graphs, events and waiting are the current one's.
-
-    Raises:
-        ValueError: if the name is none of these, or CUDA or that GPU cannot be used.
     """
     check_device_name(name)
     import torch
@@ -72,9 +65,6 @@ def bound_waiting(environment: MutableMapping[str, str]) -> None:
 
     By default they spin for milliseconds. Beside other programs they then keep the thread that they
     wait for from running, and two threads are many times slower than one.
-
-    Args:
-        environment: of the process and its children; what it says of waiting stays.
     """
     if not waiting_is_chosen(environment):
         environment[_SPINNING[0]] = _SPINNING[1]
@@ -88,11 +78,7 @@ def waiting_is_chosen(environment: Mapping[str, str]) -> bool:
 
 
 def set_threads(n_threads: int) -> None:
-    """Lets torch use this many CPU threads (0: leave torch's own choice).
-
-    Raises:
-        ValueError: if the number is negative, or the threads would never answer in this process.
-    """
+    """Lets torch use this many CPU threads (0: leave torch's own choice)."""
     import torch
 
     if n_threads < 0:
@@ -107,10 +93,6 @@ def check_threads() -> None:
 
     A fork copies one thread and the locks of all: OpenMP, which torch and the compiled kernels run
     on, then waits forever for threads that the parent process had started.
-
-    Raises:
-        ValueError: if this process is a fork of one that had computed with several threads, and
-            would, too.
     """
     if not _is_fork_of_threads:
         return
@@ -179,9 +161,6 @@ def prepare_cpu() -> bool:
     For programs, to which the process belongs: oneDNN's products come into use for all of them (see
     `OneDnnProducts`), and glibc's allocator keeps freed pages, because returning each large
     temporary to the system and faulting it in again costs more than many an operator.
-
-    Returns:
-        Whether oneDNN's products are in use.
     """
     from tformer_cli.model.operations import has_exact_onednn, matmul_settings
 
@@ -235,12 +214,7 @@ def has_fast_bfloat16(device_type: str) -> bool:
 
 
 def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
-    """Makes the context in which a model computes with the given precision.
-
-    Args:
-        device: of the model.
-        precision: "float32" changes nothing.
-    """
+    """Makes the context in which a model computes with the given precision."""
     import torch
 
     if precision == "float32":

@@ -20,25 +20,15 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import torch
+from harness import TFORMER, say, work_directory, write
 
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.config import DecodingConfig
-from tformer_cli.text.config import Algorithm, TokenizerConfig
-from tformer_cli.text.tokenizer import UNK_ID, Tokenizer
-from tformer_cli.text.train_tokenizer import train_tokenizer
+from tests.models import save_random, tokenizer_of
+from tformer_cli.text.tokenizer import UNK_ID
 
 TEXT = (
     "the a cat cats bobcat category dog dogs man men woman snow street street-car sees holds and "
@@ -47,7 +37,7 @@ TEXT = (
 WORDS = TEXT.split()
 UNKNOWN_WORDS = ("zzyzx", "Ωmega", "☃", "QQ", "7%")
 """Words that no text has: some tokenizers have no tokens for them."""
-LONGEST: dict[Algorithm, int] = {"bpe": 24, "word": 24, "char": 60}
+LONGEST = {"bpe": 24, "word": 24, "char": 60}
 """Most tokens of a translation by tokenizer; a phrase that has more cannot be said."""
 BEAM_SIZES = (1, 2, 4)
 WORDS_TOO_MANY = 60
@@ -59,40 +49,17 @@ LARGEST_GROUP = 250
 """Most lines of a model and a glossary."""
 
 
-@dataclass(frozen=True)
-class Group:
-    """Lines that one model translates by one command."""
-
-    directory: Path
-    """Holds `model` and `glossary.tsv`."""
-    tokenizer: Tokenizer
-    longest: int
-    """Most tokens of a translation."""
-    beam_size: int
-    glossary: tuple[tuple[str, ...], ...]
-    """Entries: source, target and, for what is forbidden, "ban"."""
-    sources: tuple[str, ...]
-    """The lines."""
-    dice: random.Random
-    """Decides what is demanded of them."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A line and what is demanded of its translation."""
+class Case(NamedTuple):
+    """A line and what is demanded of its translation: by itself, and by the glossary as well."""
 
     source: str
     required: tuple[str, ...]
-    """By itself."""
     banned: tuple[str, ...]
-    """By itself."""
     all_required: tuple[str, ...]
-    """By itself or the glossary."""
     all_banned: tuple[str, ...]
-    """By itself or the glossary."""
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description="Fuzzes constraints of `tformer translate`.")
     parser.add_argument("--cases", type=int, default=10_000, help="lines in all [10000]")
     parser.add_argument("--seed", type=int, default=1, help="of lines, constraints, models [1]")
@@ -103,110 +70,78 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     kinds = [(algorithm, beam) for algorithm in LONGEST for beam in BEAM_SIZES]
     n_groups = -(-arguments.cases // LARGEST_GROUP)
-    counts: Counter[str] = Counter()
+    counts = Counter()
     begun = time.perf_counter()
-    with tempfile.TemporaryDirectory() as directory:
-        groups = [
-            a_group(
-                Path(directory) / str(i),
-                *kinds[i % len(kinds)],
-                # as many each, the first ones one more where the number is no multiple
-                arguments.cases // n_groups + (i < arguments.cases % n_groups),
-                random.Random(f"{arguments.seed} {i}"),
-            )
-            for i in range(n_groups)
-        ]
-        with ThreadPoolExecutor(arguments.processes) as pool:
-            for found in pool.map(fuzz, groups):
-                counts += found
-                said = (f"{counts[name]:,} {name}" for name in PROGRESS)
-                sys.stderr.write(", ".join(said) + "\n")
+    with work_directory(None) as work, ThreadPoolExecutor(arguments.processes) as pool:
+
+        def group(i):
+            # as many each, the first ones one more where the number is no multiple
+            n_cases = arguments.cases // n_groups + (i < arguments.cases % n_groups)
+            dice = random.Random(f"{arguments.seed} {i}")
+            return fuzz(work / str(i), *kinds[i % len(kinds)], n_cases, dice)
+
+        for found in pool.map(group, range(n_groups)):
+            counts += found
+            say(", ".join(f"{counts[name]:,} {name}" for name in PROGRESS))
     for name in (
         "lines", "with constraints", "satisfied", "reported", "neither", "out of place",
         "reported although there is room", "phrases required", "of which said",
         "phrases banned", "of which said all the same",
     ):  # fmt: skip
-        sys.stdout.write(f"{counts[name]:>8,} {name}\n")
-    sys.stdout.write(f"{time.perf_counter() - begun:>8,.0f} s\n")
+        write(f"{counts[name]:>8,} {name}")
+    write(f"{time.perf_counter() - begun:>8,.0f} s")
     if counts["neither"] or counts["out of place"] or counts["lines"] != arguments.cases:
         sys.exit(1)
 
 
-def a_group(
-    directory: Path, algorithm: Algorithm, beam_size: int, n_cases: int, dice: random.Random
-) -> Group:
-    """Makes a model and a glossary, and draws lines."""
-    directory.mkdir()
-    tokenizer = make_model(directory / "model", algorithm, dice)
-    glossary = tuple(a_glossary(dice))
+def fuzz(folder, algorithm, beam_size, n_cases, dice):
+    """Makes a model, translates lines under constraints and counts what came of them."""
+    folder.mkdir()
+    text, longest = [" ".join(dice.sample(WORDS, 6)) for _ in range(300)], LONGEST[algorithm]
+    tokenizer = tokenizer_of(text, 400, algorithm)
+    model = save_random(
+        folder / "model", tokenizer=tokenizer, seed=dice.randrange(1 << 30), max_positions=POSITIONS
+    )
+    glossary = a_glossary(dice)
     entries = "".join("\t".join(entry) + "\n" for entry in glossary)
-    (directory / "glossary.tsv").write_text(entries, encoding="utf-8")
-    sources = tuple(a_line(dice) for _ in range(n_cases))
-    return Group(directory, tokenizer, LONGEST[algorithm], beam_size, glossary, sources, dice)
-
-
-def fuzz(group: Group) -> Counter[str]:
-    """Translates a group's lines under constraints and counts what came of them."""
+    (folder / "glossary.tsv").write_text(entries, encoding="utf-8")
+    sources = [a_line(dice) for _ in range(n_cases)]
     command = [
-        sys.executable, "-m", "tformer_cli", "translate", str(group.directory / "model"),
-        "--beam-size", str(group.beam_size), "--max-length", str(group.longest),
+        *TFORMER, "translate", model, "--beam-size", beam_size, "--max-length", longest,
         "--format", "jsonl", "--threads", "1", "--quiet",
     ]  # fmt: skip
-    plain = "".join(f"{source}\n" for source in group.sources)
+    plain = "".join(f"{source}\n" for source in sources)
     spoken = [json.loads(row)["translation"] for row in output_of(command, plain)]
     cases = [
-        a_case(group.dice, source, text, group.glossary)
-        for source, text in zip(group.sources, spoken, strict=True)
+        a_case(dice, source, text, glossary) for source, text in zip(sources, spoken, strict=True)
     ]
     records = "".join(
         json.dumps({"source": c.source, "required": c.required, "banned": c.banned, "id": i}) + "\n"
         for i, c in enumerate(cases)
     )
-    command += ["--input-format", "jsonl", "--glossary", str(group.directory / "glossary.tsv")]
+    command += ["--input-format", "jsonl", "--glossary", folder / "glossary.tsv"]
     rows = [json.loads(row) for row in output_of(command, records)]
-    counts: Counter[str] = Counter({"lines": len(rows)})
+    counts = Counter({"lines": len(rows)})
     for i, (case, row) in enumerate(zip(cases, rows, strict=True)):
-        count(counts, i, case, row, group)
+        count(counts, i, case, row, has_room(case, tokenizer, longest))
     return counts
 
 
-def make_model(path: Path, algorithm: Algorithm, dice: random.Random) -> Tokenizer:
-    """Writes a model with random weights."""
-    text = [" ".join(dice.sample(WORDS, 6)) for _ in range(300)]
-    tokenizer = train_tokenizer(text, TokenizerConfig(algorithm=algorithm, vocab_size=400))
-    config = ModelConfig(
-        d_model=16,
-        n_heads=2,
-        d_ff=16,
-        n_encoder_layers=1,
-        n_decoder_layers=1,
-        max_positions=POSITIONS,
-    )
-    torch.manual_seed(dice.randrange(1 << 30))
-    save_model_directory(
-        path,
-        Transformer(config, tokenizer.vocab_size).state_dict(),
-        config=config,
-        tokenizer=tokenizer,
-        decoding=DecodingConfig(),
-        info=ModelInfo(),
-    )
-    return tokenizer
-
-
-def output_of(command: Sequence[str], text: str) -> list[str]:
+def output_of(command, text):
     """Lines that a command makes of a text."""
-    done = subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        list(map(str, command)), input=text.encode(), stdout=subprocess.PIPE, check=True
+    )
     return done.stdout.decode().split("\n")[:-1]
 
 
-def a_line(dice: random.Random) -> str:
+def a_line(dice):
     """A line, rarely blank or too long."""
     n_words = dice.choices((0, dice.randint(1, 8), 80), weights=(2, 96, 2))[0]
     return " ".join(dice.choice(WORDS) for _ in range(n_words))
 
 
-def a_phrase(dice: random.Random) -> str:
+def a_phrase(dice):
     """One word to three, rarely with unknown ones or far too many."""
     if dice.random() < 0.02:
         return " ".join(dice.choice(WORDS) for _ in range(WORDS_TOO_MANY))
@@ -214,26 +149,17 @@ def a_phrase(dice: random.Random) -> str:
     return " ".join(dice.choice(words) for _ in range(dice.choice((1, 1, 1, 2, 2, 3))))
 
 
-def a_glossary(dice: random.Random) -> Iterator[tuple[str, ...]]:
+def a_glossary(dice):
     """Entries: source, target and, for what is forbidden, "ban"."""
-    for source in dice.sample(WORDS, 8):
-        yield source, a_phrase(dice)
-    for source in dice.sample(WORDS, 4):
-        yield source, a_phrase(dice), "ban"
-    yield "", dice.choice(WORDS), "ban"
+    return [
+        *((source, a_phrase(dice)) for source in dice.sample(WORDS, 8)),
+        *((source, a_phrase(dice), "ban") for source in dice.sample(WORDS, 4)),
+        ("", dice.choice(WORDS), "ban"),
+    ]
 
 
-def a_case(
-    dice: random.Random, source: str, spoken: str, glossary: Sequence[tuple[str, ...]]
-) -> Case:
-    """Draws a line's own constraints and adds the glossary's.
-
-    Args:
-        dice: what decides.
-        source: the line.
-        spoken: its translation without constraints.
-        glossary: as `a_glossary` makes it.
-    """
+def a_case(dice, source, spoken, glossary):
+    """Draws a line's own constraints, some of what it says without any; adds the glossary's."""
     required = [a_phrase(dice) for _ in range(dice.choice((0, 0, 1, 1, 2, 3)))]
     banned = [a_phrase(dice) for _ in range(dice.choice((0, 0, 0, 1, 2)))]
     if spoken.split() and dice.random() < 0.5:
@@ -252,7 +178,7 @@ def a_case(
     )
 
 
-def count(counts: Counter[str], number: int, case: Case, row: dict[str, Any], group: Group) -> None:
+def count(counts, number, case, row, room):
     """Adds what came of a line."""
     text, reported = row["translation"], set(row.get("unsatisfied", []))
     said = {phrase for phrase in case.all_required if stands_in(text, phrase)}
@@ -268,29 +194,24 @@ def count(counts: Counter[str], number: int, case: Case, row: dict[str, Any], gr
     )  # fmt: skip
     if reported != wrong:
         counts["neither"] += 1
-        sys.stderr.write(f"neither: {case}\n  {text!r}\n  reported {reported}, wrong {wrong}\n")
+        say(f"neither: {case}\n  {text!r}\n  reported {reported}, wrong {wrong}")
     elif wrong:
         counts["reported"] += 1
-        counts["reported although there is room"] += has_room(case, group)
+        counts["reported although there is room"] += room
     else:
         counts["satisfied"] += 1
 
 
-def has_room(case: Case, group: Group) -> bool:
+def has_room(case, tokenizer, longest):
     """Whether the required phrases, one after another, would make a translation that is allowed."""
-    ids = group.tokenizer.encode(" ".join(dict.fromkeys(case.all_required)))
+    ids = tokenizer.encode(" ".join(dict.fromkeys(case.all_required)))
     is_contradiction = any(
         stands_in(phrase, banned) for phrase in case.all_required for banned in case.all_banned
     )
-    return (
-        bool(case.source)
-        and len(ids) < group.longest
-        and UNK_ID not in ids
-        and not is_contradiction
-    )
+    return bool(case.source) and len(ids) < longest and UNK_ID not in ids and not is_contradiction
 
 
-def stands_in(text: str, phrase: str) -> bool:
+def stands_in(text, phrase):
     """Whether a phrase stands in a text and no word reaches over either of its ends."""
     start = text.find(phrase)
     while start >= 0:
@@ -304,7 +225,7 @@ def stands_in(text: str, phrase: str) -> bool:
     return False
 
 
-def _in_word(pair: str) -> bool:
+def _in_word(pair):
     """Whether two characters belong to one word."""
     return len(pair) == 2 and all(character.isalnum() or character == "_" for character in pair)
 

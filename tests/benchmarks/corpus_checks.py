@@ -10,20 +10,16 @@ differ, and runs each command in a process of its own: pairs a second and peak m
 
 import argparse
 import gzip
-import os
-import resource
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
+
+from harness import TFORMER, cost_of, work_directory, write
 
 from tests.quality.damage import FOREIGN, KINDS, measure, write_damaged
 from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
 from tformer_cli.quality.facts import Detector
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="directory of parallel text")
     parser.add_argument("--source", default="en", help="ending of the source files [en]")
@@ -38,46 +34,44 @@ def main() -> None:
     parser.add_argument("what", choices=("quality", "speed"))
     given = parser.parse_args()
     pairs = read_pairs(given, given.train)
-    with tempfile.TemporaryDirectory() as directory:
+    with work_directory(None) as directory:
         if given.what == "quality":
-            quality(given, pairs, Path(directory))
+            quality(given, pairs, directory)
         else:
             for size in map(int, given.pairs.split(",")):
-                speed(given, pairs, size, Path(directory))
+                speed(given, pairs, size, directory)
 
 
-def read_pairs(given: argparse.Namespace, name: str) -> list[tuple[str, str]]:
+def read_pairs(given, name):
     sides = (read_side(given.data / f"{name}.{end}") for end in (given.source, given.target))
     return list(zip(*sides, strict=True))
 
 
-def read_side(file: Path) -> list[str]:
+def read_side(file):
     packed = file.with_name(f"{file.name}.gz")
     with gzip.open(packed, "rb") if packed.exists() else file.open("rb") as stream:
         return stream.read().decode("utf-8").removesuffix("\n").split("\n")
 
 
-def quality(given: argparse.Namespace, pairs: list[tuple[str, str]], directory: Path) -> None:
+def quality(given, pairs, directory):
     held_out = read_pairs(given, given.held_out)
     languages = given.source, given.target
     foreign = read_side(given.data / f"{given.train}.{given.foreign}") if given.foreign else FOREIGN
     damaged = write_damaged(pairs, held_out, directory, languages, given.of_kind, foreign)
     detector = Detector() if given.detect_languages else None
     found, near = measure(damaged, DEFAULT, detector), measure(damaged, frozenset([NEAR_DUPLICATE]))
-    show("| damage | check | recall |\n|---|---|---|")
+    write("| damage | check | recall |\n|---|---|---|")
     for kind, (_, check) in KINDS.items():
         recall = (near if check == NEAR_DUPLICATE else found).recall[kind]
-        show(f"| {kind} | {check} | {recall:.1%} |")
-    show("\n| check | precision |\n|---|---|")
+        write(f"| {kind} | {check} | {recall:.1%} |")
+    write("\n| check | precision |\n|---|---|")
     for check, precision in found.precision.items():
-        show(f"| {check} | {precision:.1%} |")
-    show(f"\nundamaged pairs that would be dropped: {found.false_alarms:.2%}")
-    show(f"with --near alone: {near.false_alarms:.2%}")
+        write(f"| {check} | {precision:.1%} |")
+    write(f"\nundamaged pairs that would be dropped: {found.false_alarms:.2%}")
+    write(f"with --near alone: {near.false_alarms:.2%}")
 
 
-def speed(
-    given: argparse.Namespace, pairs: list[tuple[str, str]], size: int, directory: Path
-) -> None:
+def speed(given, pairs, size, directory):
     files = [directory / f"all.{ending}" for ending in (given.source, given.target)]
     for side, file in enumerate(files):
         with file.open("w", encoding="utf-8") as stream:
@@ -94,29 +88,11 @@ def speed(
     for name, options in commands.items():
         if given.only not in (None, name):
             continue
-        begun = time.perf_counter()
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tformer_cli", "data", name, *map(str, files), *options, "-q"],
-            stdout=subprocess.DEVNULL,
+        cost = cost_of([*TFORMER, "data", name, *files, *options, "-q"])
+        write(
+            f"| {name} | {size:,} | {cost.wall:.1f} s | {cost.processor:.1f} s of CPU | "
+            f"{size / cost.processor:,.0f} pairs/s of CPU | {cost.peak:,.0f} MB |"
         )
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise SystemExit(f"{name}: exit status {child.returncode}")
-        show(row(name, size, time.perf_counter() - begun, usage))
-
-
-def row(name: str, size: int, seconds: float, usage: resource.struct_rusage) -> str:
-    computing = usage.ru_utime + usage.ru_stime
-    return (
-        f"| {name} | {size:,} | {seconds:.1f} s | {computing:.1f} s of CPU | "
-        f"{size / computing:,.0f} pairs/s of CPU | {usage.ru_maxrss / 1024:,.0f} MB |"
-    )
-
-
-def show(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

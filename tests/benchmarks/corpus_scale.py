@@ -14,43 +14,36 @@ as much of memory.
 import argparse
 import json
 import resource
-import subprocess
-import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+
+from harness import output_by, work_directory, write
 
 PHASES = ("generate", "tokenizer", "encode", "open", "start", "middle")
 N_BATCHES = 500
 TOKENS_PER_BATCH = 4096
 SAMPLE_SECONDS = 0.02
-MIB = 1 << 20
-
-Figures = dict[str, float]
 
 
-def main() -> None:
+def main():
     arguments = _arguments()
     if arguments.phase:
         distinct = min(arguments.distinct, arguments.pairs[0])
         figures = run_phase(arguments.phase, arguments.pairs[0], distinct, arguments.directory)
-        _write(json.dumps(figures))
+        write(json.dumps(figures))
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        directory = arguments.directory or Path(temporary)
-        _write(
-            f"{'pairs':>10}  {'phase':<28}{'seconds':>9}{'pairs/s':>10}{'anonymous':>11}{'all':>9}"
-        )
+    with work_directory(arguments.directory) as directory:
+        columns = f"{'seconds':>9}{'pairs/s':>10}{'anonymous':>11}{'all':>9}"
+        write(f"{'pairs':>10}  {'phase':<28}{columns}")
         for n_pairs in arguments.pairs:
             for phase in PHASES:
                 _show(n_pairs, phase, _figures(phase, n_pairs, arguments.distinct, directory))
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments():
     parser = argparse.ArgumentParser(description="Memory and speed of large corpora.")
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000])
     parser.add_argument("--distinct", type=int, default=1_000_000, help="different pairs at most")
@@ -59,25 +52,18 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _figures(phase: str, n_pairs: int, distinct: int, directory: Path) -> Figures:
+def _figures(phase, n_pairs, distinct, directory):
     """Runs a phase in a process of its own, unless its figures are there."""
     place = directory / str(n_pairs)
     place.mkdir(parents=True, exist_ok=True)
     file = place / f"{phase}-figures.json"
     if not file.exists():
-        command = [sys.executable, __file__, "--pairs", str(n_pairs), "--distinct", str(distinct)]
-        run = subprocess.run(
-            [*command, "--directory", str(place), "--phase", phase],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        file.write_text(run.stdout, encoding="utf-8")
-    figures: Figures = json.loads(file.read_text(encoding="utf-8"))
-    return figures
+        command = (__file__, "--pairs", n_pairs, "--distinct", distinct, "--directory", place)
+        file.write_text(output_by(*command, "--phase", phase), encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _show(n_pairs: int, phase: str, figures: Figures) -> None:
+def _show(n_pairs, phase, figures):
     memory = f"{figures['anonymous']:>7,.0f} MiB{figures['all']:>5,.0f} MiB"
     rows = [(phase, figures["seconds"], figures.get("pairs", 0))]
     if "first" in figures:
@@ -87,36 +73,35 @@ def _show(n_pairs: int, phase: str, figures: Figures) -> None:
         ]
     for name, seconds, pairs in rows:
         rate = f"{pairs / seconds:,.0f}" if pairs else ""
-        _write(f"{n_pairs:>10,}  {name:<28}{seconds:>9.2f}{rate:>10}{memory}")
+        write(f"{n_pairs:>10,}  {name:<28}{seconds:>9.2f}{rate:>10}{memory}")
 
 
-def _write(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def run_phase(phase: str, n_pairs: int, distinct: int, directory: Path) -> Figures:
+def run_phase(phase, n_pairs, distinct, directory):
     """Does one phase in this process."""
-    work = {"tokenizer": _tokenizer, "encode": _encode, "open": _open, "start": _start,
-            "middle": _middle}  # fmt: skip
+    work = {
+        "generate": lambda: _generate(n_pairs, distinct, directory),
+        "tokenizer": lambda: _tokenizer(directory),
+        "encode": lambda: _corpus(directory, from_cache=False),
+        "open": lambda: _corpus(directory, from_cache=True),
+        "start": lambda: _batches(directory, 0.0),
+        "middle": lambda: _batches(directory, 0.5),
+    }
     with _anonymous_peak() as peak:
         begun = time.perf_counter()
-        if phase == "generate":
-            figures = _generate(n_pairs, distinct, directory)
-        else:
-            figures = work[phase](n_pairs, directory)
+        found = work[phase]()
+        figures = found if isinstance(found, dict) else {"pairs": n_pairs}
         figures.setdefault("seconds", time.perf_counter() - begun)
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {**figures, "anonymous": max(peak), "all": whole}
 
 
 @contextmanager
-def _anonymous_peak() -> Iterator[list[float]]:
+def _anonymous_peak():
     """Looks at the process's anonymous memory, in MiB, again and again."""
     peak = [0.0]
     is_over = threading.Event()
 
-    def look() -> None:
+    def look():
         while not is_over.wait(SAMPLE_SECONDS):
             status = Path("/proc/self/status").read_text(encoding="ascii")
             kilobytes = int(status.split("RssAnon:")[1].split()[0])
@@ -131,7 +116,7 @@ def _anonymous_peak() -> Iterator[list[float]]:
         watcher.join()
 
 
-def _generate(n_pairs: int, distinct: int, directory: Path) -> Figures:
+def _generate(n_pairs, distinct, directory):
     from tformer_cli.corpora.make_corpus import make_corpus
 
     made = directory / "corpus"
@@ -142,10 +127,9 @@ def _generate(n_pairs: int, distinct: int, directory: Path) -> Figures:
         with file.open("ab") as more:
             for _ in range(n_pairs // n_made - 1):
                 more.write(lines)
-    return {"pairs": n_pairs}
 
 
-def _tokenizer(n_pairs: int, directory: Path) -> Figures:
+def _tokenizer(directory):
     from tformer_cli.text.config import TokenizerConfig
     from tformer_cli.text.corpora import read_corpus
     from tformer_cli.text.train_tokenizer import train_tokenizer
@@ -153,31 +137,9 @@ def _tokenizer(n_pairs: int, directory: Path) -> Figures:
     lines = (side for pair in read_corpus(_data(directory).train[0]) for side in pair)
     tokenizer = train_tokenizer(lines, TokenizerConfig())
     (directory / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
-    return {"pairs": n_pairs}
 
 
-def _encode(n_pairs: int, directory: Path) -> Figures:
-    corpus = _corpus(directory)
-    if corpus.from_cache:
-        raise SystemExit(f"{directory}: the corpus is encoded already; remove its cache folder")
-    return {"pairs": n_pairs}
-
-
-def _open(n_pairs: int, directory: Path) -> Figures:
-    if not _corpus(directory).from_cache:
-        raise SystemExit(f"{directory}: the encoded corpus was not used again")
-    return {"pairs": n_pairs}
-
-
-def _start(n_pairs: int, directory: Path) -> Figures:
-    return _batches(directory, 0.0)
-
-
-def _middle(n_pairs: int, directory: Path) -> Figures:
-    return _batches(directory, 0.5)
-
-
-def _batches(directory: Path, share: float) -> Figures:
+def _batches(directory, share):
     """Reads batches from a place in the first epoch, as a resumed run does."""
     from tformer_cli.text.loading.loader import LoaderPosition, TrainingLoader
 
@@ -195,20 +157,23 @@ def _batches(directory: Path, share: float) -> Figures:
     return {"first": first, "seconds": time.perf_counter() - begun - first, "pairs": n_pairs}
 
 
-def _corpus(directory: Path):
+def _corpus(directory, from_cache=None):
     from tformer_cli.text.loading.encoded import encode_corpus
 
     data = _data(directory)
-    return encode_corpus(data.train[0], data, _trained(directory))
+    corpus = encode_corpus(data.train[0], data, _trained(directory))
+    if from_cache not in (None, corpus.from_cache):
+        raise SystemExit(f"{directory}: must come from the cache: {from_cache}")
+    return corpus
 
 
-def _trained(directory: Path):
+def _trained(directory):
     from tformer_cli.text.tokenizer import read_tokenizer
 
     return read_tokenizer(directory / "tokenizer.json")
 
 
-def _data(directory: Path):
+def _data(directory):
     from tformer_cli.text.config import CorpusConfig, DataConfig
 
     files = {side: str(directory / "corpus" / f"train.{code}")

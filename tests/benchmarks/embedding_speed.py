@@ -9,23 +9,21 @@ Seconds are those of the processor, medians of the rounds. The vectors are compa
 
 import argparse
 import statistics
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
+from harness import write
 
-from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.lines.embed import embed_texts
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 
 BATCH = 32
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("texts", type=Path, help="one text a line")
@@ -34,7 +32,7 @@ def main() -> None:
     texts = given.texts.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     torch.set_num_threads(1)
     contestants = {"tformer": ours(given.model), "transformers": theirs(given.model)}
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    seconds = {name: [] for name in contestants}
     vectors = {}
     for _ in range(given.rounds):
         for name, embed in contestants.items():
@@ -43,29 +41,31 @@ def main() -> None:
             seconds[name].append(time.process_time() - begun)
     for name, times in seconds.items():
         median = statistics.median(times)
-        show(f"| {name} | {median:.2f} s | {len(texts) / median:,.0f} texts/s |")
+        write(f"| {name} | {median:.2f} s | {len(texts) / median:,.0f} texts/s |")
     ratios = [b / a for a, b in zip(seconds["tformer"], seconds["transformers"], strict=True)]
-    show(f"times as fast: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
-    show(f"largest difference: {np.abs(vectors['tformer'] - vectors['transformers']).max():.1e}")
+    write(
+        f"times as fast: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    write(f"largest difference: {np.abs(vectors['tformer'] - vectors['transformers']).max():.1e}")
 
 
-def ours(model: Path) -> Callable[[list[str]], np.ndarray]:
-    opened = open_encoder(model, kinds_for("embed"), device="cpu", threads=1)
+def ours(model):
+    opened = open_model(model, "embed", device="cpu", threads=1)
     if opened.compiled is None:
         raise SystemExit("the kernels do not take this model")
 
-    def embed(texts: list[str]) -> np.ndarray:
+    def embed(texts):
         return np.array([one.vector for one in embed_texts(opened, texts)])
 
     return embed
 
 
-def theirs(model: Path) -> Callable[[list[str]], np.ndarray]:
+def theirs(model):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     encoder = transformers.AutoModel.from_pretrained(model).eval()
 
     @torch.inference_mode()
-    def embed(texts: list[str]) -> np.ndarray:
+    def embed(texts):
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found = np.empty((len(texts), encoder.config.hidden_size), np.float32)
         for first in range(0, len(order), BATCH):
@@ -81,10 +81,6 @@ def theirs(model: Path) -> Callable[[list[str]], np.ndarray]:
         return found
 
     return embed
-
-
-def show(text: str) -> None:
-    sys.stdout.write(text + "\n")
 
 
 if __name__ == "__main__":

@@ -10,22 +10,15 @@ each for the same time. Every run is a `tformer train` of its own; the best chec
 
 import argparse
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from harness import fail, say
-from rich.console import Console
-from rich.table import Table
+from harness import TFORMER, cost_of, output_of, print_table, say, work_directory, write_json
 
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.text.lines import read_lines
 
-TFORMER = (sys.executable, "-m", "tformer_cli")
 RECIPE = """\
 [data]
 train = [{{ source = "{work}/{pairs}.en", target = "{work}/{pairs}.fr" }}]
@@ -78,13 +71,10 @@ class Run:
     """On that of the old text."""
 
 
-def main() -> None:
-    """Trains, scores and prints a table."""
+def main():
     options = parsed()
     runs = []
-    with tempfile.TemporaryDirectory() as temporary:
-        work = Path(options.work or temporary)
-        work.mkdir(parents=True, exist_ok=True)
+    with work_directory(options.work) as work:
         before = bleu(options.model, options, new=True), bleu(options.model, options, new=False)
         say(f"the model: {before[0]:.1f} BLEU on the new text, {before[1]:.1f} on the old")
         for pairs in options.pairs:
@@ -92,14 +82,22 @@ def main() -> None:
             for kind in options.kinds:
                 runs.append(measured(kind, pairs, work, options))
                 say(f"{kind}, {pairs:,} pairs: {runs[-1]}")
-                if options.json:
-                    options.json.write_text(
-                        json.dumps({"before": before, "runs": [asdict(run) for run in runs]})
-                    )
-    Console().print(table(runs, before))
+                report = {"before": before, "runs": [asdict(run) for run in runs]}
+                write_json(options.json, report)
+    scores = [f"{score:.1f} BLEU" for score in before]
+    print_table(
+        "",
+        ("weights", "pairs", "steps", "new text", "old text", "optimizer", "peak memory"),
+        [("as they were", 0, 0, *scores, "", "")] + [
+            (run.kind, f"{run.pairs:,}", f"{run.steps:,}", f"{run.new_bleu:.1f} BLEU",
+             f"{run.old_bleu:.1f} BLEU", f"{run.optimizer_megabytes:.1f} MB",
+             f"{run.megabytes:,.0f} MB")
+            for run in runs
+        ],
+    )  # fmt: skip
 
 
-def parsed() -> argparse.Namespace:
+def parsed():
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("model", type=Path, help="model directory to start from")
@@ -112,12 +110,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=3.0, help="of each training")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], help="key of the recipes to override")
-    parser.add_argument("--work", help="directory that keeps the runs")
+    parser.add_argument("--work", type=Path, help="directory that keeps the runs")
     parser.add_argument("--json", type=Path, help="file for the numbers")
     return parser.parse_args()
 
 
-def first_pairs(data: Path, work: Path, pairs: int) -> None:
+def first_pairs(data, work, pairs):
     """Writes the first pairs of the new text."""
     for language in ("en", "fr"):
         lines = islice(read_lines(data / f"train.{language}.gz"), pairs)
@@ -125,14 +123,14 @@ def first_pairs(data: Path, work: Path, pairs: int) -> None:
         (work / f"{pairs}.{language}").write_text(text, encoding="utf-8")
 
 
-def measured(kind: str, pairs: int, work: Path, options: argparse.Namespace) -> Run:
+def measured(kind, pairs, work, options):
     """Trains in a process of its own, and scores what comes of it."""
     run, recipe = work / f"{kind}-{pairs}", work / f"{kind}-{pairs}.toml"
     recipe.write_text(recipe_of(kind, pairs, work, options), encoding="utf-8")
     start = [] if kind == "scratch" else ["--from", options.model]
     settings = [part for one in options.set for part in ("--set", one)]
     command = ["train", recipe, "-o", run, *start, *settings, "--threads", options.threads, "-q"]
-    peak = peak_megabytes([*TFORMER, *map(str, command)])
+    peak = cost_of([*TFORMER, *command]).peak
     states = sorted((run / "checkpoints").glob("step-*/optimizer.safetensors"))
     return Run(
         kind=kind,
@@ -147,7 +145,7 @@ def measured(kind: str, pairs: int, work: Path, options: argparse.Namespace) -> 
     )
 
 
-def recipe_of(kind: str, pairs: int, work: Path, options: argparse.Namespace) -> str:
+def recipe_of(kind, pairs, work, options):
     """Writes the recipe of a run; what it does not say is the default."""
     places = {"work": work.resolve(), "pairs": pairs, "new": options.new.resolve()}
     text = RECIPE.format(**places, minutes=options.minutes)
@@ -165,36 +163,13 @@ def recipe_of(kind: str, pairs: int, work: Path, options: argparse.Namespace) ->
     return text.replace("[training]", f"[training]\n{MUON}") + more
 
 
-def peak_megabytes(command: list[str]) -> float:
-    """Runs a command; returns the largest memory of its process."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        fail(f"training failed ({' '.join(command[2:])}): see above")
-    return usage.ru_maxrss / (1024.0 if sys.platform == "linux" else 1e6)
-
-
-def bleu(model: Path, options: argparse.Namespace, *, new: bool) -> float:
+def bleu(model, options, *, new):
     """Scores a model on the test set of the new text, or of the old."""
     data, name = (options.new, "test_2016_flickr") if new else (options.old, "test")
     files = [f"{data}/{name}.{language}.gz" for language in ("en", "fr")]
-    command = ["evaluate", model, "--source", files[0], "--reference", files[1]]
-    command += ["--format", "json", "-q", "--threads", options.threads]
-    done = subprocess.run([*TFORMER, *map(str, command)], stdout=subprocess.PIPE, check=True)
-    return float(json.loads(done.stdout)["bleu"]["score"])
-
-
-def table(runs: list[Run], before: tuple[float, float]) -> Table:
-    """Shows the runs, and the model before."""
-    shown = Table(
-        *("weights", "pairs", "steps", "new text", "old text", "optimizer", "peak memory")
-    )
-    shown.add_row("as they were", "0", "0", *(f"{score:.1f} BLEU" for score in before), "", "")
-    for run in runs:
-        scores = f"{run.new_bleu:.1f} BLEU", f"{run.old_bleu:.1f} BLEU"
-        sizes = f"{run.optimizer_megabytes:.1f} MB", f"{run.megabytes:,.0f} MB"
-        shown.add_row(run.kind, f"{run.pairs:,}", f"{run.steps:,}", *scores, *sizes)
-    return shown
+    given = ("--source", files[0], "--reference", files[1], "--format", "json", "-q")
+    done = output_of("evaluate", model, *given, "--threads", options.threads)
+    return json.loads(done)["bleu"]["score"]
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tformer_cli.text.lines import read_lines
 
@@ -75,12 +76,76 @@ class ContestantError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a contestant's process came to."""
+    """What a contestant wrote, and the largest resident memory of its processes in MB."""
 
     values: dict[str, Any]
-    """What it wrote."""
     peak_rss: float
-    """Largest resident memory of the process and of those it started, MB."""
+
+
+class Cost(NamedTuple):
+    """Seconds of the processor and on the clock, and the largest memory in MB, of a process."""
+
+    processor: float
+    wall: float
+    peak: float
+
+
+def cost_of(command, *, threads=None, stdin=None, **variables) -> Cost:
+    """Runs a command to its end; its output is shown if it fails."""
+    if threads:
+        variables |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
+    begun = time.perf_counter()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as text:
+        text.write(stdin or b"")
+        text.seek(0)
+        process = subprocess.Popen(
+            list(map(str, command)), env={**os.environ, **variables}, stdin=text, stdout=output,
+            stderr=output,
+        )  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            output.seek(0)
+            fail(f"{' '.join(map(str, command))}\n{output.read().decode(errors='replace')}")
+    wall = time.perf_counter() - begun
+    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
+
+
+def output_by(*arguments, stdin=None) -> str:
+    """Runs Python with arguments; returns what it wrote."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def output_of(*arguments, stdin=None) -> str:
+    """Runs a command of tformer; returns what it wrote."""
+    return output_by(*TFORMER[1:], *arguments, stdin=stdin)
+
+
+def write(line: str) -> None:
+    """Prints a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def print_table(title: str, columns, rows, width: int = 130) -> None:
+    """Prints a table; all columns but the first hold numbers."""
+    from rich.console import Console  # here, or it would count as memory of those who print none
+    from rich.table import Table
+
+    table = Table(title=title)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=not number)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(width=None if sys.stdout.isatty() else width, highlight=False).print(table)
+
+
+def write_json(file: Path | None, report) -> None:
+    """Writes all figures, if they are asked for."""
+    if file:
+        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def common_parser(description: str) -> argparse.ArgumentParser:
@@ -140,15 +205,7 @@ def python_of(name: str, contestant: Contestant, pythons: dict[str, str]) -> str
 
 
 def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_size: int) -> None:
-    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet.
-
-    Args:
-        data: directory of the given text.
-        work: gets `text/` and `ids/`.
-        files: for each split the names of its source and its target file, without `.gz`; "train"
-            comes first.
-        vocab_size: of the tokenizer.
-    """
+    """Writes raw text, the shared tokenizer and token ids of every split that is not there yet."""
     text, ids = work / "text", work / "ids"
     text.mkdir(exist_ok=True)
     ids.mkdir(exist_ok=True)
@@ -174,11 +231,7 @@ def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_siz
 def run_contestant(
     name: str, contestant: Contestant, work: Path, python: str, job: dict[str, Any]
 ) -> Answer:
-    """Runs one contestant in a process of its own.
-
-    Raises:
-        ContestantError: with its last words, if it fails.
-    """
+    """Runs one contestant in a process of its own."""
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=work))
     job = {
         **job,
@@ -207,6 +260,23 @@ def run_contestant(
         raise ContestantError(f"{name}: exit status {process.returncode}: {last} ({log})")
     answer = json.loads((scratch / "answer.json").read_text(encoding="utf-8"))
     return Answer(answer, usage.ru_maxrss / 1024)
+
+
+def answers_in_turns(contestants, pythons, work: Path, job, n_rounds: int):
+    """Runs all, A B C A B C, so that slow minutes of the machine hit everybody.
+
+    Yields the key and the answer of each; what fails is said and left out. A key is a name, or a
+    beam size and a name.
+    """
+    for _ in range(n_rounds):
+        for key, contestant in contestants.items():
+            beam, name = key if isinstance(key, tuple) else (None, key)
+            whole = job if beam is None else {**job, "beam_size": beam}
+            python = python_of(name, contestant, pythons)
+            try:
+                yield key, run_contestant(name, contestant, work, python, whole)
+            except ContestantError as error:
+                say(str(error))
 
 
 def mean_lengths(work: Path) -> tuple[float, float]:

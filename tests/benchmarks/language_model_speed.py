@@ -19,13 +19,12 @@ import itertools
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+
+from harness import TFORMER, Cost, cost_of, print_table, say, work_directory, write
 
 SHAPES = {
     "nano": {"width": 128, "heads": 4, "layers": 4, "window": 64, "batch": 12},
@@ -35,105 +34,65 @@ SHAPES = {
 PROMPT = "It was the best of times, it was the worst of times, it was the age of wisdom,"
 
 
-class Cost(NamedTuple):
-    """What a process took."""
-
-    processor: float
-    wall: float
-    peak: float
-    """MB."""
-
-
-def run(command: Sequence[str], threads: int) -> Cost:
-    """Runs a command to its end; its output is shown if it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    begin = time.monotonic()
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            output.seek(0)
-            raise SystemExit(f"{' '.join(command)}\n{output.read().decode(errors='replace')}")
-    wall = time.monotonic() - begin
-    return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
-
-
-def race(
-    contestants: dict[str, Callable[[int], list[str]]],
-    amounts: tuple[int, int],
-    rounds: int,
-    threads: int,
-) -> dict[str, Cost]:
-    """Runs all in turns; the least cost of the work between two amounts, and the highest peak."""
-    found: dict[str, list[Cost]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, command in contestants.items():
-            less, more = (run(command(amount), threads) for amount in amounts)
-            cost = Cost(more.processor - less.processor, more.wall - less.wall, more.peak)
-            found[name].append(cost)
-            sys.stderr.write(f"{name}: {cost.processor:.1f} s of processor, {cost.wall:.1f} s\n")
-    return {
-        name: Cost(
-            min(one.processor for one in costs),
-            min(one.wall for one in costs),
-            max(one.peak for one in costs),
-        )
-        for name, costs in found.items()
-    }
-
-
-def show(costs: dict[str, Cost], n_tokens: int, title: str) -> None:
-    """Prints a table; shares are of the first contestant."""
-    first = next(iter(costs.values()))
+def show(found, n_tokens, title):
+    """Prints the least seconds of each contestant and its highest peak; shares are of the first."""
+    rows = []
+    for name, costs in found.items():
+        processor, wall, peak = zip(*costs, strict=True)
+        rows.append((name, Cost(min(processor), min(wall), max(peak))))
+    first = rows[0][1]
     columns = ("tokens/s of processor", "first is × as fast", "tokens/s", "× as fast", "peak MB")
-    sys.stdout.write(f"{title:34}{''.join(f'{column:>24}' for column in columns)}\n")
-    for name, cost in costs.items():
-        values = (
-            f"{n_tokens / cost.processor:,.0f}",
-            f"{cost.processor / first.processor:.2f}",
-            f"{n_tokens / cost.wall:,.0f}",
-            f"{cost.wall / first.wall:.2f}",
-            f"{cost.peak:,.0f}",
-        )
-        sys.stdout.write(f"{name:34}{''.join(f'{value:>24}' for value in values)}\n")
+    print_table(
+        title,
+        ("contestant", *columns),
+        (
+            (
+                name,
+                f"{n_tokens / cost.processor:,.0f}",
+                f"{cost.processor / first.processor:.2f}",
+                f"{n_tokens / cost.wall:,.0f}",
+                f"{cost.wall / first.wall:.2f}",
+                f"{cost.peak:,.0f}",
+            )
+            for name, cost in rows
+        ),
+    )
 
 
-def train(options: argparse.Namespace) -> None:
-    """Races trainings of one model."""
-    shape = SHAPES[options.shape]
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+def train(options):
+    """Races trainings of one model; what counts is a long one less a short one."""
+    shape, found = SHAPES[options.shape], {}
+    with work_directory(None) as work:
         recipe = work / "recipe.toml"
         recipe.write_text(_recipe(options.text.resolve(), shape), encoding="utf-8")
 
-        def tformer(precision: str) -> Callable[[int], list[str]]:
-            def command(steps: int) -> list[str]:
-                run = tempfile.mkdtemp(dir=work)
-                given = ("--max-steps", str(steps), "--precision", precision, "--quiet")
-                return [*_TFORMER, "train", str(recipe), "-o", f"{run}/run", *given]
+        def tformer(precision, steps):
+            run = f"{tempfile.mkdtemp(dir=work)}/run"
+            given = ("--max-steps", steps, "--precision", precision, "--quiet")
+            return [*TFORMER, "train", recipe, "-o", run, *given]
 
-            return command
+        def plain(precision, steps):
+            return _child("train", options.text, options.shape, precision, steps)
 
-        def plain(precision: str) -> Callable[[int], list[str]]:
-            return lambda steps: _child("train", options.text, options.shape, precision, steps)
-
-        costs = race(
-            {
-                "tformer, bfloat16": tformer("bfloat16"),
-                "plain torch, bfloat16": plain("bfloat16"),
-                "tformer, float32": tformer("float32"),
-                "plain torch, float32 (nanoGPT's)": plain("float32"),
-            },
-            (options.least, options.most),
-            options.rounds,
-            options.threads,
-        )
+        contestants = {
+            f"{name}, {precision}": (command, precision)
+            for precision in ("bfloat16", "float32")
+            for name, command in (("tformer", tformer), ("plain torch, as nanoGPT", plain))
+        }
+        for _ in range(options.rounds):
+            for name, (command, precision) in contestants.items():
+                less, more = (
+                    cost_of(command(precision, steps), threads=options.threads)
+                    for steps in (options.least, options.most)
+                )
+                cost = Cost(more.processor - less.processor, more.wall - less.wall, more.peak)
+                found.setdefault(name, []).append(cost)
+                say(f"{name}: {cost.processor:.1f} s of processor, {cost.wall:.1f} s")
     n_tokens = (options.most - options.least) * shape["window"] * shape["batch"]
-    show(costs, n_tokens, f"training, {options.shape}, {options.threads} threads")
+    show(found, n_tokens, f"training, {options.shape}, {options.threads} threads")
 
 
-def _recipe(text: Path, shape: dict[str, int]) -> str:
+def _recipe(text, shape):
     return f"""
 [task]
 kind = "language-model"
@@ -169,17 +128,17 @@ checkpoint_every = 100000
 """
 
 
-def train_plainly(text: str, shape_name: str, precision: str, steps: str) -> None:
+def train_plainly(text, shape_name, precision, steps):
     """Trains a GPT in torch alone, by the loop of nanoGPT."""
     import torch
-    from torch import Tensor, nn
+    from torch import nn
     from torch.nn import functional
 
     shape = SHAPES[shape_name]
     width, window = shape["width"], shape["window"]
 
     class Block(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.norms = nn.ModuleList(nn.LayerNorm(width, bias=False) for _ in range(2))
             self.qkv = nn.Linear(width, 3 * width, bias=False)
@@ -187,7 +146,7 @@ def train_plainly(text: str, shape_name: str, precision: str, steps: str) -> Non
             self.up = nn.Linear(width, 4 * width, bias=False)
             self.down = nn.Linear(4 * width, width, bias=False)
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             rows, length, _ = x.shape
             heads = (
                 part.view(rows, length, shape["heads"], -1).transpose(1, 2)
@@ -227,62 +186,51 @@ def train_plainly(text: str, shape_name: str, precision: str, steps: str) -> Non
         optimizer.zero_grad(set_to_none=True)
 
 
-def generate(options: argparse.Namespace) -> None:
+def generate(options):
     """Races continuations of prompts, and measures the time to the first token."""
-    work = Path(tempfile.mkdtemp())
-    imported = work / "tformer"
-    if options.model == "random":
-        subprocess.run(_child("random", work / "model"), check=True)
-        options.model = str(work / "model")
-    subprocess.run([*_TFORMER, "import", options.model, "-o", imported, "--quiet"], check=True)
     names = ["tformer", "tformer-int8", "transformers", "transformers-bfloat16"]
     if options.ctranslate2:
         names += ["ctranslate2", "ctranslate2-int8"]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    for n_prompts in (1, options.prompts):
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-        for _, name in itertools.product(range(options.rounds), names):
-            command = _child("generate", name, options.model, imported, n_prompts, options.length)
-            done = subprocess.run(command, env=environment, capture_output=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{' '.join(command)}\n{done.stderr.decode(errors='replace')}")
-            found[name].append(json.loads(done.stdout.splitlines()[-1]))
-        costs = {
-            name: Cost(
-                min(one["processor"] for one in answers),
-                min(one["wall"] for one in answers),
-                max(one["peak"] for one in answers),
-            )
-            for name, answers in found.items()
-        }
-        n_tokens = options.length * n_prompts
-        show(costs, n_tokens, f"{n_prompts} prompts, {options.threads} threads")
-        firsts = (f"{name} {min(one['first'] for one in found[name]):.4f}" for name in names)
-        sys.stdout.write(f"seconds to the first token of all: {', '.join(firsts)}\n\n")
+    with work_directory(None) as work:
+        model, imported, answer = options.model, work / "tformer", work / "answer"
+        if model == "random":
+            model = work / "model"
+            cost_of(_child("random", model))
+        cost_of([*TFORMER, "import", model, "-o", imported, "--quiet"])
+        for n_prompts in (1, options.prompts):
+            found, firsts = {name: [] for name in names}, {name: [] for name in names}
+            for _, name in itertools.product(range(options.rounds), names):
+                given = (name, model, imported, n_prompts, options.length, answer)
+                cost_of(_child("generate", *given), threads=options.threads)
+                first, *cost = json.loads(answer.read_text())
+                firsts[name].append(first)
+                found[name].append(Cost(*cost))
+            title = f"{n_prompts} prompts, {options.threads} threads"
+            show(found, options.length * n_prompts, title)
+            said = (f"{name} {min(seconds):.4f}" for name, seconds in firsts.items())
+            write(f"seconds to the first token of all: {', '.join(said)}\n")
 
 
-def generate_by(name: str, model: str, imported: str, n_prompts: str, length: str) -> None:
-    """Continues prompts with an opened model; prints the least seconds of three times."""
+def generate_by(name, model, imported, n_prompts, length, answer):
+    """Continues prompts with an opened model; writes the least seconds of three times."""
     prompts = [f"{number} {PROMPT}" for number in range(int(n_prompts))]
     continued = _GENERATORS[name.partition("-")[0]](model, imported, name.partition("-")[2])
     continued(prompts[:1], 2)
-    firsts, processors, walls = [], [], []
+    times = []
     for _ in range(3):
         begin = time.perf_counter()
         continued(prompts, 1)
-        firsts.append(time.perf_counter() - begin)
+        first = time.perf_counter() - begin
         begin, started = time.perf_counter(), time.process_time()
         lengths = continued(prompts, int(length))
-        processors.append(time.process_time() - started)
-        walls.append(time.perf_counter() - begin)
+        times.append((first, time.process_time() - started, time.perf_counter() - begin))
         if set(lengths) != {int(length)}:
             raise SystemExit(f"{name}: wrote {lengths} tokens instead of {length}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    answer = {"first": min(firsts), "processor": min(processors), "wall": min(walls), "peak": peak}
-    sys.stdout.write(f"{json.dumps(answer)}\n")
+    Path(answer).write_text(json.dumps([*map(min, zip(*times, strict=True)), peak]))
 
 
-def make_random(folder: str) -> None:
+def make_random(folder):
     """Writes a GPT-2 with random weights and a byte-level tokenizer."""
     import tokenizers
     import transformers
@@ -306,29 +254,30 @@ def make_random(folder: str) -> None:
     fast.save_pretrained(folder)
 
 
-Continued = Callable[[Sequence[str], int], list[int]]
-"""Continues prompts by so many tokens; returns how many there were."""
-
-
-def by_tformer(_: str, imported: str, precision: str) -> Continued:
+def by_tformer(_, imported, precision):
     """Opens the model as `tformer generate` does."""
     from dataclasses import replace
 
-    from tformer_cli.kinds.opening.generator import open_generator
+    from tformer_cli.kinds.opening import open_model
 
-    generator = open_generator(
-        imported, precision=precision or "float32", beam_size=1, sampling=False, device="cpu"
+    generator = open_model(
+        imported,
+        "generate",
+        precision=precision or "float32",
+        beam_size=1,
+        sampling=False,
+        device="cpu",
     ).generator
     config = generator.config
 
-    def continued(prompts: Sequence[str], length: int) -> list[int]:
+    def continued(prompts, length):
         generator.config = replace(config, max_length=length, min_length=length)
         return [len(one.texts[0].token_ids) for one in generator.generate(prompts)]
 
     return continued
 
 
-def by_transformers(model: str, _: str, precision: str) -> Continued:
+def by_transformers(model, _, precision):
     """Opens the model with Hugging Face's library."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -339,7 +288,7 @@ def by_transformers(model: str, _: str, precision: str) -> Continued:
         model, dtype=torch.bfloat16 if precision else torch.float32
     ).eval()
 
-    def continued(prompts: Sequence[str], length: int) -> list[int]:
+    def continued(prompts, length):
         batch = tokenizer(list(prompts), return_tensors="pt", padding=True)
         with torch.inference_mode():
             found = loaded.generate(
@@ -354,7 +303,7 @@ def by_transformers(model: str, _: str, precision: str) -> Continued:
     return continued
 
 
-def by_ctranslate2(model: str, imported: str, precision: str) -> Continued:
+def by_ctranslate2(model, imported, precision):
     """Opens the model with CTranslate2, converted once."""
     import ctranslate2
     from transformers import AutoTokenizer
@@ -367,7 +316,7 @@ def by_ctranslate2(model: str, imported: str, precision: str) -> Continued:
     generator = ctranslate2.Generator(str(folder), device="cpu", intra_threads=threads)
     tokenizer = AutoTokenizer.from_pretrained(model)
 
-    def continued(prompts: Sequence[str], length: int) -> list[int]:
+    def continued(prompts, length):
         tokens = [tokenizer.convert_ids_to_tokens(tokenizer.encode(one)) for one in prompts]
         found = generator.generate_batch(
             tokens,
@@ -381,24 +330,23 @@ def by_ctranslate2(model: str, imported: str, precision: str) -> Continued:
     return continued
 
 
-_GENERATORS: dict[str, Callable[[str, str, str], Continued]] = {
+_GENERATORS = {
     "tformer": by_tformer,
     "transformers": by_transformers,
     "ctranslate2": by_ctranslate2,
 }
-_TFORMER = (sys.executable, "-m", "tformer_cli")
-_CHILDREN: dict[str, Callable[..., None]] = {
+_CHILDREN = {
     "train": train_plainly,
     "generate": generate_by,
     "random": make_random,
 }
 
 
-def _child(*arguments: Any) -> list[str]:
+def _child(*arguments):
     return [sys.executable, __file__, "child", *map(str, arguments)]
 
 
-def main() -> None:
+def main():
     """Reads the command line, of a user or of a child."""
     if sys.argv[1:2] == ["child"]:
         _CHILDREN[sys.argv[2]](*sys.argv[3:])

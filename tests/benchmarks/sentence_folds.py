@@ -8,55 +8,28 @@ chosen by the scores. Processor seconds are those of the trainings.
 """
 
 import argparse
-import json
 import random
-import resource
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
-TFORMER = (sys.executable, "-m", "tformer_cli")
+from harness import TFORMER, cost_of, output_of, work_directory, write, write_json
 
 
-def run(*words: str, stdin: str | None = None) -> str:
-    """Runs a command of tformer; returns what it wrote."""
-    done = subprocess.run(
-        [*TFORMER, *words], input=stdin, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return done.stdout
-
-
-def used() -> float:
-    """Processor seconds of all programs that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def fold_score(
-    model: str, train: list[str], test: list[str], settings: list[str]
-) -> tuple[int, float]:
-    """Trains on lines of text and label.
-
-    Returns:
-        How many of the test lines got the right label, and the processor seconds of the training.
-    """
-    with tempfile.TemporaryDirectory() as work:
-        (Path(work) / "train.tsv").write_text("\n".join(train) + "\n", encoding="utf-8")
-        run_directory = f"{work}/run"
+def fold_score(model, train, test, settings):
+    """How many of the test lines got the right label, and the processor seconds of the training."""
+    with work_directory(None) as work:
+        (work / "train.tsv").write_text("\n".join(train) + "\n", encoding="utf-8")
         keys = [f"data.directory={work}", "data.valid=[]", *settings]
         options = [word for key in keys for word in ("--set", key)]
-        before = used()
-        run("train", "restaurant-sentences", "--from", model, "-o", run_directory, *options, "-q")
-        seconds = used() - before
+        command = [*TFORMER, "train", "restaurant-sentences", "--from", model, "-o", work / "run"]
+        cost = cost_of([*command, *options, "-q"])
         texts = "".join(f"{line.split(chr(9))[0]}\n" for line in test)
-        found = run("classify", run_directory, "-q", stdin=texts).removesuffix("\n").split("\n")
+        found = output_of("classify", work / "run", "-q", stdin=texts).removesuffix("\n")
     right = [line.split("\t")[1].strip() for line in test]
-    return sum(one == other for one, other in zip(found, right, strict=True)), seconds
+    n_right = sum(one == other for one, other in zip(found.split("\n"), right, strict=True))
+    return n_right, cost.processor
 
 
-def main() -> None:
-    """Prints the accuracy of each fold and of all."""
+def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("sentences", type=Path)
@@ -74,12 +47,10 @@ def main() -> None:
         found, cost = fold_score(given.model, train, test, given.settings)
         n_right, seconds = n_right + found, seconds + cost
         scores.append(100.0 * found / len(test))
-        print(f"fold {fold + 1}: {scores[-1]:.1f} ({cost:.0f} s of processor time)", flush=True)  # noqa: T201
+        write(f"fold {fold + 1}: {scores[-1]:.1f} ({cost:.0f} s of processor time)")
     accuracy = 100.0 * n_right / len(lines)
-    print(f"all: {accuracy:.1f}, {seconds:.0f} s of processor time")  # noqa: T201
-    if given.json:
-        record = {"accuracy": accuracy, "folds": scores, "seconds": seconds}
-        given.json.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write(f"all: {accuracy:.1f}, {seconds:.0f} s of processor time")
+    write_json(given.json, {"accuracy": accuracy, "folds": scores, "seconds": seconds})
 
 
 if __name__ == "__main__":

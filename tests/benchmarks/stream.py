@@ -11,18 +11,18 @@ Exit status 1 if memory grows, a line is wrong, missing or out of place, or an e
 """
 
 import argparse
-import json
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+
+from harness import TFORMER, fail, output_by, say, work_directory, write, write_json
 
 N_KINDS = 400
 """Different lines at most."""
@@ -37,39 +37,34 @@ GROWTH_MIB = 16
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Memory of the process after so many lines."""
-
-    lines: int
-    resident_mib: float
-
-
-@dataclass(frozen=True)
 class Kinds:
     """Different lines, and what follows the number in their different rows of output."""
 
     sources: Sequence[bytes]
     rows: Sequence[bytes]
 
-    def line(self, number: int) -> bytes:
+    def line(self, number):
         """What goes in at a place of the stream."""
         return self.sources[self._at(number)] + b"\n"
 
-    def row(self, number: int) -> bytes:
+    def row(self, number):
         """What must come out there."""
         return b"%d\t%s\n" % (number, self.rows[self._at(number)])
 
-    def _at(self, number: int) -> int:
+    def _at(self, number):
         return (number * MULTIPLIER >> 7) % len(self.sources)
 
 
-def main() -> None:
+def main():
     arguments = parse_arguments()
     # A shell that starts this in the background lets it, and what it starts, ignore Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with tempfile.TemporaryDirectory() as temporary:
-        model = arguments.model or make_model(Path(temporary) / "model")
-        command = [sys.executable, "-m", "tformer_cli", "translate", str(model), "--quiet"]
+    with work_directory(None) as work:
+        model = arguments.model or work / "model"
+        if not arguments.model:
+            # in a process of its own, so that this one stays small
+            output_by("-c", MODEL_SCRIPT, model)
+        command = [*TFORMER, "translate", model, "--quiet"]
         command += ["--beam-size", str(arguments.beam_size), "--format", "tsv"]
         kinds = distinct_kinds(command)
         say(f"{len(kinds.sources)} different lines")
@@ -77,22 +72,21 @@ def main() -> None:
         samples = check_stream(command, kinds, arguments.lines)
         seconds = time.perf_counter() - begun
         check_closed_pipe(command, kinds)
-        check_interrupt(command, kinds, Path(temporary) / "output.txt")
-    growth = grown(samples)
-    for sample in samples:
-        sys.stdout.write(f"{sample.lines:>12,} lines {sample.resident_mib:>9,.1f} MiB\n")
-    sys.stdout.write(f"{arguments.lines:,} lines in {seconds:,.1f} s, all in order\n")
-    sys.stdout.write(f"memory after a quarter and at its highest since: {growth:+,.1f} MiB\n")
-    sys.stdout.write("a closed pipe and Ctrl-C end it cleanly\n")
-    if arguments.json:
-        report = {"lines": arguments.lines, "seconds": seconds, "growth_mib": growth}
-        report["samples"] = [asdict(sample) for sample in samples]
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        check_interrupt(command, kinds, work / "output.txt")
+    rest = [resident_mib for _, resident_mib in samples[len(samples) // 4 :]]
+    growth = max(rest) - rest[0]
+    for lines, resident_mib in samples:
+        write(f"{lines:>12,} lines {resident_mib:>9,.1f} MiB")
+    write(f"{arguments.lines:,} lines in {seconds:,.1f} s, all in order")
+    write(f"memory after a quarter and at its highest since: {growth:+,.1f} MiB")
+    write("a closed pipe and Ctrl-C end it cleanly")
+    report = {"lines": arguments.lines, "seconds": seconds, "growth_mib": growth}
+    write_json(arguments.json, {**report, "samples": samples})
     if growth > GROWTH_MIB:
         fail(f"memory grew by {growth:.1f} MiB")
 
 
-def parse_arguments() -> argparse.Namespace:
+def parse_arguments():
     """Reads the command line."""
     parser = argparse.ArgumentParser(description="A long stream through `tformer translate`.")
     parser.add_argument("--lines", type=int, default=1_000_000, help="of the stream [1000000]")
@@ -105,57 +99,20 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def say(text: str) -> None:
-    """Tells how far the work is."""
-    sys.stderr.write(text + "\n")
-
-
-def fail(text: str) -> None:
-    """Ends the check with one line."""
-    say(f"error: {text}")
-    sys.exit(1)
-
-
-def make_model(path: Path) -> Path:
-    """Writes a model with random weights that says at most four tokens.
-
-    In a process of its own, so that this one stays small.
-    """
-    subprocess.run([sys.executable, "-c", MODEL_SCRIPT, str(path)], check=True)
-    return path
-
-
 MODEL_SCRIPT = """
 import sys
-import torch
-from pathlib import Path
-from tformer_cli.artifacts.config_file import ModelInfo
-from tformer_cli.artifacts.model_directory import save_model_directory
-from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.train_tokenizer import train_tokenizer
-from tformer_cli.search.config import DecodingConfig
-from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.transformer import Transformer
+from tests.models import save_random
 
 words = ["the", "dog", "sees", "a", "cat", "and", "two", "men", "sleep", "here"]
-text = [f"{a} {b}" for a in words for b in words]
-tokenizer = train_tokenizer(text, TokenizerConfig(vocab_size=400))
-config = ModelConfig(
-    d_model=32, n_heads=1, d_ff=32, n_encoder_layers=1, n_decoder_layers=1, max_positions=32
-)
-torch.manual_seed(1)
-save_model_directory(
-    Path(sys.argv[1]),
-    Transformer(config, tokenizer.vocab_size).state_dict(),
-    config=config,
-    tokenizer=tokenizer,
-    decoding=DecodingConfig(beam_size=1, max_length=4),
-    info=ModelInfo(),
+save_random(
+    sys.argv[1], [f"{a} {b}" for a in words for b in words], decoding={"max_length": 4},
+    vocab_size=400, d_model=32, n_heads=1, d_ff=32, max_positions=32,
 )
 """
+"""Makes a model with random weights that says at most four tokens."""
 
 
-def distinct_kinds(command: Sequence[str]) -> Kinds:
+def distinct_kinds(command):
     """Translates short lines, one at a time, and keeps those whose translations differ."""
     words = [b"dog", b"two", b"street", b"a", b"sleeps", b"men", b"snow", b"12", b"red", b"who"]
     lines = [b" ".join((a, b, c)) for a in words for b in words for c in words]
@@ -172,14 +129,8 @@ def distinct_kinds(command: Sequence[str]) -> Kinds:
 
 
 @contextmanager
-def streaming(
-    command: Sequence[str], kinds: Kinds, n_lines: int | None, stdout: int | None = subprocess.PIPE
-) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Starts the program and feeds it the stream; None: until it takes no more.
-
-    Yields:
-        The process, and the file that holds its stderr.
-    """
+def streaming(command, kinds, n_lines, stdout=subprocess.PIPE):
+    """Starts the program and feeds it the stream; None: until it takes no more."""
     with (
         tempfile.NamedTemporaryFile() as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=errors) as process,
@@ -193,9 +144,8 @@ def streaming(
             feeder.join()
 
 
-def feed(process: subprocess.Popen[bytes], kinds: Kinds, n_lines: int | None) -> None:
+def feed(process: subprocess.Popen[bytes], kinds, n_lines):
     """Writes the stream to the program's stdin."""
-    assert process.stdin is not None
     with suppress(BrokenPipeError):  # it has ended
         for number in count() if n_lines is None else range(n_lines):
             process.stdin.write(kinds.line(number))
@@ -203,29 +153,28 @@ def feed(process: subprocess.Popen[bytes], kinds: Kinds, n_lines: int | None) ->
         process.stdin.close()
 
 
-def check_stream(command: Sequence[str], kinds: Kinds, n_lines: int) -> list[Sample]:
+def check_stream(command, kinds, n_lines):
     """Compares every line that comes out with what has to come, and looks at the memory."""
     samples = []
     with streaming(command, kinds, n_lines) as (process, errors):
-        assert process.stdout is not None
         n_read = 0
         for row in process.stdout:
             if row != kinds.row(n_read):
                 fail(f"row {n_read:,} is {row!r} and should be {kinds.row(n_read)!r}")
             n_read += 1
             if n_read % (n_lines // N_SAMPLES) == 0 and n_read < n_lines:
-                samples.append(Sample(n_read, resident_mib(process.pid)))
-                say(f"{n_read:,} lines, {samples[-1].resident_mib:,.1f} MiB")
+                status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+                samples.append((n_read, int(status.split("VmRSS:")[1].split()[0]) / 1024))
+                say(f"{n_read:,} lines, {samples[-1][1]:,.1f} MiB")
         if n_read != n_lines:
             fail(f"{n_read:,} lines came out of {n_lines:,}")
         expect_end(process, errors, 0)
     return samples
 
 
-def check_closed_pipe(command: Sequence[str], kinds: Kinds) -> None:
+def check_closed_pipe(command, kinds):
     """Reads some lines of an endless stream and goes away, as `head` does."""
     with streaming(command, kinds, None) as (process, errors):
-        assert process.stdout is not None
         for number in range(1500):
             if process.stdout.readline() != kinds.row(number):
                 fail(f"row {number} before the pipe was closed is wrong")
@@ -233,10 +182,9 @@ def check_closed_pipe(command: Sequence[str], kinds: Kinds) -> None:
         expect_end(process, errors, 141)
 
 
-def check_interrupt(command: Sequence[str], kinds: Kinds, output: Path) -> None:
+def check_interrupt(command, kinds, output):
     """Ctrl-C: what has come out is whole and right; a file that was asked for is not there."""
     with streaming(command, kinds, None) as (process, errors):
-        assert process.stdout is not None
         read = [process.stdout.readline() for _ in range(1500)]
         interrupt(process)
         read += process.stdout.readlines()
@@ -253,7 +201,7 @@ def check_interrupt(command: Sequence[str], kinds: Kinds, output: Path) -> None:
         fail(f"Ctrl-C left {', '.join(left)}")
 
 
-def interrupt(process: subprocess.Popen[bytes]) -> None:
+def interrupt(process: subprocess.Popen[bytes]):
     """Does what Ctrl-C does."""
     process.send_signal(signal.SIGINT)
     watchdog = threading.Timer(PATIENCE, process.kill)
@@ -261,24 +209,12 @@ def interrupt(process: subprocess.Popen[bytes]) -> None:
     watchdog.start()
 
 
-def expect_end(process: subprocess.Popen[bytes], errors: Path, status: int) -> None:
+def expect_end(process: subprocess.Popen[bytes], errors, status):
     """Waits for the program; it must end with this status and without a traceback."""
     found = process.wait(PATIENCE)
     said = errors.read_text(encoding="utf-8", errors="replace")
     if found != status or "Traceback" in said or len(said.splitlines()) > 1:
         fail(f"ended with {found} instead of {status}, and said: {said.strip() or 'nothing'}")
-
-
-def resident_mib(process: int) -> float:
-    """Resident memory of a process."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
-def grown(samples: Sequence[Sample]) -> float:
-    """MiB by which the highest memory since a quarter of the lines exceeds that at the quarter."""
-    rest = [sample.resident_mib for sample in samples[len(samples) // 4 :]]
-    return max(rest) - rest[0]
 
 
 if __name__ == "__main__":

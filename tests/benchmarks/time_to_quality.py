@@ -3,22 +3,15 @@
 python tests/benchmarks/time_to_quality.py tformer:3 tformer:12 hf:12 fairseq:12 --data DIR \
     --venv fairseq=VENV --seeds 1 2 3 --json curves.json --svg curves.svg
 
-fairseq has what it documents for a small corpus (`examples/translation`, IWSLT'14 German-English):
-Adam with β₂ = 0.98, learning rate 5e-4 by the inverse square root after 4,000 updates of warm-up,
-dropout 0.3, weight decay 1e-4, label smoothing 0.1, batches of 4,096 tokens. Hugging Face documents
-no training from scratch. `hf-trainer` has the defaults of its `TrainingArguments` (learning rate
-5e-5 without warm-up, down to 0, batches of 8 pairs, no label smoothing), which are made for
-fine-tuning; `hf` and `hf-tuned` have a schedule of ours, fitted to the time given, which is far
-better: compare with these.
+README.md tells what recipe each contestant has, and why.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness import (
     CONTESTANTS,
@@ -29,16 +22,14 @@ from harness import (
     decode,
     environments,
     prepare,
+    print_table,
     python_of,
     run_contestant,
     say,
     work_directory,
+    write,
+    write_json,
 )
-from rich.console import Console
-from rich.table import Table
-
-from tformer_cli.show.chart import render_svg
-from tformer_cli.show.curves import Chart, Curve, MetricName, Panel, XName
 
 VOCAB_SIZE = 8000
 BATCH_TOKENS = {"hf": 2048, "hf-tuned": 2048, "hf-trainer": 0, "fairseq": 4096}
@@ -46,18 +37,14 @@ BATCH_TOKENS = {"hf": 2048, "hf-tuned": 2048, "hf-trainer": 0, "fairseq": 4096}
 NAMES = ("tformer", "tformer-float32", *BATCH_TOKENS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A contestant and the time it is given: its schedule is made for it."""
+class Entry(NamedTuple):
+    """A contestant and the minutes it is given: its schedule is made for them."""
 
     name: str
-    """Of `CONTESTANTS`."""
     minutes: float
-    """Of training."""
 
     @property
-    def label(self) -> str:
-        """As on the command line."""
+    def label(self):
         return f"{self.name}:{self.minutes:g}"
 
 
@@ -66,37 +53,35 @@ class Run:
     """What one training came to."""
 
     label: str
-    """Of its entry."""
     seed: int
-    """Of everything random."""
     version: str
-    """Of the contestant."""
     points: list[dict[str, Any]] = field(default_factory=list)
     """`seconds` of training, `updates`, `valid_bleu`; the last has `test_bleu` too."""
 
     @property
-    def seconds(self) -> float:
-        """Of training, in all."""
-        return float(self.points[-1]["seconds"])
+    def seconds(self):
+        return self.points[-1]["seconds"]
 
-    def score(self, split: str) -> float:
-        """BLEU at the end."""
-        return float(self.points[-1][f"{split}_bleu"])
+    def score(self, split):
+        return self.points[-1][f"{split}_bleu"]
 
-    def seconds_to(self, score: float) -> float | None:
+    def seconds_to(self, score):
         """Training until the validation set's BLEU was this high; None if it never was."""
-        reached = (p["seconds"] for p in self.points if p["valid_bleu"] >= score)
-        return next(reached, None)
+        return next((p["seconds"] for p in self.points if p["valid_bleu"] >= score), None)
 
 
-def main() -> None:
+def main():
     arguments = parse_arguments()
     pythons = environments(arguments.venv)
-    runs: list[Run] = []
-    n_failed = 0
+    runs, n_failed = [], 0
     with work_directory(arguments.work) as work:
         say("preparing data")
-        prepare(arguments.data, work, splits(arguments), VOCAB_SIZE)
+        names = {"train": arguments.train, "valid": arguments.valid, "test": arguments.test}
+        files = {
+            split: (f"{name}.{arguments.source}", f"{name}.{arguments.target}")
+            for split, name in names.items()
+        }
+        prepare(arguments.data, work, files, VOCAB_SIZE)
         for seed in arguments.seeds:  # contestants take turns
             for entry in arguments.contestants:
                 say(f"{entry.label}, seed {seed}: training, then the translations")
@@ -109,16 +94,14 @@ def main() -> None:
         sys.exit(1)
     report = summary(runs)
     show(report, runs)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write_json(arguments.json, report)
     if arguments.svg:
-        arguments.svg.write_text(render_svg(chart(runs)), encoding="utf-8")
+        arguments.svg.write_text(drawn(runs), encoding="utf-8")
     sys.exit(1 if n_failed else 0)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Reads the command line."""
-    parser = common_parser(__doc__ or "")
+def parse_arguments():
+    parser = common_parser(__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "contestants", nargs="+", type=entry_of, metavar="NAME:MINUTES", help=", ".join(NAMES)
@@ -135,11 +118,10 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def entry_of(text: str) -> Entry:
-    """Reads `NAME:MINUTES`."""
+def entry_of(text):
     name, _, minutes = text.partition(":")
     try:
-        entry = Entry(name=name, minutes=float(minutes))
+        entry = Entry(name, float(minutes))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text}: write NAME:MINUTES, as in hf:12") from None
     if name not in NAMES or entry.minutes <= 0.0:
@@ -147,25 +129,10 @@ def entry_of(text: str) -> Entry:
     return entry
 
 
-def splits(arguments: argparse.Namespace) -> dict[str, tuple[str, str]]:
-    """Names of the files of each split."""
-    names = {"train": arguments.train, "valid": arguments.valid, "test": arguments.test}
-    return {
-        split: (f"{name}.{arguments.source}", f"{name}.{arguments.target}")
-        for split, name in names.items()
-    }
-
-
-def trained(
-    entry: Entry, seed: int, work: Path, pythons: dict[str, str], arguments: argparse.Namespace
-) -> Run:
-    """Trains a contestant, and scores what it has left of itself on the way.
-
-    Raises:
-        ContestantError: if it fails.
-    """
+def trained(entry, seed, work, pythons, arguments):
+    """Trains a contestant, and scores what it has left of itself on the way."""
     contestant = CONTESTANTS[entry.name]
-    job: dict[str, Any] = {
+    job = {
         **DIMENSIONS[arguments.model],
         "vocab_size": VOCAB_SIZE,
         "tokens_per_batch": BATCH_TOKENS.get(entry.name, 0),
@@ -181,7 +148,7 @@ def trained(
     return Run(label=entry.label, seed=seed, version=answer["version"], points=points)
 
 
-def scored(work: Path, point: dict[str, Any]) -> dict[str, Any]:
+def scored(work, point):
     """A point of the curve: seconds of training, updates and cased BLEU of raw text."""
     line = {"seconds": round(point["seconds"], 1), "updates": point["updates"]}
     for split in ("valid", "test"):
@@ -192,7 +159,7 @@ def scored(work: Path, point: dict[str, Any]) -> dict[str, Any]:
     return line
 
 
-def summary(runs: list[Run]) -> dict[str, Any]:
+def summary(runs):
     """All curves; what each contestant reaches; and how soon tformer has what a peer ends with."""
     by_label: dict[str, list[Run]] = {}
     for run in runs:
@@ -205,56 +172,56 @@ def summary(runs: list[Run]) -> dict[str, Any]:
         for label, of_label in by_label.items()
     }
     reached = [
-        {"tformer": ours, "peer": theirs, "seed": run.seed, "seconds": seconds,
+        {"tformer": run.label, "peer": other.label, "seed": run.seed, "seconds": seconds,
          "share": seconds and seconds / other.seconds}
-        for ours, of_ours in by_label.items()
-        for theirs, of_theirs in by_label.items()
-        if ours.startswith("tformer") and not theirs.startswith("tformer")
-        for run in of_ours
-        for other in of_theirs
+        for run in runs
+        for other in runs
+        if run.label.startswith("tformer") and not other.label.startswith("tformer")
         if run.seed == other.seed
         for seconds in [run.seconds_to(other.score("valid"))]
     ]  # fmt: skip
     return {"runs": [asdict(run) for run in runs], "finals": finals, "reached": reached}
 
 
-def show(report: dict[str, Any], runs: list[Run]) -> None:
-    """Prints what was reached."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table("contestant", "minutes", "BLEU valid", "BLEU test", "best test", "version")
+def show(report, runs):
     versions = {run.label: run.version for run in runs}
-    for label, final in report["finals"].items():
-        valid, test = (shown(final[split]) for split in ("valid", "test"))
-        best = f"{max(final['test']):.1f}"
-        table.add_row(label, f"{final['seconds'] / 60:.1f}", valid, test, best, versions[label])
-    console.print(table)
+    print_table(
+        "",
+        ("contestant", "minutes", "BLEU valid", "BLEU test", "best test", "version"),
+        (
+            (label, f"{final['seconds'] / 60:.1f}", shown(final["valid"]), shown(final["test"]),
+             f"{max(final['test']):.1f}", versions[label])
+            for label, final in report["finals"].items()
+        ),
+    )  # fmt: skip
     for line in report["reached"]:
         what = f"{line['tformer']} (seed {line['seed']})"
         after = "never has it"
         if line["seconds"] is not None:
             after = f"has it after {line['seconds']:.0f} s, {line['share']:.2f} of that time"
-        console.print(f"what {line['peer']} ends with on the validation set: {what} {after}")
-    console.print(f"BLEU: {runs[0].points[-1]['signature']}", soft_wrap=True)
+        write(f"what {line['peer']} ends with on the validation set: {what} {after}")
+    write(f"BLEU: {runs[0].points[-1]['signature']}")
 
 
-def shown(scores: list[float]) -> str:
+def shown(scores):
     """The mean, with the spread over seeds."""
     spread = f" ({min(scores):.1f} to {max(scores):.1f})" if len(scores) > 1 else ""
     return f"{statistics.mean(scores):.1f}{spread}"
 
 
-def chart(runs: list[Run]) -> Chart:
-    """BLEU of the validation set over seconds of training."""
+def drawn(runs):
+    """BLEU of the validation set over seconds of training, as SVG."""
+    from tformer_cli.show.chart import render_svg
+    from tformer_cli.show.curves import Chart, Curve, MetricName, Panel, XName
+
     curves = tuple(
         Curve(run=number, points=tuple((p["seconds"], p["valid_bleu"]) for p in run.points))
         for number, run in enumerate(runs)
     )
     has_seeds = len({run.seed for run in runs}) > 1
-    return Chart(
-        runs=tuple(f"{run.label}, seed {run.seed}" if has_seeds else run.label for run in runs),
-        x=XName.time,
-        panels=(Panel(name=MetricName.bleu, curves=curves),),
-    )
+    names = tuple(f"{run.label}, seed {run.seed}" if has_seeds else run.label for run in runs)
+    panels = (Panel(name=MetricName.bleu, curves=curves),)
+    return render_svg(Chart(runs=names, x=XName.time, panels=panels))
 
 
 if __name__ == "__main__":

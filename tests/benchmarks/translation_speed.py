@@ -8,105 +8,127 @@ writes the same translations; see `widen.py`.
 """
 
 import argparse
-import json
 import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from harness import (
     HERE,
     KEEP_PAGES,
     TFORMER,
     Contestant,
-    ContestantError,
+    answers_in_turns,
+    bleu,
     environments,
     fail,
-    python_of,
-    run_contestant,
+    print_table,
     say,
     work_directory,
+    write,
+    write_json,
 )
-from translation_report import SPLIT, Result, show, summary
 
 from tformer_cli.model.config import PRESETS
 from tformer_cli.text.lines import read_lines
 
+SPLIT = "lines"
+"""Name of the files of sentences and references."""
+REFERENCE = "tformer-float32"
+"""The contestant whose translations the others' are compared with."""
+RIVALS = (("ctranslate2",), ("hf", "fairseq", "eole"))
+"""Engines that tformer is compared with; of several the fastest."""
 
-def own(precision: str) -> Contestant:
+
+def own(precision, **environment):
     return Contestant(
-        script="translate_tformer.py", precision=precision, options={"precision": precision}
-    )
+        script="translate_tformer.py", precision=precision, options={"precision": precision},
+        environment=environment,
+    )  # fmt: skip
 
 
-def ctranslate2(precision: str, workers: int) -> Contestant:
+def ctranslate2(precision, workers):
     return Contestant(
-        script="translate_ctranslate2.py",
-        precision=precision,
+        script="translate_ctranslate2.py", precision=precision,
         options={"precision": precision, "workers": str(workers)},
-    )
+    )  # fmt: skip
 
 
-def in_environment(name: str) -> dict[str, Contestant]:
-    """A library on PyTorch that needs an environment of its own, as it is and tuned."""
-    script = f"translate_{name}.py"
+def on_torch(name, **options):
+    """A library on PyTorch, as it is and tuned; all but transformers need an environment."""
+    script, venv, given = "translate_torch.py", "" if name == "hf" else name, {"library": name}
+    tuned = {**given, **options, "onednn": ""}
     return {
-        name: Contestant(script=script, venv=name),
+        name: Contestant(script=script, options=given, venv=venv),
         f"{name}-tuned": Contestant(
-            script=script, options={"onednn": ""}, environment=KEEP_PAGES, venv=name
+            script=script, options=tuned, environment=KEEP_PAGES, venv=venv
         ),
     }
 
 
-def can_compute(precision: str) -> bool:
-    """Says whether the processor does so itself: emulated bfloat16 is no speed to speak of.
-
-    Asked in another process, as is all that needs torch: what this one holds would count as its
-    contestants' peak memory.
-    """
-    if precision != "bfloat16":
-        return True
-    question = (
-        "from tformer_cli.runtime import has_fast_bfloat16\n"
-        "raise SystemExit(not has_fast_bfloat16('cpu'))"
-    )
-    return not subprocess.run([sys.executable, "-c", question], check=False).returncode
-
-
 CONTESTANTS = {
     "tformer-float32": own("float32"),
-    "tformer-float32-torch": Contestant(
-        script="translate_tformer.py",
-        precision="float32",
-        options={"precision": "float32"},
-        environment={"TFORMER_NATIVE": "0"},
-    ),
+    "tformer-float32-torch": own("float32", TFORMER_NATIVE="0"),
     "tformer-bfloat16": own("bfloat16"),
     "tformer-int8": own("int8"),
-    "tformer-int8-torch": Contestant(
-        script="translate_tformer.py",
-        precision="int8",
-        options={"precision": "int8"},
-        environment={"TFORMER_NATIVE": "0"},
-    ),
+    "tformer-int8-torch": own("int8", TFORMER_NATIVE="0"),
     "ctranslate2-float32": ctranslate2("float32", 1),
     "ctranslate2-float32-2-workers": ctranslate2("float32", 2),
     "ctranslate2-int8": ctranslate2("int8", 1),
     "ctranslate2-int8-2-workers": ctranslate2("int8", 2),
-    "hf": Contestant(script="translate_hf.py"),
-    "hf-tuned": Contestant(
-        script="translate_hf.py",
-        options={"attention": "eager", "onednn": ""},
-        environment=KEEP_PAGES,
-    ),
-    **in_environment("fairseq"),
-    **in_environment("eole"),
+    **on_torch("hf", attention="eager"),
+    **on_torch("fairseq"),
+    **on_torch("eole"),
 }
 
 
-def main() -> None:
+@dataclass
+class Result:
+    """All runs of one contestant with one beam size."""
+
+    precision: str
+    answers: list = field(default_factory=list)
+    """What it wrote, run by run."""
+    peak_rss: float = 0.0
+
+    def record(self):
+        """Medians over the runs; latencies of all runs together."""
+        runs = self.answers
+        milliseconds = [1e3 * seconds for run in runs for seconds in run["latencies"]]
+        loads = [run["load_seconds"] for run in runs if run["load_seconds"] is not None]
+        rates = [run["lines"] / run["seconds"] for run in runs]
+        computing = [1e3 * run["computing_seconds"] / run["lines"] for run in runs]
+        return {
+            "precision": self.precision,
+            "sentences_per_second": statistics.median(rates),
+            "lowest": min(rates),
+            "highest": max(rates),
+            "tokens_per_second": statistics.median(run["tokens"] / run["seconds"] for run in runs),
+            "computing_ms": statistics.median(computing),
+            "single_p50_ms": statistics.median(milliseconds),
+            "single_p95_ms": statistics.quantiles(milliseconds, n=20, method="inclusive")[-1],
+            "peak_rss_mb": self.peak_rss,
+            "load_seconds": statistics.median(loads) if loads else None,
+            "runs": len(runs),
+            "version": runs[0]["version"],
+        }
+
+
+def results_of(contestants, pythons, work, job, n_rounds):
+    """Runs all in turns; their results by key."""
+    results = {}
+    for key, answer in answers_in_turns(contestants, pythons, work, job, n_rounds):
+        result = results.setdefault(key, Result(contestants[key].precision))
+        result.answers.append(answer.values)
+        result.peak_rss = max(result.peak_rss, answer.peak_rss)
+        rate = answer.values["lines"] / answer.values["seconds"]
+        say(f"{key}: {rate:,.1f} sentences/s")
+    return results
+
+
+def main():
     arguments = parse_arguments()
     beams = [int(beam) for beam in arguments.beams.split(",")]
     pythons = environments(arguments.venv)
@@ -115,12 +137,11 @@ def main() -> None:
         n_lines = write_lines(arguments, work)
         place = work / (arguments.widen or "")
         model = widened_model(arguments, place / "model") if arguments.widen else arguments.model
-        export = place / "export"
         if any(name.startswith("ctranslate2") for name in names):
-            export_model(model, export)
+            export_model(model, place / "export")
         job = {
             "model": str(model.resolve()),
-            "export": str(export),
+            "export": str(place / "export"),
             "lines": str(work / "text" / f"{SPLIT}.source"),
             "length_normalization": arguments.length_normalization,
             "length_penalty": arguments.length_penalty,
@@ -129,20 +150,18 @@ def main() -> None:
             "threads": arguments.threads,
             "single_lines": arguments.single_lines,
         }
-        results = run_rounds(names, pythons, beams, work, job, arguments.rounds)
+        contestants = {(beam, name): CONTESTANTS[name] for beam in beams for name in names}
+        results = results_of(contestants, pythons, work, job, arguments.rounds)
         report = summary(results, work)
     size = f", as large as {arguments.widen}" if arguments.widen else ""
     show(report, f"{n_lines:,} sentences, {arguments.threads} threads{size}")
-    if arguments.json:
-        about = {"lines": n_lines, "threads": arguments.threads, "widened": arguments.widen}
-        text = json.dumps({**about, "results": report})
-        arguments.json.write_text(text + "\n", encoding="utf-8")
-    if len(report) < len(beams) * len(names):
+    about = {"lines": n_lines, "threads": arguments.threads, "widened": arguments.widen}
+    write_json(arguments.json, {**about, "results": report})
+    if len(report) < len(contestants):
         sys.exit(1)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Reads and checks the command line."""
+def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path, help="a model directory of tformer")
     parser.add_argument("--source", type=Path, required=True, help="text to translate, or .gz")
@@ -183,16 +202,26 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def everybody_able(pythons: dict[str, str]) -> list[str]:
+def everybody_able(pythons):
     """Those whose environment is known and whose precision this processor has."""
-    able = [name for name, one in CONTESTANTS.items() if can_compute(one.precision)]
-    missing = {CONTESTANTS[name].venv for name in able} - pythons.keys() - {""}
+    # asked in another process: what this one holds would count as its contestants' peak memory
+    question = (
+        "from tformer_cli.runtime import has_fast_bfloat16\n"
+        "raise SystemExit(not has_fast_bfloat16('cpu'))"
+    )
+    lacks_bfloat16 = subprocess.run([sys.executable, "-c", question], check=False).returncode
+    able = {
+        name: one.venv
+        for name, one in CONTESTANTS.items()
+        if not (lacks_bfloat16 and one.precision == "bfloat16")
+    }
+    missing = set(able.values()) - pythons.keys() - {""}
     for venv in sorted(missing):
         say(f"{venv}: skipped; give its environment with --venv {venv}=PATH")
-    return [name for name in able if CONTESTANTS[name].venv not in missing]
+    return [name for name, venv in able.items() if venv not in missing]
 
 
-def write_lines(arguments: argparse.Namespace, work: Path) -> int:
+def write_lines(arguments, work):
     """Writes sentences and references; returns how many."""
     text = work / "text"
     text.mkdir(exist_ok=True)
@@ -203,53 +232,104 @@ def write_lines(arguments: argparse.Namespace, work: Path) -> int:
     return len(kept)
 
 
-def widened_model(arguments: argparse.Namespace, model: Path) -> Path:
+def widened_model(arguments, model):
     """Writes the larger model there."""
     say(f"making the model as large as {arguments.widen}")
-    widen = (sys.executable, str(HERE / "widen.py"))
-    command = [*widen, str(arguments.model), str(model), arguments.widen]
+    command = (sys.executable, HERE / "widen.py", arguments.model, model, arguments.widen)
     if subprocess.run(command, check=False).returncode:
         sys.exit(2)
     return model
 
 
-def export_model(model: Path, export: Path) -> None:
+def export_model(model, export):
     """Writes the model for CTranslate2."""
     if export.exists():
         return
     say("exporting for CTranslate2")
-    command = [*TFORMER, "export", str(model), "-o", str(export), "-q"]
-    if subprocess.run(command, check=False).returncode:
+    if subprocess.run([*TFORMER, "export", model, "-o", export, "-q"], check=False).returncode:
         fail(f"no export ({model}): see above, or name --contestants without it")
 
 
-def run_rounds(
-    names: Sequence[str],
-    pythons: dict[str, str],
-    beams: Sequence[int],
-    work: Path,
-    job: dict[str, Any],
-    n_rounds: int,
-) -> dict[tuple[int, str], Result]:
-    """Runs all in turns, A B C A B C, so that slow minutes of the machine hit everybody."""
-    results: dict[tuple[int, str], Result] = {}
-    for turn in range(1, n_rounds + 1):
-        for beam in beams:
-            for name in names:
-                contestant = CONTESTANTS[name]
-                python = python_of(name, contestant, pythons)
-                whole = {**job, "beam_size": beam}
-                try:
-                    answer = run_contestant(name, contestant, work, python, whole)
-                except ContestantError as error:
-                    say(str(error))
-                    continue
-                result = results.setdefault((beam, name), Result(contestant.precision))
-                result.answers.append(answer.values)
-                result.peak_rss = max(result.peak_rss, answer.peak_rss)
-                rate = answer.values["lines"] / answer.values["seconds"]
-                say(f"round {turn}, beam {beam}, {name}: {rate:,.1f} sentences/s")
-    return results
+def summary(results, work):
+    """All figures, a record for each contestant and beam size."""
+    records, texts = [], {}
+    for key, result in results.items():
+        file = Path(result.answers[0]["hypotheses"])
+        texts[key] = file.read_text(encoding="utf-8").split("\n")[:-1]
+        beam, name = key
+        score, signature = bleu(work, file, SPLIT)
+        records.append(
+            {"contestant": name, "beam_size": beam, **result.record(), "bleu": score,
+             "signature": signature, "same_percent": None}
+        )  # fmt: skip
+    for record in records:
+        beam, name = record["beam_size"], record["contestant"]
+        if (expected := texts.get((beam, REFERENCE))) is not None:
+            same = [a == b for a, b in zip(texts[beam, name], expected, strict=True)]
+            record["same_percent"] = 100 * statistics.mean(same)
+    return records
+
+
+COLUMNS = {
+    "sentences/s": ("sentences_per_second", ",.1f"),
+    "min": ("lowest", ",.1f"),
+    "max": ("highest", ",.1f"),
+    "tokens/s": ("tokens_per_second", ",.0f"),
+    "CPU ms each": ("computing_ms", ".1f"),
+    "p50 ms": ("single_p50_ms", ".1f"),
+    "p95 ms": ("single_p95_ms", ".1f"),
+    "peak MB": ("peak_rss_mb", ",.0f"),
+    "load s": ("load_seconds", ".2f"),
+    "BLEU": ("bleu", ".2f"),
+    "same %": ("same_percent", ".1f"),
+}
+
+
+def cells(row, columns=COLUMNS):
+    """The cells of a record's row."""
+    values = ((row.get(key), form) for key, form in (COLUMNS[name] for name in columns))
+    return ["" if value is None else f"{value:{form}}" for value, form in values]
+
+
+def show(report, title):
+    """Prints a table for each beam size, and how tformer's rows compare with the others'."""
+    for beam in sorted({record["beam_size"] for record in report}):
+        rows = [record for record in report if record["beam_size"] == beam]
+        what = "greedy" if beam == 1 else f"beam {beam}"
+        print_table(
+            f"{title}, {what}",
+            ("contestant", *COLUMNS),
+            ((row["contestant"], *cells(row)) for row in rows),
+        )
+        for line in comparisons(rows):
+            write(line)
+    for version in sorted({record["version"] for record in report}):
+        write(version)
+
+
+def comparisons(rows):
+    """How many times as fast tformer's best is as each other engine's best: batches, single lines.
+
+    In float32 alone and in whatever precision is fastest.
+    """
+    plain = [row for row in rows if row["precision"] == "float32"]
+    measures = (("batches", "sentences_per_second", 1), ("single lines", "single_p50_ms", -1))
+    for what, kept in (("float32", plain), ("best precision", rows)):
+        for rivals in RIVALS:
+            for measure, key, sign in measures:
+                ours, theirs = best(kept, ("tformer",), key, sign), best(kept, rivals, key, sign)
+                if ours is not None and theirs is not None:
+                    yield (
+                        f"{what}, {measure}: {ours['contestant']} is "
+                        f"{(ours[key] / theirs[key]) ** sign:.2f} × as fast as "
+                        f"{theirs['contestant']}, ΔBLEU {ours['bleu'] - theirs['bleu']:+.2f}"
+                    )
+
+
+def best(rows, engines, key, sign):
+    """The row of some engines with the highest (sign 1) or lowest (-1) value."""
+    found = [row for row in rows if row["contestant"].startswith(engines) and row[key] is not None]
+    return max(found, key=lambda row: sign * row[key], default=None)
 
 
 if __name__ == "__main__":

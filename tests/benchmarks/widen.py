@@ -43,12 +43,7 @@ def main() -> None:
 
 
 def widen_directory(model: Path, output: Path, preset: str) -> None:
-    """Writes the model directory of a grown model.
-
-    Raises:
-        TformerError: if the model cannot be read.
-        ValueError: if the preset is no multiple of it.
-    """
+    """Writes the model directory of a grown model."""
     directory = load_model_directory(model)
     wide = widened(directory.model, preset)
     check_equal(directory.model, wide)
@@ -68,9 +63,6 @@ def widened(model: Transformer, preset: str) -> Transformer:
     With c copies of every dimension, √(c·D)·embedding must be what √D·embedding was, so embeddings
     are divided by √c; the output matrix, which is the same, then gives √c times the logits, and the
     norm before it makes up for that.
-
-    Raises:
-        ValueError: if the preset is no multiple of it, or the model has no such equal.
     """
     config = wide_config(model.config, preset)
     wide = Transformer(config, model.vocab_size).eval().requires_grad_(requires_grad=False)

@@ -24,53 +24,17 @@ COMMANDS = {
     **{
         name.replace(" ", "-"): name.split()
         for name in (
-            "quickstart",
-            "guide",
-            "recipes",
-            "recipes show",
-            "recipes copy",
-            "help",
-            "make-corpus",
-            "train",
-            "distill",
-            "plot",
-            "translate",
-            "translate-corpus",
-            "evaluate",
-            "compare",
-            "info",
-            "import",
-            "export",
-            "shortlist",
-            "benchmark",
-            "score",
-            "generate",
-            "classify",
-            "fill",
-            "embed",
-            "inspect-heads",
-            "inspect-step",
-            "inspect-positions",
-            "inspect-logits",
-            "inspect-flow",
-            "inspect-image",
-            "inspect-align",
-            "inspect-ablate",
-            "inspect-diff",
-            "inspect-report",
-            "data",
-            "data check",
-            "data clean",
-            "data dedupe",
-            "data split",
-            "tokenize",
-            "tokenize train",
-            "tokenize encode",
-            "tokenize decode",
+            "quickstart", "guide", "recipes", "recipes show", "recipes copy", "help",
+            "make-corpus", "train", "distill", "plot", "translate", "translate-corpus", "evaluate",
+            "compare", "info", "import", "export", "shortlist", "benchmark", "score", "generate",
+            "classify", "fill", "embed", "inspect-heads", "inspect-step", "inspect-positions",
+            "inspect-logits", "inspect-flow", "inspect-image", "inspect-align", "inspect-ablate",
+            "inspect-diff", "inspect-report", "data", "data check", "data clean", "data dedupe",
+            "data split", "tokenize", "tokenize train", "tokenize encode", "tokenize decode",
             "tokenize stats",
         )
     },
-}
+}  # fmt: skip
 HELP_WRITTEN_BY = "0.29.2"
 
 
@@ -387,19 +351,12 @@ def test_a_signal_while_the_commands_are_loaded_ends_the_program_quietly(signal_
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["translate", "m", "--help"], "translate"),
-        (["--debug", "score"], "score"),
-        (["tokenize", "train"], "tokenize"),
-        (["make-corpus"], "make-corpus"),
-        ([], None),
-        (["--help"], None),
-        (["help", "translate"], None),
-        (["inspect-heads"], None),
-        (["inspect", "heads"], None),
-        (["trnslate"], None),
-        (["--version", "translate"], None),
+        (["translate", "m", "--help"], "translate"), (["--debug", "score"], "score"),
+        (["tokenize", "train"], "tokenize"), (["make-corpus"], "make-corpus"), ([], None),
+        (["--help"], None), (["help", "translate"], None), (["inspect-heads"], None),
+        (["inspect", "heads"], None), (["trnslate"], None), (["--version", "translate"], None),
     ],
-)
+)  # fmt: skip
 def test_only_a_command_that_is_named_is_loaded_alone(arguments, expected):
     assert wanted_command(arguments, {}) == expected
     assert wanted_command(arguments, {"_TFORMER_COMPLETE": "complete_bash"}) is None

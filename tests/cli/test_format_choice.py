@@ -30,20 +30,12 @@ def chosen(given=None, output="-"):
 @pytest.mark.parametrize(
     ("given", "output", "expected"),
     [
-        (None, "a.html", "html"),
-        (None, "a.HTM", "html"),
-        (None, "a.txt", "text"),
-        (None, "a.json", "jsonl"),
-        (None, "a", "text"),
-        (None, "run-1.2", "text"),
-        (None, "a" * 300, "text"),
-        (None, "/dev/null", "jsonl"),
-        ("html", "-", "html"),
-        ("html", "a", "html"),
-        ("html", "a.htm", "html"),
-        ("jsonl", "a.part", "jsonl"),
+        (None, "a.html", "html"), (None, "a.HTM", "html"), (None, "a.txt", "text"),
+        (None, "a.json", "jsonl"), (None, "a", "text"), (None, "run-1.2", "text"),
+        (None, "a" * 300, "text"), (None, "/dev/null", "jsonl"), ("html", "-", "html"),
+        ("html", "a", "html"), ("html", "a.htm", "html"), ("jsonl", "a.part", "jsonl"),
     ],
-)
+)  # fmt: skip
 def test_the_format_follows_the_option_then_the_name_then_the_kind_of_output(
     given, output, expected
 ):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from transformers import ViTConfig, ViTForImageClassification
-from typer.testing import CliRunner
 
 from tests.cli.test_command import OUTPUTS, arguments, commands, content, with_role
+from tests.commands import output_of, refused, run
 from tests.foreign import encoders
 from tests.foreign.ctranslate2.test_importing import argos, made
 from tests.foreign.hugging_face.test_importing import marian as hugging_face
@@ -25,7 +25,6 @@ from tests.foreign.test_llama import PIECES, random_llama, write_file
 from tests.foreign.test_mingpt import write_run
 from tests.foreign.test_opennmt import eole_model, opennmt_model
 from tests.foreign.test_vit import SHAPE, as_timm, saved, vit_for_timm
-from tformer_cli.cli.app import app
 from tformer_cli.cli.command import FORCE
 from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
@@ -76,21 +75,15 @@ MODELS = {
     "sentence-transformers": pipeline,
     "vit": lambda path: saved(ViTForImageClassification, ViTConfig(**SHAPE, num_labels=2), path),
     "timm": lambda path: as_timm(path, vit_for_timm(path.parent)),
-    "gpt2": gpt2,
-    "llama": llama,
-    "llama2.c": llama2_c,
-    "minGPT": mingpt,
-    "nanoGPT": in_directory(nano_gpt, "ckpt.pt"),
-    "fairseq": fairseq_model,
-    "OpenNMT": opennmt_model,
-    "Eole": eole_model,
-    "CTranslate2": made,
+    "gpt2": gpt2, "llama": llama, "llama2.c": llama2_c, "minGPT": mingpt,
+    "nanoGPT": in_directory(nano_gpt, "ckpt.pt"), "fairseq": fairseq_model,
+    "OpenNMT": opennmt_model, "Eole": eole_model, "CTranslate2": made,
     "Argos": in_directory(argos, "en_fr.argosmodel"),
     "Marian": lambda path: marian(path, weights(OPTIONS), OPTIONS),
     "Bergamot": lambda path: bergamot(
         path, weights(OPTIONS | MARIAN["ssru"]), OPTIONS | MARIAN["ssru"]
     ),
-}
+}  # fmt: skip
 AS_FILES = {
     "llama2.c": "model.bin",
     "nanoGPT": "ckpt.pt",
@@ -189,10 +182,7 @@ def test_no_file_in_the_cache_of_the_hub_is_replaced(tmp_path, monkeypatch):
 
 
 def test_devices_are_read_and_written(model, tmp_path):
-    result = CliRunner().invoke(
-        app, ["translate", str(model), "-i", "/dev/null", "-o", "/dev/null"]
-    )
-    assert result.exit_code == 0, result.stderr
+    output_of("translate", model, "-i", "/dev/null", "-o", "/dev/null")
 
 
 def test_results_beside_weights_that_are_no_model_are_replaced(model, tmp_path):
@@ -200,8 +190,7 @@ def test_results_beside_weights_that_are_no_model_are_replaced(model, tmp_path):
     (tmp_path / "out").write_text("an earlier translation\n")
     for name in ("heads.npz", "others.npz", "a.pt", "data.bin"):
         (tmp_path / name).write_bytes(b"PK\3\4")
-    result = CliRunner().invoke(app, ["translate", str(model), "a", "-o", f"{tmp_path}/out"])
-    assert result.exit_code == 0, result.stderr
+    output_of("translate", model, "a", "-o", f"{tmp_path}/out")
 
 
 @pytest.fixture
@@ -241,9 +230,7 @@ def pictures(tmp_path, monkeypatch):
 )
 def test_a_picture_that_is_read_is_not_replaced(pictures, words, said):
     before = content(pictures)
-    result = CliRunner().invoke(app, words.split())
-    assert result.exit_code == 2, result.stderr
-    assert said in result.stderr
+    refused(*words.split(), says=said)
     assert content(pictures) == before
 
 
@@ -270,13 +257,13 @@ def test_a_file_that_a_command_cannot_have_written_is_kept(
     place = tmp_path / "file"
     place.write_bytes(content)
     line = [str(model) if word == "M" else word.replace("FILE", "file") for word in words.split()]
-    result = CliRunner().invoke(app, line)
+    result = run(*line)
     assert result.exit_code == 2
     assert "file is there already and holds " in result.stderr
     assert result.stderr.endswith("; name another file, or add --force to replace it\n")
     assert place.read_bytes() == content
     if line[0] == "tokenize":
-        assert CliRunner().invoke(app, [*line, "--force", "-q"]).exit_code == 0
+        output_of(*line, "--force", "-q")
         assert content_of(place) == ("tokenizer", True)
 
 
@@ -312,15 +299,13 @@ def test_earlier_results_are_replaced(
     for name in FORMATS[words]:
         chosen = [*line, "-o", "result", *(["--format", name] if name else []), "-q"]
         for _ in range(2):
-            result = CliRunner().invoke(app, chosen)
-            assert result.exit_code == 0, (chosen, result.stderr)
+            output_of(*chosen)
 
 
 def test_an_empty_file_and_a_text_of_mine_are_replaced(model, tmp_path):
     for old in ("", "an earlier translation\n", "a\0b\n{no object}\n"):
         (tmp_path / "out").write_text(old)
-        result = CliRunner().invoke(app, ["translate", str(model), "a", "-o", f"{tmp_path}/out"])
-        assert result.exit_code == 0, result.stderr
+        output_of("translate", model, "a", "-o", f"{tmp_path}/out")
 
 
 def test_every_command_with_an_output_is_guarded():

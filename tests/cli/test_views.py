@@ -70,7 +70,7 @@ from tformer_cli.inspect.views.positions import PositionsView
 from tformer_cli.inspect.views.step import StepView
 from tformer_cli.inspect.views.timeline import HeadCourse, HeadTimeline, TimelineView
 from tformer_cli.inspect.walkthrough.step import make_quiz
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.alignment_error import AlignmentCounts
 from tformer_cli.metrics.significance import PairedDifference
 from tformer_cli.model.config import ModelConfig
@@ -308,7 +308,7 @@ def draw(models, chart, report, biased):
     logits, flow = view("logits", lens=True), view("flow")
     step = view("step", token="0", head="cross.1.15")  # noqa: S106
     diff = inspect_diff(model, other, [SOURCE], targets=[TARGET])
-    corpus = CorpusInspector(open_translator(model, device="cpu", precision="float32", n_best=1))
+    corpus = CorpusInspector(open_model(model, device="cpu", precision="float32", n_best=1))
     assert list(corpus.read([SOURCE, TARGET], [TARGET, SOURCE]))
     summaries = corpus.summaries()
     positions = view("positions")

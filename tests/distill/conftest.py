@@ -1,6 +1,6 @@
 import pytest
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.distill.setup import Setup
 from tformer_cli.recipe import load_recipe

@@ -5,8 +5,8 @@ import shutil
 import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
-from tests.conftest import LINES
 from tests.distill.conftest import TARGETS, write_lines
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.distill import report as report_module
 from tformer_cli.distill.distill import distill, plan_distillation

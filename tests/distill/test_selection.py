@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 from sacrebleu import sentence_bleu, sentence_chrf
 
-from tests.conftest import LINES
 from tests.distill.conftest import TARGETS, write_lines
+from tests.models import LINES
 from tformer_cli.distill.distill import stages_of
 from tformer_cli.distill.stages import Manifest
 from tformer_cli.distill.translations import chosen, sentence_score, student_recipe

@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from tests.conftest import LINES
 from tests.distill.conftest import write_lines
+from tests.models import LINES
 from tformer_cli.artifacts.resumable import ResumableFiles
 from tformer_cli.distill import translations
 from tformer_cli.distill.stages import Manifest, State

@@ -11,7 +11,7 @@ from tformer_cli.evaluate.evaluate import (
     score_hypotheses,
 )
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 
@@ -36,7 +36,7 @@ def test_hypotheses_alone_have_no_loss():
 
 
 def test_the_loss_is_the_mean_over_all_tokens_with_each_end(model):
-    opened = open_translator(model)
+    opened = open_model(model)
     network, tokenizer = opened.directory.model, opened.directory.tokenizer
     total, n_tokens = 0.0, 0
     for source, reference in zip(LINES, REFERENCES, strict=True):
@@ -52,7 +52,7 @@ def test_the_loss_is_the_mean_over_all_tokens_with_each_end(model):
 
 
 def test_longer_texts_than_the_model_takes_have_a_loss(model):
-    loss = reference_loss(open_translator(model), ["dog " * 200], ["Hund " * 200])
+    loss = reference_loss(open_model(model), ["dog " * 200], ["Hund " * 200])
     assert math.isfinite(loss)
 
 

@@ -14,12 +14,11 @@ from tformer_cli.fast import native_encoder
 from tformer_cli.fast.native.library import KernelsUnavailable
 from tformer_cli.fast.native_encoder import CompiledEncoder, compiled_encoder
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.lines.fill import GapFiller
-from tformer_cli.kinds.lines.score_texts import score_masked_lines
-from tformer_cli.kinds.opening.encoder import open_encoder
-from tformer_cli.kinds.opening.stored_model import DirectoryModel
+from tformer_cli.kinds.lines.score import score_masked
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import DirectoryModel
 from tformer_cli.search.encoding import label_probabilities
 from tformer_cli.search.pooled import LabelHead
 
@@ -88,9 +87,10 @@ def test_what_cannot_be_is_a_reason(kernels, opened, monkeypatch):
 
 def test_classifying_does_not_import_torch(kernels, classifier):
     code = (
-        "import sys; from tformer_cli.kinds.lines.classify import classify_lines, open_classifier;"
-        f"opened = open_classifier({str(classifier)!r}, device='cpu');"
-        "((one, blank),) = classify_lines(opened, ['A man', '']);"
+        "import sys; from tformer_cli.kinds.opening import open_model;"
+        "from tformer_cli.kinds.lines.classify import classify_lines;"
+        f"opened = open_model({str(classifier)!r}, 'classify', device='cpu');"
+        "one, blank = classify_lines(opened, ['A man', '']);"
         "assert len(one.labels) == 3 and not blank.labels;"
         "assert 'torch' not in sys.modules"
     )
@@ -111,7 +111,7 @@ def test_in_integers_it_is_nearly_the_same(kernels, opened, ids):
 
 @pytest.mark.parametrize("pooling", ["mean", "first"])
 def test_texts_are_embedded_as_by_torch(kernels, classifier, pooling):
-    opened = open_encoder(classifier, kinds_for("embed"), device="cpu")
+    opened = open_model(classifier, "embed", device="cpu")
     assert opened.compiled is not None
     settings = {"pooling": pooling, "unit_length": True}
     found = embed_texts(opened, [*TEXTS, ""], **settings)
@@ -141,11 +141,11 @@ def filler(request, kernels, tmp_path_factory):
     path = tmp_path_factory.mktemp("masked")
     encoders.write_directory(path / "a", kind, "ForMaskedLM", **changes)
     import_model(str(path / "a"), path / "ours")
-    return GapFiller(open_encoder(path / "ours", ("masked",), device="cpu"))
+    return GapFiller(open_model(path / "ours", "fill", device="cpu"))
 
 
 def test_gaps_are_filled_as_by_torch(filler):
-    assert filler._opened.token_head is not None
+    assert filler._opened.head is not None
     by_torch = GapFiller(replace(filler._opened, compiled=None))
     texts = ["the soup was [MASK].", "[MASK] [MASK]", "no gap", "", "un[MASK] caf\u00e9 <mask>"]
     for top in (1, 4, 0):
@@ -168,8 +168,8 @@ def test_filling_gives_the_same_bits_whatever_is_beside_a_text_and_imports_no_to
         assert filler.fill([text], 5)[0].gaps == one.gaps
     code = (
         "import sys; from tformer_cli.kinds.lines.fill import GapFiller;"
-        "from tformer_cli.kinds.opening.encoder import open_encoder;"
-        f"opened = open_encoder({str(filler._opened.directory.path)!r}, ('masked',), device='cpu');"
+        "from tformer_cli.kinds.opening import open_model;"
+        f"opened = open_model({str(filler._opened.directory.path)!r}, 'fill', device='cpu');"
         "(one,) = GapFiller(opened).fill(['the [MASK]']);"
         "assert one.gaps and 'torch' not in sys.modules"
     )
@@ -180,8 +180,8 @@ def test_filling_gives_the_same_bits_whatever_is_beside_a_text_and_imports_no_to
 def test_texts_are_scored_as_by_torch(filler):
     texts = ["the soup was good", "", "un[MASK] caf\u00e9", "a"]
     opened = filler._opened
-    by_torch = score_masked_lines(replace(opened, compiled=None), texts)
-    for one, other in zip(score_masked_lines(opened, texts), by_torch, strict=True):
+    by_torch = score_masked(replace(opened, compiled=None), texts)
+    for one, other in zip(score_masked(opened, texts), by_torch, strict=True):
         assert one.token_ids == other.token_ids
         steps, expected = one.token_log_probabilities, other.token_log_probabilities
         assert steps == pytest.approx(expected, abs=1e-4)

@@ -8,8 +8,8 @@ import torch
 
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.fast.native_search import CompiledEngine
-from tformer_cli.kinds.opening.generator import open_generator
-from tformer_cli.kinds.opening.stored_model import DirectoryModel
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import DirectoryModel
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
@@ -146,7 +146,7 @@ def test_language_models_are_not_searched_as_translators():
 
 
 def test_weights_that_change_are_packed_again(kernels, language_model):
-    opened = open_generator(language_model, max_length=5, beam_size=1)
+    opened = open_model(language_model, "generate", max_length=5, beam_size=1)
     first = opened.generator.generate(PROMPTS[:3])
     made = opened.directory.model
     assert opened.generator.generate(PROMPTS[:3]) == first
@@ -158,10 +158,10 @@ def test_weights_that_change_are_packed_again(kernels, language_model):
 def test_generating_and_evaluating_do_not_import_torch(kernels, language_model):
     code = (
         "import sys; from tformer_cli.kinds.lines.generate import generate_texts;"
-        "from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts;"
-        "from tformer_cli.kinds.opening.generator import open_generator;"
+        "from tformer_cli.evaluate.evaluate import evaluate_texts;"
+        "from tformer_cli.kinds.opening import open_model;"
         f"generate_texts({str(language_model)!r}, ['A'], device='cpu');"
-        f"opened = open_generator({str(language_model)!r}, device='cpu');"
+        f"opened = open_model({str(language_model)!r}, 'generate', device='cpu');"
         "assert evaluate_texts(opened, ['A man', 'the street']).scores.n_tokens > 3;"
         "assert 'torch' not in sys.modules"
     )

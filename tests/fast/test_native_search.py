@@ -139,19 +139,12 @@ def test_models_of_every_kind(kernels, translator_of, by_torch, number):
     )
     norm, activation, positions, tied = choices[number * 3 % len(choices)]
     config = ModelConfig(
-        d_model=(32, 48, 40)[number % 3],
-        n_heads=(4, 1, 2)[number % 3],
-        d_ff=(64, 50)[number % 2],
-        n_encoder_layers=1 + number % 3,
-        n_decoder_layers=1 + number % 2,
-        norm=norm,
-        activation=activation,
-        positions=positions,
-        tied_embeddings=tied,
-        bias=number % 4 != 1,
+        d_model=(32, 48, 40)[number % 3], n_heads=(4, 1, 2)[number % 3], d_ff=(64, 50)[number % 2],
+        n_encoder_layers=1 + number % 3, n_decoder_layers=1 + number % 2, norm=norm,
+        activation=activation, positions=positions, tied_embeddings=tied, bias=number % 4 != 1,
         max_positions=40,
         cross_heads=(1,) + (0,) * (number % 2) if number > 4 else (),
-    )
+    )  # fmt: skip
     translator = translator_of(config, seed=number, n_best=3)
     expected = by_torch(translator, LINES[:8])
     assert unsupported_reason(translator) is None

@@ -13,10 +13,8 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds import kinds_for
-from tformer_cli.kinds.lines.classify import open_classifier
 from tformer_cli.kinds.lines.embed import embed_texts
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.source_batches import source_batch
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
@@ -325,7 +323,7 @@ def test_imported_classifiers_label_texts_as_transformers_does(tmp_path, kind):
         tmp_path / "theirs", kind, "ForSequenceClassification", num_labels=3
     )
     imported(tmp_path / "theirs", tmp_path)
-    opened = open_classifier(tmp_path / "ours")
+    opened = open_model(tmp_path / "ours", "classify")
     texts = [text for text in encoders.SAMPLES if "[SEP]" not in text]
     for found in opened.label(texts):
         ids = tokenizer.encode(found.text).ids
@@ -340,7 +338,7 @@ def test_imported_pipelines_are_embedded_by_the_kernels_as_by_torch(tmp_path):
     encoders.write_directory(path, "bert", "Model")
     write_pipeline(path)
     import_model(str(path), tmp_path / "ours")
-    opened = open_encoder(tmp_path / "ours", kinds_for("embed"), device="cpu")
+    opened = open_model(tmp_path / "ours", "embed", device="cpu")
     if opened.compiled is None:
         pytest.skip("there are no compiled kernels")
     settings = {"pooling": "mean", "unit_length": True}

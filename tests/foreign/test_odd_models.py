@@ -27,10 +27,9 @@ from tests.foreign.t5 import test_importing as test_t5
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.source_batches import source_batch
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
@@ -235,7 +234,7 @@ def vectors_differ(path, ours_path):
     import_model(str(path), ours_path)
     texts = [*TEXTS, " ".join(TEXTS * 3)]
     wanted = sentence_transformers.SentenceTransformer(str(path), device="cpu").encode(texts)
-    opened = open_encoder(ours_path, kinds_for("embed"), device="cpu")
+    opened = open_model(ours_path, "embed", device="cpu")
     own = [one.vector for one in embed_texts(opened, texts)]
     return max(
         abs(torch.tensor(a) - torch.tensor(b)).max().item()

@@ -23,7 +23,7 @@ from tformer_cli.foreign.export import export_hugging_face, export_int8
 from tformer_cli.foreign.foreign_model import foreign_names
 from tformer_cli.foreign.hugging_face.families import MARIAN
 from tformer_cli.foreign.import_model import import_model, resolve_model
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.adapter_config import adaptable_parts
 from tformer_cli.model.config import ModelConfig
 
@@ -330,7 +330,7 @@ def test_pickles_and_integers_are_refused(tmp_path):
     write_adapter(adapter)
     export_int8(base, tmp_path / "int8")
     with pytest.raises(ArtifactError, match="int8 weights, but adapters are added to float32"):
-        open_translator(tmp_path / "int8", adapter=adapter)
+        open_model(tmp_path / "int8", adapter=adapter)
     (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     with pytest.raises(ArtifactError, match=r"adapter_model\.bin: is a pickle"):
         read_adapter(adapter)

@@ -24,7 +24,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.foreign.export import export_hugging_face
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.embed import embed_texts
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 
 pytestmark = pytest.mark.slow
 PHOTOS = ("china.jpg", "flower.jpg")
@@ -136,7 +136,7 @@ def test_what_is_exported_is_loaded_by_transformers(model, photos, tmp_path):
     ids = torch.tensor([directory.tokenizer.source.encode(str(photos[1]))])
     pixels = prepare(Image.open(photos[1]), return_tensors="pt").pixel_values
     assert torch.equal(directory.encoder.encoder_input.images(ids), pixels)
-    (embedded,) = embed_texts(open_encoder(model, ("embed",), device="cpu"), [str(photos[1])])
+    (embedded,) = embed_texts(open_model(model, "embed", device="cpu"), [str(photos[1])])
     with torch.inference_mode():
         states = theirs(pixels).last_hidden_state[0, 0].numpy()
     assert np.abs(embedded.vector - states).max() <= 1e-4

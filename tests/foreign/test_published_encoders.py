@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds.lines.classify import open_classifier
+from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.lines.fill import GapFiller
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.text.tokenizer import EOS_ID
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def folder(variable):
 def test_masked_tokens_of_a_reaction_are_found(tmp_path):
     models = folder("TFORMER_RXNFP") / "models" / "transformers"
     import_model(str(models / "bert_pretrained"), tmp_path / "ours")
-    filler = GapFiller(open_encoder(tmp_path / "ours", ("masked",), device="cpu"))
+    filler = GapFiller(open_model(tmp_path / "ours", "fill", device="cpu"))
     tokens = TOKEN.findall(REACTION)
     assert "".join(tokens) == REACTION
     lines = [" ".join([*tokens[:n], "[MASK]", *tokens[n + 1 :]]) for n in range(len(tokens))]
@@ -56,7 +56,7 @@ def test_vectors_of_a_reaction_are_those_of_transformers(tmp_path, name):
     path = folder("TFORMER_RXNFP") / "models" / "transformers" / name
     found = import_model(str(path), tmp_path / "ours")
     kind = "embed" if name == "bert_ft" else "classify"
-    opened = open_encoder(tmp_path / "ours", (kind,), device="cpu")
+    opened = open_model(tmp_path / "ours", "embed", device="cpu")
     theirs = transformers.BertModel.from_pretrained(path).eval()
     text = " ".join(TOKEN.findall(REACTION))
     ids = [*opened.directory.tokenizer.source.encode(text), EOS_ID]
@@ -65,7 +65,7 @@ def test_vectors_of_a_reaction_are_those_of_transformers(tmp_path, name):
     (embedded,) = embed_texts(opened, [text], pooling="first")
     assert np.abs(embedded.vector - states[0].numpy()).max() <= 1e-5
     if kind == "classify":
-        (labeled,) = open_classifier(tmp_path / "ours", device="cpu").label([text])
+        (labeled,) = label_texts(open_model(tmp_path / "ours", "classify", device="cpu"), [text])
         assert len(labeled.labels) == 50
         assert labeled.labels[0][1] > 0.9
 
@@ -74,7 +74,7 @@ def test_not_too_terrible_is_nearer_to_awful_than_to_great(tmp_path):
     transformers = pytest.importorskip("transformers")
     path = folder("TFORMER_MINILM")
     imported = import_model(str(path), tmp_path / "ours")
-    opened = open_encoder(tmp_path / "ours", ("embed",), device="cpu")
+    opened = open_model(tmp_path / "ours", "embed", device="cpu")
     words = ("not too terrible", "awful", "great")
     texts = [f"This restaurant was {one}" for one in words]
     vectors = np.array([one.vector for one in embed_texts(opened, texts)])

@@ -69,12 +69,7 @@ class Stage:
         )
 
     def run(self, name, command):
-        """Runs a case's command lines one after another in a folder of their own.
-
-        Returns:
-            The outputs by name: each command's status and streams, and the files left behind; texts
-            are masked.
-        """
+        """Runs a case's command lines one after another in a folder of their own."""
         folder = self.folder / "cases" / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

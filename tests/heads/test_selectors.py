@@ -56,22 +56,14 @@ def test_repeated_options_read_as_one_list():
 @pytest.mark.parametrize(
     ("selection", "reason"),
     [
-        ("enc.6", "matches no head"),
-        ("cross.0.2", "matches no head"),
-        ("enc.2-9", "matches no head"),
-        ("enc.^7", "matches no head"),
-        ("enc.^0", "matches no head"),
-        ("!dec.3", "matches no head"),
-        ("enc.3-1", "counts backwards"),
-        ("enc.x", 'part "x"'),
-        ("enc.0.0.0", "is not KIND"),
-        ("encoder", "is not KIND"),
-        ("", "is not KIND"),
-        ("enc.0,", "is not KIND"),
-        ("enc.{0", 'part "{0"'),
-        ("enc.0.0,!enc", "selects no head"),
+        ("enc.6", "matches no head"), ("cross.0.2", "matches no head"),
+        ("enc.2-9", "matches no head"), ("enc.^7", "matches no head"),
+        ("enc.^0", "matches no head"), ("!dec.3", "matches no head"),
+        ("enc.3-1", "counts backwards"), ("enc.x", 'part "x"'), ("enc.0.0.0", "is not KIND"),
+        ("encoder", "is not KIND"), ("", "is not KIND"), ("enc.0,", "is not KIND"),
+        ("enc.{0", 'part "{0"'), ("enc.0.0,!enc", "selects no head"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_selection_is_refused_and_the_ranges_named(selection, reason):
     with pytest.raises(UsageError) as caught:
         selected(selection)

@@ -11,7 +11,8 @@ from tformer_cli.cli.app import app
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.capture.forced import capture_maps
 from tformer_cli.inspect.jobs.heads import inspect_heads
-from tformer_cli.kinds.lines.classify import open_classifier
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 TEXT = "Two dogs run in the street"
@@ -83,7 +84,7 @@ def test_a_record_of_a_language_model_has_no_other_text(language_model):
 
 def test_a_record_of_a_classifier_has_the_label_that_classify_gives(classifier):
     first, blank = inspect_heads(classifier, [TEXT, " "])
-    (labeled,) = open_classifier(classifier, device="cpu").label([TEXT])
+    (labeled,) = label_texts(open_model(classifier, "classify", device="cpu"), [TEXT])
     assert (first.target, first.probability) == (
         labeled.label,
         pytest.approx(labeled.labels[0][1], abs=1e-6),
@@ -110,7 +111,7 @@ def test_every_format_is_written(model, tmp_path, form):
         assert side["ids"][-1] == EOS_ID
         assert {head["kind"] for head in record["heads"]} == {kind}
         if kind == "enc":
-            (labeled,) = open_classifier(model, device="cpu").label([TEXT])
+            (labeled,) = label_texts(open_model(model, "classify", device="cpu"), [TEXT])
             assert record["label"] == labeled.label
             assert record["probability"] == pytest.approx(labeled.labels[0][1], rel=1e-5)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from tests.cli.commands.test_classify import run
+from tests.commands import run
 from tests.inspect.views.test_image import directory
 from tests.oracles.vit import config
 from tformer_cli.heads.names import HeadId, attentions, head_layout
@@ -29,7 +29,8 @@ from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.walkthrough.step import Subject
 from tformer_cli.inspect.walkthrough.walkthrough import explain
 from tformer_cli.inspect.weighting.maps import Pooled
-from tformer_cli.kinds.lines.classify import open_classifier
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.encoding import label_probabilities
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL
 from tformer_cli.text.label_tokenizer import FIRST_LABEL
@@ -77,7 +78,7 @@ def test_a_head_is_worked_through_from_pixels_to_the_label(digits, head, place):
     is_first = head == "enc.0.1"
     checked = {step.number for step in record.steps if step.checks}
     assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10, *([0] if is_first else [])}
-    (labeled,) = open_classifier(path, device="cpu").label([image(1)])
+    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [image(1)])
     words = record.table("words")
     assert words.rows[words.marked_row] == labeled.label
     found = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
@@ -109,7 +110,7 @@ def test_states_that_are_not_the_models_fail_the_last_step(digits):
 def test_each_layer_has_labels(digits):
     path, _ = digits
     (record,) = inspect_view("logits", path, [image(2)], settings={"lens": True})
-    (labeled,) = open_classifier(path, device="cpu").label([image(2)])
+    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [image(2)])
     (position,) = record.positions
     assert (position.read, position.chosen.piece) == ("the image", labeled.label)
     found = {one.piece: one.probability for one in position.top}
@@ -202,7 +203,10 @@ def test_metrics_of_a_corpus_of_one_image_are_its_own(digits):
 
 def test_accuracy_without_heads_is_measured_by_command(digits, tmp_path):
     path, _ = digits
-    labels = [one.label for one in open_classifier(path, device="cpu").label([image(1), image(2)])]
+    labels = [
+        one.label
+        for one in label_texts(open_model(path, "classify", device="cpu"), [image(1), image(2)])
+    ]
     table = tmp_path / "images.csv"
     rows = [f"{image(n).replace(' ', ',')},{labels[n - 1]}\n" for n in (1, 2)]
     table.write_text("".join(rows))

@@ -9,10 +9,12 @@ from safetensors.numpy import load_file
 
 pytest.importorskip("transformers")
 
+from tformer_cli.kinds.lines.evaluate_texts import evaluate_masked
+
 import tformer_cli
 from tests.cli.commands.test_fill import expected_candidates, run
-from tests.conftest import LINES
 from tests.foreign import encoders
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.heads.names import head_layout
@@ -30,9 +32,8 @@ from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.inspect.jobs.report import inspect_report, inspect_view
 from tformer_cli.inspect.pages import render_report
-from tformer_cli.kinds.lines.evaluate_texts import evaluate_masked
 from tformer_cli.kinds.lines.fill import GapFiller
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly, MaskedLanguageModel
 from tformer_cli.search.config import DecodingConfig
@@ -76,7 +77,7 @@ def own(tmp_path_factory, one_thread):
 
 
 def filled(path, text):
-    return GapFiller(open_encoder(path, ("masked",), device="cpu")).fill([text])[0]
+    return GapFiller(open_model(path, "fill", device="cpu")).fill([text])[0]
 
 
 def test_gaps_are_filled_as_by_fill(masked):
@@ -191,7 +192,7 @@ def test_losses_without_heads_are_those_of_the_model_without_them(masked, own):
 
 def test_a_text_is_measured_as_evaluate_measures_it(own):
     lines = [*LINES, "", *LINES]
-    scores = evaluate_masked(open_encoder(own, ("masked",), device="cpu"), lines).scores
+    scores = evaluate_masked(open_model(own, "fill", device="cpu"), lines).scores
     found = inspect_ablate(own, lines, device="cpu")
     assert found.n_tokens == scores.n_tokens
     assert found.loss == pytest.approx(scores.loss, abs=1e-5)
@@ -303,7 +304,7 @@ def test_an_encoder_is_looked_into_up_to_its_vector(encoder):
     path, _, _ = encoder
     (record,) = inspect_view("step", path, [LINES[0]], settings={"head": "enc.1.0", "token": "1"})
     assert record.difference < 1e-5
-    opened = open_encoder(path, ("embed",), device="cpu").directory.encoder
+    opened = open_model(path, "embed", device="cpu").directory.encoder
     ids = torch.tensor([record.sentence.captured.source_ids])
     with torch.inference_mode():
         vector = opened(ids, torch.ones_like(ids, dtype=torch.bool))[0].double()

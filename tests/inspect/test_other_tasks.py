@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.cli.app import app
@@ -28,7 +28,8 @@ from tformer_cli.inspect.jobs.report import inspect_report as make_report
 from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.walkthrough.step import Subject
 from tformer_cli.inspect.walkthrough.walkthrough import explain
-from tformer_cli.kinds.lines.classify import open_classifier
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
@@ -185,7 +186,7 @@ def test_a_head_of_a_text_is_worked_through(texts, head):
 def test_a_head_of_a_labeled_text_is_worked_through_to_the_label(labels, head):
     path, model = labels
     (record,) = inspect_view("step", path, [TEXT], settings={"head": head, "token": "2"})
-    (labeled,) = open_classifier(path, device="cpu").label([TEXT])
+    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [TEXT])
     assert record.difference < 1e-5
     last = record.steps[10]
     n_tokens = len(record.sentence.source_pieces)
@@ -211,7 +212,7 @@ def test_a_pooled_vector_that_is_not_the_models_fails_its_step(labels):
 def test_each_layer_of_a_classifier_has_labels(labels):
     path, model = labels
     (record,) = inspect_view("logits", path, [TEXT], settings={"lens": True})
-    (labeled,) = open_classifier(path, device="cpu").label([TEXT])
+    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [TEXT])
     (position,) = record.positions
     assert position.chosen.piece == labeled.label
     found = {one.piece: one.probability for one in position.top}

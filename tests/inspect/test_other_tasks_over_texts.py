@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts
 from typer.testing import CliRunner
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
 from tformer_cli.inspect.jobs.ablate import inspect_ablate
@@ -17,9 +18,8 @@ from tformer_cli.inspect.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.inspect.views.timeline import heads_over_time
-from tformer_cli.kinds.lines.classify import open_classifier
-from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts
-from tformer_cli.kinds.opening.generator import open_generator
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.labels import score_labels
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import Classifier
@@ -148,7 +148,7 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
         config["model"]["target_eos"] = False
         (path / "config.json").write_text(json.dumps(config))
     lines = [*TEXTS, " ".join(LINES * 3)]  # the last is longer than the model takes
-    expected = evaluate_texts(open_generator(path, device="cpu"), lines)
+    expected = evaluate_texts(open_model(path, "generate", device="cpu"), lines)
     assert expected.kind == kind
     found = ablated(path, lines)
     assert found.n_tokens == expected.scores.n_tokens
@@ -163,7 +163,9 @@ def test_the_loss_of_a_text_is_the_one_that_evaluate_tells(language_model, tmp_p
 def test_accuracy_is_measured_without_each_head(classifier, tmp_path):
     lines = [line for line in [*LINES, *TEXTS] if line]
     labels = [LABELS[number % 3] for number in range(len(lines))]
-    labeled = [one.label for one in open_classifier(classifier, device="cpu").label(lines)]
+    labeled = [
+        one.label for one in label_texts(open_model(classifier, "classify", device="cpu"), lines)
+    ]
     expected = 100.0 * score_labels(labeled, labels, LABELS).accuracy
     found = ablated(classifier, [*lines, ""], [[*labels, "fair"]])
     assert found.n_tokens == len(lines)  # blank texts are left out

@@ -15,8 +15,8 @@ from tformer_cli.fast.products import RoundedProduct
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.reader import open_for_inspection
 from tformer_cli.kinds.lines.score import score_lines
-from tformer_cli.kinds.opening.precision import computing_in
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import computing_in
 from tformer_cli.search.models import Ensemble
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog.", "", "a"]
@@ -32,7 +32,7 @@ def int8(model, tmp_path_factory):
 
 def found(model, **options):
     """Texts with their scores, which show every bit."""
-    translations = open_translator(model, **options).translator.translate(LINES)
+    translations = open_model(model, **options).translator.translate(LINES)
     return [
         [(h.text, h.score, h.token_log_probabilities) for h in t.hypotheses] for t in translations
     ]
@@ -47,7 +47,7 @@ def test_an_int8_directory_translates_as_int8_on_the_fly(model, int8, beam_size)
 
 
 def test_a_line_in_integers_does_not_depend_on_its_neighbors(int8):
-    translator = open_translator(int8).translator
+    translator = open_model(int8).translator
     together = translator.translate(LINES)
     assert list(translator.stream(LINES, buffer_lines=1)) == together
 
@@ -77,21 +77,21 @@ def test_evaluation_scores_and_ensembles_compute_in_integers(model, int8):
     assert losses[1] == losses[2] != losses[0]
     assert losses[1] == pytest.approx(losses[0], rel=0.02)
     scored = [
-        [pair.result.log_probability for pair in score_lines(open_translator(path), LINES, LINES)]
+        [pair.result.log_probability for pair in score_lines(open_model(path), LINES, LINES)]
         for path in (model, int8)
     ]
     assert scored[1] == pytest.approx(scored[0], rel=0.02)
     assert scored[1] != scored[0]
-    joined = open_translator(int8, ensemble=[model], precision="int8").translator
+    joined = open_model(int8, ensemble=[model], precision="int8").translator
     assert isinstance(joined._model, Ensemble)
-    one = open_translator(int8).translator.translate(LINES)
+    one = open_model(int8).translator.translate(LINES)
     assert [t.text for t in joined.translate(LINES)] == [t.text for t in one]
 
 
 def test_a_model_that_was_handed_over_keeps_its_weights(model):
     directory = load_model_directory(model)
     before = {name: tensor.clone() for name, tensor in directory.model.state_dict().items()}
-    opened = open_translator(directory, precision="int8")
+    opened = open_model(directory, precision="int8")
     assert opened.directory.weight_type == "int8"
     after = directory.model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
@@ -100,9 +100,9 @@ def test_a_model_that_was_handed_over_keeps_its_weights(model):
 
 def test_commands_that_need_float32_refuse_int8(model, int8):
     for opening in (
-        lambda: open_translator(int8, precision="float32"),
-        lambda: open_translator(int8, precision="bfloat16"),
-        lambda: open_translator(model, ensemble=[int8]),
+        lambda: open_model(int8, precision="float32"),
+        lambda: open_model(int8, precision="bfloat16"),
+        lambda: open_model(model, ensemble=[int8]),
         lambda: open_for_inspection(int8),
         lambda: load_model_directory(int8),
         lambda: export_int8(int8, model.parent / "again"),
@@ -141,7 +141,7 @@ def test_damaged_integers_are_one_line(int8, tmp_path, change, message):
     change(tensors)
     save_file(tensors, copied / "model.safetensors")
     with pytest.raises(ArtifactError, match=message) as raised:
-        open_translator(copied)
+        open_model(copied)
     assert "\n" not in str(raised.value)
     assert str(copied) in str(raised.value)
 
@@ -150,9 +150,9 @@ def test_damaged_integers_are_one_line(int8, tmp_path, change, message):
 @pytest.mark.gpu
 def test_integers_are_for_the_cpu(model, int8):
     with pytest.raises(UsageError, match="add --device cpu"):
-        open_translator(model, precision="int8", device="cuda")
+        open_model(model, precision="int8", device="cuda")
     with pytest.raises(ArtifactError, match="add --device cpu"):
-        open_translator(int8, device="cuda")
+        open_model(int8, device="cuda")
 
 
 def test_off_the_cpu_bfloat16_is_rounded_once_and_float32_is_plain(model):

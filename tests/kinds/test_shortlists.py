@@ -12,7 +12,7 @@ from tformer_cli.heads.names import head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.jobs.ablate import write_pruned
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.shortlist import Shortlist
 from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
@@ -45,7 +45,7 @@ def test_a_models_own_shortlist_is_used_unless_switched_off(model, listed_model,
 
 @pytest.mark.parametrize("engine", ["compiled", "torch"])
 def test_translations_consist_of_listed_tokens_by_either_engine(listed_model, engine):
-    opened = open_translator(listed_model, device="cpu", engine=engine, n_best=3)
+    opened = open_model(listed_model, device="cpu", engine=engine, n_best=3)
     assert opened.translator.engine().name == engine
     for one in opened.translator.translate(LINES):
         (sources,) = opened.directory.tokenizer.encode_batch([one.source])
@@ -58,7 +58,7 @@ def test_translations_consist_of_listed_tokens_by_either_engine(listed_model, en
 def test_a_model_of_the_same_vocabulary_keeps_its_shortlist(listed_model, tmp_path):
     export_int8(listed_model, tmp_path / "int8")
     assert found_by(tmp_path / "int8") == found_by(listed_model, precision="int8")
-    opened = open_translator(listed_model, device="cpu", precision="float32")
+    opened = open_model(listed_model, device="cpu", precision="float32")
     heads = select_heads(["cross.0.0"], head_layout(opened.directory.model))
     write_pruned(opened, heads, tmp_path / "pruned", LINES, [LINES])
     assert (tmp_path / "pruned" / SHORTLIST).read_bytes() == (listed_model / SHORTLIST).read_bytes()
@@ -68,13 +68,13 @@ def test_a_shortlist_that_is_not_there_is_named_by_its_option(model, tmp_path):
     with pytest.raises(
         ArtifactError, match=r"--shortlist: .*none: no such file; name one, or none"
     ):
-        open_translator(model, shortlist=str(tmp_path / "none"))
+        open_model(model, shortlist=str(tmp_path / "none"))
 
 
 def test_a_shortlist_of_other_vocabularies_is_an_error(model, tmp_path):
     path = tmp_path / "other"
     save_shortlist(path, Shortlist(4, np.zeros(8, np.int64), np.array([], np.int32)))
     with pytest.raises(ArtifactError, match="belongs to a model of other vocabularies"):
-        open_translator(model, device="cpu", shortlist=str(path))
+        open_model(model, device="cpu", shortlist=str(path))
     with pytest.raises(ArtifactError, match="no such file"):
-        open_translator(model, device="cpu", shortlist=str(tmp_path / "missing"))
+        open_model(model, device="cpu", shortlist=str(tmp_path / "missing"))

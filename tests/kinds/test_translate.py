@@ -13,7 +13,7 @@ from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_file, translate_lines
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.tokenize import encode_lines
 from tformer_cli.text.tokenizer import read_tokenizer
@@ -28,7 +28,7 @@ def test_lines_are_translated_in_order_with_the_settings_given(model):
 
 
 def test_settings_not_given_are_the_models(model):
-    opened = open_translator(model, beam_size=None, length_penalty=1.0)
+    opened = open_model(model, beam_size=None, length_penalty=1.0)
     assert opened.translator.config.beam_size == 3
     assert opened.translator.config.length_penalty == 1.0
     assert opened.precision == "float32"
@@ -53,7 +53,7 @@ def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said
         decoding=given.decoding,
         info=given.info,
     )
-    opened = open_translator(path, device="cpu", tell=told.append)
+    opened = open_model(path, device="cpu", tell=told.append)
     assert len(list(opened.translator.translate(LINES))) == len(LINES)
     said = [line for line in told if "torch" in line]
     expected = [f'{name} = "{value}"' for name, value in changes.items()]
@@ -88,7 +88,7 @@ def test_a_model_that_the_kernels_do_not_know_is_searched_by_torch_which_is_said
 )
 def test_more_translations_than_the_beam_raise_it_and_say_so(model, options, raised, said):
     told = []
-    opened = open_translator(model, tell=told.append, **options)
+    opened = open_model(model, tell=told.append, **options)
     config = opened.translator.config
     assert config.n_best == options["n_best"]
     assert {name: getattr(config, name) for name in raised} == raised
@@ -101,7 +101,7 @@ def test_as_many_translations_come_as_are_asked_for(model):
 
 
 def test_an_open_directory_is_used_as_it_is(model):
-    opened = open_translator(model)
+    opened = open_model(model)
     again = list(translate_lines(opened.directory, LINES))
     assert again == opened.translator.translate(LINES)
 
@@ -116,12 +116,12 @@ def test_an_open_directory_is_used_as_it_is(model):
 )
 def test_impossible_settings_name_the_option(model, options, message):
     with pytest.raises(UsageError, match=message):
-        open_translator(model, **options)
+        open_model(model, **options)
 
 
 def test_no_model_directory_is_an_artifact_error(tmp_path):
     with pytest.raises(ArtifactError, match="no such directory"):
-        open_translator(tmp_path / "nothing")
+        open_model(tmp_path / "nothing")
 
 
 STATE = """
@@ -151,7 +151,7 @@ def test_the_state_of_torch_is_as_a_python_caller_left_it(model):
 def test_a_program_prepares_torch_before_it_computes(model):
     calls = []
     options = {"engine": "torch", "before_torch": lambda: calls.append(1)}
-    translator = open_translator(model, device="cpu", **options).translator
+    translator = open_model(model, device="cpu", **options).translator
     assert not calls
     translator.translate(LINES)
     assert calls == [1]
@@ -183,8 +183,8 @@ def test_lines_from_python_are_several_strings(model, wrong):
         lambda: list(inspect_heads(model, wrong)),
         lambda: list(inspect_view("logits", model, wrong)),
         lambda: list(inspect_heads(model, ["A man"], targets=1 if wrong is None else wrong)),
-        lambda: list(score_lines(open_translator(model), *both)),
-        lambda: list(score_lines(open_translator(model), *both[::-1])),
+        lambda: list(score_lines(open_model(model), *both)),
+        lambda: list(score_lines(open_model(model), *both[::-1])),
         lambda: evaluate_model(model, wrong, [["A man"]]),
         lambda: evaluate_model(model, ["A man"], wrong),
         lambda: score_hypotheses(wrong, [["A man"]]),

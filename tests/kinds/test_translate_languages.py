@@ -7,14 +7,14 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
 )
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.constraints import Demands
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.text.tokenizer import read_tokenizer
 
 
 def test_every_part_begins_with_its_languages(foreign):
-    opened = open_translator(foreign, source_language="eng", target_language="fra")
+    opened = open_model(foreign, source_language="eng", target_language="fra")
     sides = opened.directory.tokenizer
     long = "A man sees the dog, and the woman finds a house in the garden. " * 4
     for translation in opened.translator.translate(["The dog", long, " "]):
@@ -32,7 +32,7 @@ def test_every_part_begins_with_its_languages(foreign):
 @pytest.mark.parametrize("engine", ["torch", "tformer"])
 def test_required_phrases_stand_behind_the_prefix(foreign, engine):
     languages = {"source_language": "eng", "target_language": "fra"}
-    opened = open_translator(foreign, engine=engine, max_length=20, **languages)
+    opened = open_model(foreign, engine=engine, max_length=20, **languages)
     demands = [Demands("", ("le chien",)), Demands("la", ("chien",))]
     target = opened.directory.tokenizer.target
     for translation, asked in zip(
@@ -46,21 +46,21 @@ def test_required_phrases_stand_behind_the_prefix(foreign, engine):
 
 def test_models_of_an_ensemble_are_told_the_languages(foreign):
     languages = {"source_language": "eng", "target_language": "fra"}
-    alone = open_translator(foreign, **languages).translator.translate(["The dog"])
-    both = open_translator(foreign, ensemble=[foreign], **languages).translator
+    alone = open_model(foreign, **languages).translator.translate(["The dog"])
+    both = open_model(foreign, ensemble=[foreign], **languages).translator
     assert both.translate(["The dog"])[0].text == alone[0].text
 
 
 def test_languages_must_be_known(foreign):
     with pytest.raises(UsageError, match=r"--source-language: .*none is chosen; choose eng, fra"):
-        open_translator(foreign)
+        open_model(foreign)
     with pytest.raises(UsageError, match=r'--target-language: .*"xx"; choose'):
-        open_translator(foreign, source_language="eng", target_language="xx")
+        open_model(foreign, source_language="eng", target_language="xx")
 
 
 def test_a_model_of_two_languages_has_none_to_choose(model):
     with pytest.raises(UsageError, match=r"--target-language: .*omit it"):
-        open_translator(model, target_language="fra")
+        open_model(model, target_language="fra")
 
 
 def test_both_vocabularies_must_be_the_models(foreign, tmp_path):

@@ -7,17 +7,16 @@ import sys
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.commands import run
 from tformer_cli.bulk.plan import GivenCorpus, plan_corpus
 from tformer_cli.bulk.shards import Fields, Task
 from tformer_cli.bulk.translate_shard import opening
-from tformer_cli.cli.app import app
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
 from tformer_cli.fast.native_search import default_threads
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.stored_model import is_cpu, may_have_gpu
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.kinds.stored_model import is_cpu, may_have_gpu
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.scoring import score_pairs
 
@@ -74,7 +73,7 @@ def without_torch(*arguments, text=""):
 
 def with_torch(*arguments, text=""):
     """Runs a command in this process, which has torch; returns its output."""
-    done = CliRunner().invoke(app, [*map(str, arguments)], input=text)
+    done = run(*arguments, stdin=text)
     assert done.exit_code == 0, done.stderr
     return done.stdout
 
@@ -183,7 +182,7 @@ def test_score_evaluate_and_benchmark_do_without_torch(model, tmp_path, options)
 
 
 def expected_scores(path, options):
-    opened = open_translator(path, precision="int8" if options else "float32")
+    opened = open_model(path, precision="int8" if options else "float32")
     ids = opened.directory.tokenizer.encode_batch(LINES)
     return score_pairs(opened.directory.model, ids, ids[::-1], DecodingConfig(), device="cpu")
 
@@ -207,7 +206,7 @@ def test_what_the_kernels_do_not_know_is_for_torch(model, options):
 
 
 def test_a_model_that_was_asked_for_may_be_changed(model):
-    opened = open_translator(model)
+    opened = open_model(model)
     before = opened.translator.translate(LINES)
     assert not opened.directory.has_model
     transformer = opened.directory.model
@@ -223,11 +222,11 @@ def test_a_model_that_was_asked_for_may_be_changed(model):
     assert opened.translator.engine().name == "compiled"
     assert opened.translator.translate(LINES) not in (before, changed)
     # the file itself has not changed
-    assert open_translator(model).translator.translate(LINES) == before
+    assert open_model(model).translator.translate(LINES) == before
 
 
 def test_translations_are_those_of_a_model_that_was_loaded(model):
-    loaded = open_translator(model).directory
+    loaded = open_model(model).directory
     loaded.model  # noqa: B018 - is made
     assert list(translate_lines(loaded, LINES, n_best=3)) == list(
         translate_lines(model, LINES, n_best=3)
@@ -261,6 +260,6 @@ def test_only_where_there_may_be_a_gpu_is_torch_asked(tmp_path, monkeypatch):
 
 
 def test_an_opened_model_names_its_device(model):
-    opened = open_translator(model)
+    opened = open_model(model)
     assert (opened.place, opened.device) == ("cpu", torch.device("cpu"))
     assert dataclasses.asdict(opened.directory.info)["step"] == 0

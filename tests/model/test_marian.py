@@ -18,7 +18,7 @@ def pair(request):
     """One of our models and a Marian or M2M100 model with the same weights."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(CONTESTANTS)
-        from hf_copy import hf_copy
+        from copies import hf_copy
 
     ours = small_model(norm=request.param)
     return ours, hf_copy(ours, "eager")

@@ -60,16 +60,10 @@ def torchs_own(model: Transformer) -> nn.Transformer:
     """A torch.nn.Transformer with the weights of one of ours."""
     config = model.config
     theirs = nn.Transformer(
-        config.d_model,
-        config.n_heads,
-        config.n_encoder_layers,
-        config.n_decoder_layers,
-        config.d_ff,
-        config.dropout,
-        activation=config.activation,
-        norm_first=config.norm == "pre",
+        config.d_model, config.n_heads, config.n_encoder_layers, config.n_decoder_layers,
+        config.d_ff, config.dropout, activation=config.activation, norm_first=config.norm == "pre",
         batch_first=True,
-    ).eval()
+    ).eval()  # fmt: skip
     with torch.no_grad():
         for their, our in zip(theirs.encoder.layers, model.encoder.layers, strict=True):
             copy_attention(their.self_attn, our.self_attention)

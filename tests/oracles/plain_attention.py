@@ -10,14 +10,7 @@ import torch
 
 
 def plain_weights(query, key, mask=None, bias=None):
-    """Computes (B, H, Q, K) float64 weights; rows with every key hidden are 0.
-
-    Args:
-        query: (B, H, Q, E).
-        key: (B, H, K, E).
-        mask: boolean, broadcastable to (B, H, Q, K), True means "may attend"; None: everything.
-        bias: broadcastable to (B, H, Q, K); None: 0.
-    """
+    """Computes (B, H, Q, K) float64 weights; rows with every key hidden are 0."""
     n_sentences, n_heads, n_queries, width = query.shape
     shape = (n_sentences, n_heads, n_queries, key.shape[2])
     visible = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)

@@ -21,18 +21,7 @@ def plain_beam_search(
     limit: int,
     allowed: Callable[[tuple[int, ...], Sequence[int]], Iterable[int]] = anything,
 ) -> list[tuple[float, tuple[int, ...], bool]]:
-    """Finds the best translations.
-
-    Args:
-        log_probabilities: those of all V next tokens, given the tokens so far.
-        config: beam size, length penalty and how many are wanted.
-        limit: most tokens of a translation, the end of sentence not counted.
-        allowed: chooses the next tokens that rules allow, given the tokens so far and all that can
-            be generated; where it chooses none, the translation ends.
-
-    Returns:
-        Score, tokens, and whether the model ended there by itself; best first.
-    """
+    """Finds the best translations."""
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     found: list[tuple[float, tuple[int, ...], bool]] = []
     n_slots = config.beam_size

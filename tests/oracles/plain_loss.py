@@ -12,11 +12,6 @@ def plain_loss(logits, targets, label_smoothing):
     """Computes Σ KL(q ‖ p) over tokens (Szegedy et al. 2016, section 7).
 
     q gives 1 - ε + ε/V to the right token and ε/V to each other one, p is the softmax.
-
-    Args:
-        logits: (N, V) for N target tokens, padding excluded.
-        targets: (N) token ids.
-        label_smoothing: ε.
     """
     log_p = torch.log_softmax(logits.float(), dim=-1)
     q = torch.full_like(log_p, label_smoothing / logits.shape[-1])
@@ -30,13 +25,6 @@ def plain_r_drop_loss(first, second, targets, label_smoothing, r_drop):
     """Computes half of R-Drop's loss of two passes (Liang et al. 2021, equation 4).
 
     Half of: both losses, and α/2 times KL of each pass from the other, summed over tokens.
-
-    Args:
-        first: (N, V) logits of N target tokens.
-        second: (N, V) logits of another pass.
-        targets: (N) token ids.
-        label_smoothing: ε.
-        r_drop: α.
     """
     losses = [plain_loss(logits, targets, label_smoothing) for logits in (first, second)]
     log_p, log_q = (torch.log_softmax(logits.float(), dim=-1) for logits in (first, second))

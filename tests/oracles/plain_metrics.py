@@ -27,14 +27,6 @@ def metric_sums(
     """Sums every metric over rows, so that means over many sentences can be taken.
 
     A diagonality is of a whole sentence; it counts for each of its rows.
-
-    Args:
-        weights: (H, Q, K) attention weights, of one layer or of several.
-        kind: which attention they are of.
-        rare: positions of the rarest source tokens, if that is known.
-
-    Returns:
-        The metrics that are defined, in the order of `METRICS`.
     """
     exact = weights.double()
     n_rows = exact.shape[1]

@@ -18,17 +18,7 @@ ACTIVATIONS = {
 
 
 def plain_logits(config, weights, source, target_input):
-    """Computes the logits of every next target token.
-
-    Args:
-        config: the model's settings; positions are not "rotary".
-        weights: the model's `state_dict()`.
-        source: (S) token ids.
-        target_input: (T) token ids, the sentence's start first.
-
-    Returns:
-        (T, V).
-    """
+    """Computes the logits of every next target token."""
     get = weights.get
 
     def linear(x, name):

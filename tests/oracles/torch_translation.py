@@ -32,27 +32,7 @@ class TorchTranslation(nn.Module):
         output_bias=False,
         without_biases=(),
     ):
-        """Makes a model.
-
-        Args:
-            n_source: tokens of the source.
-            n_target: tokens of the target.
-            positions: (positions, D) vectors of the source and of the target.
-            d_model: D.
-            n_heads: heads.
-            d_ff: inner width.
-            n_encoder_layers: encoder layers.
-            n_decoder_layers: decoder layers.
-            norm_first: True for pre-norm.
-            final_norm: whether stacks end with a norm; None: as they do in pre-norm.
-            embedding_norm: whether embeddings are normalized.
-            activation: of the feed-forward layers.
-            epsilon: of norms.
-            scale: whether embeddings are multiplied by √D.
-            tied: "all", "decoder" or "none".
-            output_bias: whether logits have a bias.
-            without_biases: parts of the names of projections whose biases are zero.
-        """
+        """Makes a model."""
         super().__init__()
         shape = {
             "d_model": d_model,
@@ -96,16 +76,7 @@ class TorchTranslation(nn.Module):
         self.eval()
 
     def forward(self, source, source_mask, target):
-        """Computes logits.
-
-        Args:
-            source: (B, S) ids.
-            source_mask: (B, S) True where there is a token.
-            target: (B, T) ids, the start first.
-
-        Returns:
-            (B, T, V).
-        """
+        """Computes logits."""
         memory = self.encoder(
             self.embedded(source, self.source, self.source_norm, 0),
             src_key_padding_mask=~source_mask,

@@ -28,16 +28,9 @@ def model(tokenizer):
     """Writes one sentence, letter by letter, or the other, whatever it reads."""
     letters = tokenizer.target.with_dropout([WRITTEN, OTHER], [1, 2], dropout=1.0, seed=1)
     config = ModelConfig(
-        d_model=16,
-        n_heads=2,
-        d_ff=8,
-        n_encoder_layers=1,
-        n_decoder_layers=1,
-        norm="pre",
-        positions="learned",
-        max_positions=16,
-        tied_embeddings="none",
-    )
+        d_model=16, n_heads=2, d_ff=8, n_encoder_layers=1, n_decoder_layers=1, norm="pre",
+        positions="learned", max_positions=16, tied_embeddings="none",
+    )  # fmt: skip
     made = Transformer(config, tokenizer.vocab_size).eval()
     state = {
         name: torch.ones_like(array) if "norm.weight" in name else torch.zeros_like(array)

@@ -72,17 +72,11 @@ def hypothesis(tokens, mean=-0.5, is_finished=True):
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
-        ([7] * 8, True),
-        ([7] * 7, False),
-        ([1, 2] * 4, True),
-        ([1, 2] * 3 + [1], False),
-        ([9, *[1, 2, 3] * 4], True),
-        ([1, 2, 3] * 3, False),
-        (range(50), False),
-        ([*range(9)] * 6, False),
-        ([], False),
+        ([7] * 8, True), ([7] * 7, False), ([1, 2] * 4, True), ([1, 2] * 3 + [1], False),
+        ([9, *[1, 2, 3] * 4], True), ([1, 2, 3] * 3, False), (range(50), False),
+        ([*range(9)] * 6, False), ([], False),
     ],
-)
+)  # fmt: skip
 def test_a_run_repeated_four_times_is_noticed(tokens, expected):
     assert repeats(list(tokens)) is expected
 

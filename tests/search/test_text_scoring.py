@@ -20,15 +20,9 @@ TEXTS = [TEXT, TEXT[:7], [], TEXT[:20], [5]]
 def make(target_bos, target_eos):
     torch.manual_seed(1)
     config = ModelConfig(
-        d_model=32,
-        n_heads=2,
-        d_ff=48,
-        n_encoder_layers=0,
-        n_decoder_layers=2,
-        max_positions=60,
-        target_bos=target_bos,
-        target_eos=target_eos,
-    )
+        d_model=32, n_heads=2, d_ff=48, n_encoder_layers=0, n_decoder_layers=2, max_positions=60,
+        target_bos=target_bos, target_eos=target_eos,
+    )  # fmt: skip
     return Transformer(config, 24).eval()
 
 

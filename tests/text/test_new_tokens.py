@@ -7,16 +7,9 @@ from tformer_cli.text.train_tokenizer import train_tokenizer
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
 TEXTS = [
-    "<x> A man",
-    "A <x> man",
-    "A man <x>",
-    "<x>",
-    "<x> <x>",
-    "<x>man, not<x> apart",
-    " <x>  two spaces",
-    "naïve 漢字 Żółć",
-    "",
-]
+    "<x> A man", "A <x> man", "A man <x>", "<x>", "<x> <x>", "<x>man, not<x> apart",
+    " <x>  two spaces", "naïve 漢字 Żółć", "",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -72,13 +72,7 @@ def test_statistics_count_pieces_unknowns_and_losses(text):
     words = train([str(text)], TokenizerConfig(algorithm="word")).tokenizer
     counted = measure(words, ["The dog", "", "The cat sees"])
     assert counted.summary() == {
-        "lines": 3,
-        "words": 5,
-        "characters": 19,
-        "pieces": 5,
-        "pieces_per_word": 1.0,
-        "pieces_per_character": 5 / 19,
-        "unknown_rate": 0.2,
-        "vocabulary_used": 4 / words.vocab_size,
-        "lines_not_restored": 1,
-    }
+        "lines": 3, "words": 5, "characters": 19, "pieces": 5, "pieces_per_word": 1.0,
+        "pieces_per_character": 5 / 19, "unknown_rate": 0.2,
+        "vocabulary_used": 4 / words.vocab_size, "lines_not_restored": 1,
+    }  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.recipes import LEARNING, SHAPE, recipe_maker
 from tests.watched_training import Watcher, check_a_stop_leaves_no_trace
 from tformer_cli.artifacts.config_file import CONFIG, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
@@ -35,29 +36,18 @@ def make(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     (tmp_path / "b.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in examples(30)))
 
-    def made(**changes):
-        values = {
-            "task": {"kind": "classify"},
-            "data": {
-                "train": [{"jsonl": "a.jsonl"}],
-                "valid": [{"tsv": "b.tsv"}],
-                "directory": str(tmp_path),
-                "cache_directory": str(tmp_path / "cache"),
-            },
-            "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
-            "model": {"d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1},
-            "training": {
-                "max_steps": 40, "tokens_per_batch": 128, "warmup_steps": 5, "report_every": 10,
-                "learning_rate": 1e-2, "checkpoint_every": 10, "precision": "float32",
-                "average": "none",
-            },
-            "validation": {"every": 20},
-        }  # fmt: skip
-        for table, keys in changes.items():
-            values[table] = {**values[table], **keys}
-        return make_recipe(values, "test")
-
-    return made
+    return recipe_maker(
+        tmp_path,
+        task={"kind": "classify"},
+        data={"train": [{"jsonl": "a.jsonl"}], "valid": [{"tsv": "b.tsv"}]},
+        tokenizer={"vocab_size": 300, "bpe_dropout": 0.1},
+        model={**SHAPE, "n_encoder_layers": 1},
+        training={
+            **LEARNING, "max_steps": 40, "tokens_per_batch": 128, "report_every": 10,
+            "checkpoint_every": 10,
+        },
+        validation={"every": 20},
+    )  # fmt: skip
 
 
 def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
@@ -142,11 +132,11 @@ def test_a_preset_loses_its_decoder(make):
 def test_other_commands_refuse_a_classifier_and_damage_is_one_line(make, tmp_path):
     run = tmp_path / "run"
     train(make(training={"max_steps": 1}), run, device="cpu")
-    from tformer_cli.kinds.opening.translator import open_translator
+    from tformer_cli.kinds.opening import open_model
 
-    for open_model in (load_model_directory, open_translator):
+    for opens in (load_model_directory, open_model):
         with pytest.raises(ArtifactError, match=r"is a classifier, .* use `tformer classify`"):
-            open_model(run)
+            opens(run)
     directory = load_model_directory(run, tasks=("classify",))
     assert directory.classifier.config.n_labels == 2
     with pytest.raises(ArtifactError, match="use `tformer classify`"):

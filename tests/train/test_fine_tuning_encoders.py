@@ -5,13 +5,13 @@ from functools import partial
 import pytest
 import torch
 
+from tests.recipes import LEARNING, recipe_maker
 from tests.watched_training import at, digest, interrupt
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import Interrupted, RecipeError
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds import kinds_for, training_of
-from tformer_cli.recipe import make_recipe
 from tformer_cli.train.start import completion, initial_model
 from tformer_cli.train.train import train
 
@@ -34,24 +34,18 @@ def make(tmp_path):
             labels = {"num_labels": 3} if "Class" in head else {}
             encoders.write_directory(tmp_path / f"{start.name}-theirs", kind, head, std=0, **labels)
             import_model(str(tmp_path / f"{start.name}-theirs"), start)
-        values = {
-            "task": {"kind": "classify", **(task or {})},
-            "data": {
-                "train": [{"tsv": "a.tsv"}],
-                "valid": [{"tsv": "a.tsv"}],
-                "max_length": 30,
-                "directory": str(tmp_path),
-                "cache_directory": str(tmp_path / "cache"),
+        made = recipe_maker(
+            tmp_path,
+            complete=completion(run, lambda _: None),
+            task={"kind": "classify", **(task or {})},
+            data={"train": [{"tsv": "a.tsv"}], "valid": [{"tsv": "a.tsv"}], "max_length": 30},
+            training={
+                **LEARNING, "max_steps": 24, "tokens_per_batch": 256, "warmup_steps": 3,
+                "report_every": 6, "checkpoint_every": 6, "label_smoothing": 0.0, **training,
             },
-            "model": {"from": str(start), **(model or {})},
-            "training": {
-                "max_steps": 24, "tokens_per_batch": 256, "warmup_steps": 3, "report_every": 6,
-                "learning_rate": 1e-2, "checkpoint_every": 6, "precision": "float32",
-                "average": "none", "label_smoothing": 0.0, **training,
-            },
-            "validation": {"every": 12},
-        }  # fmt: skip
-        return make_recipe(values, "test", complete=completion(run, lambda _: None))
+            validation={"every": 12},
+        )  # fmt: skip
+        return made(model={"from": str(start), **(model or {})})
 
     return made
 

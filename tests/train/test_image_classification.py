@@ -5,17 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import records_of
+from tests.recipes import LEARNING, SHAPE, recipe_maker
 from tests.text.images.test_reading import idx_bytes, picture
 from tests.watched_training import Watcher, check_a_stop_leaves_no_trace, digest
 from tformer_cli.artifacts.config_file import check_task, read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.kinds import training_of
 from tformer_cli.model.encoder_only import model_of
-from tformer_cli.recipe import make_recipe
 from tformer_cli.text.loading.encoded import encode_corpus
 from tformer_cli.train.data import completed_recipe, make_tokenizer
 from tformer_cli.train.plan import plan_training
@@ -28,32 +27,23 @@ from tformer_cli.trainer.events import ValidationReport
 def make(tmp_path):
     """Makes recipes of a tiny classifier of shapes, with keys changed."""
 
-    def made(**changes):
-        values = {
-            "task": {"kind": "image"},
-            "data": {
-                "train": [{"shapes": "train", "pairs": 120}],
-                "valid": [{"shapes": "valid", "pairs": 120}],
-                "directory": str(tmp_path),
-                "cache_directory": str(tmp_path / "cache"),
-            },
-            "model": {
-                "d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "norm": "pre",
-                "activation": "gelu", "positions": "learned", "patch_size": 8, "image_shift": 1,
-                "image_flip": True,
-            },
-            "training": {
-                "max_steps": 30, "tokens_per_batch": 200, "warmup_steps": 5, "report_every": 10,
-                "learning_rate": 1e-2, "checkpoint_every": 10, "precision": "float32",
-                "average": "none",
-            },
-            "validation": {"every": 15},
-        }  # fmt: skip
-        for table, keys in changes.items():
-            values[table] = {**values.get(table, {}), **keys}
-        return make_recipe(values, "test")
-
-    return made
+    corpus = {"pairs": 120}
+    return recipe_maker(
+        tmp_path,
+        task={"kind": "image"},
+        data={
+            "train": [{**corpus, "shapes": "train"}], "valid": [{**corpus, "shapes": "valid"}]
+        },
+        model={
+            **SHAPE, "n_encoder_layers": 1, "norm": "pre", "activation": "gelu",
+            "positions": "learned", "patch_size": 8, "image_shift": 1, "image_flip": True,
+        },
+        training={
+            **LEARNING, "max_steps": 30, "tokens_per_batch": 200, "report_every": 10,
+            "checkpoint_every": 10,
+        },
+        validation={"every": 15},
+    )  # fmt: skip
 
 
 def test_a_run_learns_labels_and_says_how_well(make, tmp_path):
@@ -92,9 +82,7 @@ def test_heads_are_followed_on_the_first_images(make, tmp_path):
     ]
     (tmp_path / "first.txt").write_text("\n".join(names) + "\n")
     given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
-    shown = CliRunner().invoke(app, ["inspect-heads", str(run), *given])
-    assert shown.exit_code == 0, shown.stderr
-    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    found = records_of("inspect-heads", run, *given)
     for one, last in zip(found, lines[-n_heads:], strict=True):
         assert one["n_sentences"] == last["n_sentences"] == len(names)
         assert one["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)

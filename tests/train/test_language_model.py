@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
+from tests.recipes import LEARNING, SHAPE, recipe_maker
 from tests.watched_training import crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import RecipeError
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.quickstart import held_out_pairs
-from tformer_cli.recipe import make_recipe
 from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.batching import collate
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -28,43 +28,18 @@ def make(tmp_path):
     """Makes recipes; keyword arguments are keys with two underscores for the dot."""
     (tmp_path / "text.txt").write_text(TEXT)
 
-    def make(**changes):
-        values = {
-            "decoding": {},
-            "task": {"kind": "language-model"},
-            "data": {
-                "train": [{"text": "text.txt"}],
-                "valid": [{"text": "text.txt"}],
-                "directory": str(tmp_path),
-                "max_length": 16,
-            },
-            "tokenizer": {"algorithm": "char", "vocab_size": 50},
-            "model": {
-                "d_model": 16,
-                "n_heads": 2,
-                "d_ff": 32,
-                "n_decoder_layers": 1,
-                "max_positions": 40,
-                "dropout": 0.1,
-            },
-            "training": {
-                "max_steps": 16,
-                "tokens_per_batch": 128,
-                "warmup_steps": 4,
-                "learning_rate": 0.01,
-                "report_every": 1,
-                "checkpoint_every": 4,
-                "average": "none",
-                "precision": "float32",
-            },
-            "validation": {"every": 8},
-        }
-        for key, value in changes.items():
-            table, name = key.split("__")
-            values[table][name] = value
-        return make_recipe(values, "here")
-
-    return make
+    return recipe_maker(
+        tmp_path,
+        task={"kind": "language-model"},
+        data={"train": [{"text": "text.txt"}], "valid": [{"text": "text.txt"}], "max_length": 16},
+        tokenizer={"algorithm": "char", "vocab_size": 50},
+        model={**SHAPE, "n_decoder_layers": 1, "max_positions": 40, "dropout": 0.1},
+        training={
+            **LEARNING, "max_steps": 16, "tokens_per_batch": 128, "warmup_steps": 4,
+            "report_every": 1, "checkpoint_every": 4,
+        },
+        validation={"every": 8},
+    )  # fmt: skip
 
 
 def examples(recipe):

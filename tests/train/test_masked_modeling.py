@@ -6,17 +6,17 @@ import random
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.commands import output_of, record_of
+from tests.commands import run as ran
+from tests.recipes import LEARNING, SHAPE, recipe_maker
 from tests.watched_training import check_a_stop_leaves_no_trace
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.errors import RecipeError
 from tformer_cli.kinds.lines.fill import GapFiller
-from tformer_cli.kinds.opening.encoder import open_encoder
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.encoder_only import MaskedLanguageModel
-from tformer_cli.recipe import make_recipe
 from tformer_cli.text.masking import masking_of
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.train.plan import plan_training
@@ -39,33 +39,18 @@ def make(tmp_path):
     for name, n_lines in (("a", 300), ("b", 40)):
         (tmp_path / f"{name}.txt").write_text("\n".join(sentences(n_lines, n_lines)) + "\n")
 
-    def made(**changes):
-        values = {
-            "task": {"kind": "masked"},
-            "data": {
-                "train": [{"text": "a.txt"}],
-                "valid": [{"text": "b.txt"}],
-                "max_length": 30,
-                "directory": str(tmp_path),
-                "cache_directory": str(tmp_path / "cache"),
-            },
-            "tokenizer": {"algorithm": "word", "vocab_size": 30},
-            "model": {
-                "d_model": 16, "n_heads": 2, "d_ff": 32, "n_encoder_layers": 1, "dropout": 0.1,
-                "max_positions": 40,
-            },
-            "training": {
-                "max_steps": 24, "tokens_per_batch": 256, "warmup_steps": 5, "report_every": 6,
-                "learning_rate": 1e-2, "checkpoint_every": 6, "precision": "float32",
-                "average": "none",
-            },
-            "validation": {"every": 12},
-        }  # fmt: skip
-        for table, keys in changes.items():
-            values[table] = {**values[table], **keys}
-        return make_recipe(values, "test")
-
-    return made
+    return recipe_maker(
+        tmp_path,
+        task={"kind": "masked"},
+        data={"train": [{"text": "a.txt"}], "valid": [{"text": "b.txt"}], "max_length": 30},
+        tokenizer={"algorithm": "word", "vocab_size": 30},
+        model={**SHAPE, "n_encoder_layers": 1, "dropout": 0.1, "max_positions": 40},
+        training={
+            **LEARNING, "max_steps": 24, "tokens_per_batch": 256, "report_every": 6,
+            "checkpoint_every": 6,
+        },
+        validation={"every": 12},
+    )  # fmt: skip
 
 
 def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
@@ -76,7 +61,7 @@ def test_a_run_learns_what_belongs_together_and_fills_gaps(make, tmp_path):
     assert record.task == "masked"
     assert set(record.scores) == {"loss", "perplexity", "accuracy"}
     assert record.scores["accuracy"] > 55.0
-    filler = GapFiller(open_encoder(tmp_path / "run", ("masked",), device="cpu"))
+    filler = GapFiller(open_model(tmp_path / "run", "fill", device="cpu"))
     lines = [f"the old {animal} [MASK]" for animal in SOUNDS]
     assert [one.filled for one in filler.fill(lines)] == [
         f"the old {animal} {sound}" for animal, sound in SOUNDS.items()
@@ -151,32 +136,29 @@ def test_heads_are_followed_on_the_first_texts(make, tmp_path):
     assert sum(counted) == sum(len(line.split()) for line in sentences(300, 300))
     (tmp_path / "first.txt").write_text("\n".join(texts) + "\n")
     given = ("-i", str(tmp_path / "first.txt"), "--corpus", "--format", "jsonl", "-q")
-    shown = CliRunner().invoke(app, ["inspect-heads", str(run), *given])
+    shown = ran("inspect-heads", run, *given)
     assert shown.exit_code == 0, shown.stderr
     for line, last in zip(map(json.loads, shown.stdout.splitlines()), lines[-2:], strict=True):
         assert line["id"] == last["id"]
         assert line["metrics"]["entropy"] == pytest.approx(last["metrics"]["entropy"], rel=1e-4)
-    shown = CliRunner().invoke(app, ["inspect-heads", str(run), "--over-time", "-q"])
-    assert shown.exit_code == 0, shown.stderr
+    output_of("inspect-heads", run, "--over-time", "-q")
 
 
 def test_evaluate_hides_the_same_tokens_every_time(make, tmp_path):
     model = {"d_model": 32, "dropout": 0.0, "positions": "learned"}
     train(make(model=model, training={"max_steps": 60}), tmp_path / "run", device="cpu")
     words = ["evaluate", str(tmp_path / "run"), "--text", str(tmp_path / "b.txt"), "-q"]
-    shown = CliRunner().invoke(app, [*words, "--format", "json"])
-    assert shown.exit_code == 0, shown.stderr
-    scores = json.loads(shown.stdout)
+    scores = record_of(*words, "--format", "json")
     stored = read_config(tmp_path / "run").scores
     # hidden alike in validation, which cuts texts off elsewhere
     assert {name: scores[name] for name in stored} == pytest.approx(dict(stored), rel=1e-5)
     assert scores["signature"] == "text:lines|window:39|masked:0.15|draw:by text"
-    table = CliRunner().invoke(app, words).stdout
+    table = ran(*words).stdout
     assert f"{scores['accuracy']:.2f}  of hidden tokens" in table
-    refused = CliRunner().invoke(app, [*words, "--stride", "4"])
+    refused = ran(*words, "--stride", "4")
     assert refused.exit_code == 2
     assert refused.stderr == "error: --stride: MODEL reads a text at once; omit it\n"
     (tmp_path / "none.txt").write_text("\n \n")
     words[3] = str(tmp_path / "none.txt")
-    refused = CliRunner().invoke(app, words)
+    refused = ran(*words)
     assert refused.stderr == "error: --text: has nothing to predict; give a text\n"

@@ -12,9 +12,9 @@ from tests.watched_training import Watcher, at, crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import Interrupted, RecipeError, TformerError, UsageError
-from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts
+from tformer_cli.evaluate.evaluate import evaluate_texts
 from tformer_cli.kinds.lines.generate import generate_texts
-from tformer_cli.kinds.opening.generator import open_generator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.text.loading.loader import SegmentLoader
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.train.plan import plan_training
@@ -189,7 +189,7 @@ def test_scores_are_those_of_one_pass_with_its_mask(run):
         whole = model(nothing, nothing == 0, torch.tensor([[BOS_ID, *ids[:-1]]]))[0]
         logits[segment] = functional.cross_entropy(whole, torch.tensor(ids)).item()
     assert state.validations[-1]["loss"] == pytest.approx(logits[8], rel=1e-5)
-    opened = open_generator(path, device="cpu")
+    opened = open_model(path, "generate", device="cpu")
     found = evaluate_texts(opened, TEXT.split("\n")[:-1])
     assert found.scores.loss == pytest.approx(logits[9], rel=1e-5)
     assert found.signature == "text:stream|window:9|stride:9|memory:12"

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 import torch
 
+from tests.recipes import SHAPE, recipe_maker
 from tests.watched_training import Watcher, at, crash, crash_at, digest
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, TformerError, UnreadableError
 from tformer_cli.evaluate.evaluate import evaluate_model
 from tformer_cli.files import atomic
-from tformer_cli.recipe import make_recipe
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.translator import Translator
@@ -39,46 +39,28 @@ def every_test_on_one_thread(one_thread):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    return str(tmp_path_factory.mktemp("cache"))
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
 def make(cache):
     """Makes recipes: a tiny model on the built-in corpus, with keys changed."""
 
-    def made(**changes):
-        values = {
-            "data": {
-                "train": [{"built_in": "train", "pairs": 150}],
-                "valid": [{"built_in": "valid", "pairs": 20}],
-                "cache_directory": cache,
-            },
-            "tokenizer": {"vocab_size": 300, "bpe_dropout": 0.1},
-            "model": {
-                "d_model": 16,
-                "n_heads": 2,
-                "d_ff": 32,
-                "n_encoder_layers": 1,
-                "n_decoder_layers": 1,
-            },
-            "training": {
-                "precision": "float32",
-                "tokens_per_batch": 400,
-                "max_steps": 12,
-                "warmup_steps": 4,
-                "report_every": 1,
-                "checkpoint_every": 3,
-                "average_checkpoints": 3,
-            },
-            "validation": {"every": 4, "max_sentences": 2, "patience": 50, "metric": "loss"},
-            "decoding": {"max_length": 8},
-        }
-        for key, value in changes.items():
-            table, _, name = key.partition("__")
-            values[table][name] = value
-        return make_recipe(values, "test")
-
-    return made
+    return recipe_maker(
+        cache,
+        data={
+            "train": [{"built_in": "train", "pairs": 150}],
+            "valid": [{"built_in": "valid", "pairs": 20}],
+        },
+        tokenizer={"vocab_size": 300, "bpe_dropout": 0.1},
+        model={**SHAPE, "n_encoder_layers": 1, "n_decoder_layers": 1},
+        training={
+            "precision": "float32", "tokens_per_batch": 400, "max_steps": 12, "warmup_steps": 4,
+            "report_every": 1, "checkpoint_every": 3, "average_checkpoints": 3,
+        },
+        validation={"every": 4, "max_sentences": 2, "patience": 50, "metric": "loss"},
+        decoding={"max_length": 8},
+    )  # fmt: skip
 
 
 def steps_kept(run):
@@ -443,18 +425,11 @@ def test_validation_scores_are_those_of_evaluate(make, tmp_path):
     recipe = make(
         data__train=[{"built_in": "train", "pairs": 300}],
         data__valid=[{"built_in": "valid", "pairs": 300}],
-        validation__every=5,
-        validation__max_sentences=20,
-        validation__metric="bleu",
-        training__average="none",
-        training__accumulate=2,
-        training__warmup_steps=8,
-        training__max_steps=40,
-        training__learning_rate=0.02,
-        decoding__max_length=60,
-        decoding__beam_size=1,
-        tokenizer__bpe_dropout=0.0,
-    )
+        validation__every=5, validation__max_sentences=20, validation__metric="bleu",
+        training__average="none", training__accumulate=2, training__warmup_steps=8,
+        training__max_steps=40, training__learning_rate=0.02, decoding__max_length=60,
+        decoding__beam_size=1, tokenizer__bpe_dropout=0.0,
+    )  # fmt: skip
     watcher = Watcher()
     train(recipe, tmp_path / "run", observers=[watcher])
     best = [event for event in watcher.of(ValidationReport) if event.is_best][-1]
@@ -481,20 +456,11 @@ def test_a_tiny_model_learns_thirty_pairs_by_heart(make, tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in PAIRS))
     recipe = make(
         data__train=[{"tsv": str(tmp_path / "pairs.tsv")}],
-        data__valid=[],
-        validation__patience=0,
-        tokenizer__algorithm="word",
-        tokenizer__bpe_dropout=0.0,
-        model__d_model=32,
-        model__dropout=0.0,
-        training__max_steps=150,
-        training__accumulate=1,
-        training__warmup_steps=20,
-        training__learning_rate=0.01,
-        training__schedule="linear",
-        training__checkpoint_every=1000,
-        decoding__beam_size=1,
-    )
+        data__valid=[], validation__patience=0, tokenizer__algorithm="word",
+        tokenizer__bpe_dropout=0.0, model__d_model=32, model__dropout=0.0, training__max_steps=150,
+        training__accumulate=1, training__warmup_steps=20, training__learning_rate=0.01,
+        training__schedule="linear", training__checkpoint_every=1000, decoding__beam_size=1,
+    )  # fmt: skip
     watcher = Watcher()
     train(recipe, tmp_path / "run", observers=[watcher])
     losses = [event.loss for event in watcher.of(StepReport)]

@@ -17,16 +17,9 @@ def report(step):
 
 def validation(step, weights="current", sample="a"):
     return ValidationReport(
-        step=step,
-        scores={"bleu": 1.0},
-        signatures={},
-        is_best=True,
-        seconds=1.0,
-        sample_source=sample,
-        sample_translation="b",
-        sample_reference="c",
-        weights=weights,
-    )
+        step=step, scores={"bleu": 1.0}, signatures={}, is_best=True, seconds=1.0,
+        sample_source=sample, sample_translation="b", sample_reference="c", weights=weights,
+    )  # fmt: skip
 
 
 def entries(path):

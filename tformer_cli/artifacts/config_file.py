@@ -168,6 +168,8 @@ of these is refused, so that a tformer without int8 reports a version and not a 
 WeightType = Literal["float32", "int8"]
 TaskKind = Literal["translate", "classify", "language-model", "masked", "embed", "image"]
 """What a model is made for: `[task] kind` of a recipe."""
+Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
+"""Commands that take lines, each for the kinds of models whose `kinds` modules name it."""
 Settings = Mapping[str, Mapping[str, Any]]
 
 

@@ -18,8 +18,8 @@ from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.kinds.lines.translate import TranslationCounts
-from tformer_cli.kinds.opening.translator import Opened, open_translator
+from tformer_cli.kinds.lines.job import COUNTS_OF_TRANSLATIONS, ResultCounts
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
 from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, with_terms
 from tformer_cli.search.translator import BUFFER_LINES, Translator
@@ -115,7 +115,7 @@ def _opened(opening: str) -> tuple[Opened, list[str]]:
             raise UsageError(f"--threads: {error}") from None
         prepare_cpu()
 
-    opened = open_translator(about["model"], **options, tell=notes.append, before_torch=prepare)
+    opened = open_model(about["model"], **options, tell=notes.append, before_torch=prepare)
     return opened, notes
 
 
@@ -128,7 +128,7 @@ class _Buffers:
         self._translator = translator
         self._terms = terms
         self._advance = advance
-        self.counts = TranslationCounts()
+        self.counts = ResultCounts()
 
     def translate(
         self, texts: Sequence[str], first: int, demands: Sequence[Demands] | None = None
@@ -171,7 +171,7 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
-    known = {name: n for name, n in vars(buffers.counts).items() if isinstance(n, int)}
+    known = {name: getattr(buffers.counts, name) for name in COUNTS_OF_TRANSLATIONS}
     counts = {**known, "not_utf8": read.not_utf8}
     return {"sha256": sha256, "bytes": n_bytes, "counts": counts}
 

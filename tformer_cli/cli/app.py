@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.exceptions import TyperException
 
+from tformer_cli.artifacts.config_file import Verb
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.help import (
     DEPLOY,
@@ -213,16 +214,9 @@ COMMANDS = {
     "evaluate": TRANSLATE,
     "compare": TRANSLATE,
     "score": TRANSLATE,
-    "classify": OTHER_TASKS,
-    "generate": OTHER_TASKS,
-    "fill": OTHER_TASKS,
-    "embed": OTHER_TASKS,
-    "info": DEPLOY,
-    "import": DEPLOY,
-    "export": DEPLOY,
-    "shortlist": DEPLOY,
-    "benchmark": DEPLOY,
 }
+COMMANDS |= {verb: OTHER_TASKS for verb in get_args(Verb) if verb not in COMMANDS}
+COMMANDS |= dict.fromkeys(("info", "import", "export", "shortlist", "benchmark"), DEPLOY)
 """Panels of the commands besides the inspections; each is in the module of its name."""
 
 

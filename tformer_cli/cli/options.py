@@ -38,7 +38,7 @@ from tformer_cli.search.opening import OpeningSettings
 from tformer_cli.settings import Limits, Option, declared_options, types_of
 
 if TYPE_CHECKING:
-    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
 
 Found = TypeVar("Found")
 
@@ -422,7 +422,7 @@ def prepare_torch(threads: int = 0) -> None:
 
 
 def torch_preparation(threads: int = 0) -> Callable[[], None]:
-    """Makes the `before_torch` of `open_translator`; sets at once what does not need torch."""
+    """Makes the `before_torch` of `open_model`; sets at once what does not need torch."""
     from tformer_cli.runtime import keep_freed_pages
 
     keep_freed_pages()
@@ -460,16 +460,16 @@ class TranslatorOptions(OpeningSettings):
     """Options of a translator besides those of its search."""
 
     def settings(self, *, quiet: bool) -> dict[str, Any]:
-        """Returns them as arguments of `open_translator`."""
+        """Returns them as arguments of `open_model`."""
         given = {name: getattr(self, name) for name in declared_options(OpeningSettings, Option)}
         return {**given, "tell": partial(note, quiet=quiet)}
 
     def open(self, model: Path, *, quiet: bool, **more: Any) -> "Opened":  # noqa: ANN401
         """Opens a model for translation and notes where it computes."""
-        from tformer_cli.kinds.opening.translator import open_translator
+        from tformer_cli.kinds.opening import open_model
 
         before_torch = torch_preparation(self.threads)
         settings = self.settings(quiet=quiet)
-        opened = open_translator(model, **settings, before_torch=before_torch, **more)
+        opened = open_model(model, **settings, before_torch=before_torch, **more)
         note_choices(opened, quiet=quiet)
         return opened

@@ -36,11 +36,8 @@ from tformer_cli.wording import count_of, visible
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tformer_cli.kinds.lines.classify import OpenedClassifier
-    from tformer_cli.kinds.lines.translate import TranslationCounts
-    from tformer_cli.kinds.opening.encoder import OpenedEncoder
-    from tformer_cli.kinds.opening.generator import OpenedGenerator
-    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.kinds.lines.job import ResultCounts
+    from tformer_cli.kinds.opening import Opened
 
 
 def prepare_standard_streams() -> None:
@@ -391,9 +388,7 @@ def check_not_compressed(output: str | Path) -> None:
         )
 
 
-def note_choices(
-    opened: "Opened | OpenedGenerator | OpenedClassifier | OpenedEncoder", *, quiet: bool
-) -> None:
+def note_choices(opened: "Opened", *, quiet: bool) -> None:
     """Notes the device, precision and engine of a model, which "auto" may have chosen."""
     by = "" if opened.engine == "tformer" else f" by {opened.engine}"
     note(f"computing on {opened.place} in {opened.precision}{by}", quiet=quiet)
@@ -408,40 +403,46 @@ def warn_of_bytes(read: LineCounts) -> None:
         )
 
 
-def warn_of_lengths(translated: "TranslationCounts", *, quiet: bool) -> None:
-    """Warns of lines that were split, cut off, miss a constraint, or have unknown words."""
-    if translated.sentences:
+def warn_of_results(
+    counts: "ResultCounts",
+    *,
+    quiet: bool = False,
+    cut: str = "truncated",
+    blank: str = "left blank",
+) -> None:
+    """Warns of lines that were split, cut off, miss a constraint, or have unknown words.
+
+    `cut` and `blank` say what became of lines that were too long, and of damaged images.
+    """
+    if counts.damaged:
+        warn(f"{count_of(counts.damaged, 'image')} that cannot be read; {blank}")
+    if counts.sentences:
         note(
-            f"{count_of_lines(translated.sentences)} of several sentences, translated one by one; "
+            f"{count_of_lines(counts.sentences)} of several sentences, translated one by one; "
             "--split-sentences none translates lines whole",
             quiet=quiet,
         )
-    if translated.split:
-        warn(f"{count_of_lines(translated.split)} longer than the model takes; translated in parts")
-    if translated.unsatisfied:
+    if counts.split:
+        warn(f"{count_of_lines(counts.split)} longer than the model takes; translated in parts")
+    if counts.unsatisfied:
         warn(
-            f"{count_of_lines(translated.unsatisfied)} without a required phrase, or with a "
+            f"{count_of_lines(counts.unsatisfied)} without a required phrase, or with a "
             'banned one; --format jsonl lists them under "unsatisfied"'
         )
-    if translated.truncated:
-        warn(f"{count_of_lines(translated.truncated)} longer than the model takes; truncated")
-    warn_of_unknown(translated.unknown)
-    if translated.unseen:
-        first = translated.first_unseen
+    if counts.truncated:
+        warn(f"{count_of_lines(counts.truncated)} longer than the model takes; {cut}")
+    if counts.unknown:
+        warn(
+            f"{count_of(counts.unknown, 'word or character', 'words or characters')} that the "
+            "model does not know; it read <unk> there"
+        )
+    if counts.unseen:
+        first = counts.first_unseen
         example = ", ".join(first.unseen[:3]) if first is not None else ""
         where = f" (line {first.index + 1}: {example})" if first is not None else ""
         warn(
-            f"{count_of_lines(translated.unseen)} mostly of words that the model was not trained "
+            f"{count_of_lines(counts.unseen)} mostly of words that the model was not trained "
             f"on{where}; do not trust the translation"
-        )
-
-
-def warn_of_unknown(n_unknown: int) -> None:
-    """Warns of words or characters that the vocabulary of a model lacks."""
-    if n_unknown:
-        warn(
-            f"{count_of(n_unknown, 'word or character', 'words or characters')} that the model "
-            "does not know; it read <unk> there"
         )
 
 

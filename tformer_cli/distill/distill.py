@@ -38,17 +38,17 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.recipe import DECIDE_NOTHING, Recipe, load_recipe
 from tformer_cli.text.corpora import read_corpus
 from tformer_cli.trainer.distillation import DistillationConfig
 
+# Target tokens of each source token in the shortlist, as `tformer shortlist` keeps by default.
 N_BEST_TOKENS = 100
-"""Target tokens of each source token in the shortlist, as `tformer shortlist` keeps by default."""
 
+# Settings that rank the texts of a beam; greedy search has only one.
 RANKING = ("decoding.length_penalty", "decoding.length_normalization", "decoding.coverage_penalty")
-"""Settings that rank the texts of a beam; greedy search has only one."""
 
 
 def plain_recipe(setup: Setup) -> Recipe:
@@ -155,7 +155,7 @@ def _make_shortlist(setup: Setup) -> None:
     student, data = setup.directory / STUDENT, student_recipe(setup).data
     options = setup.student_options(student)
     options["precision"], options["shortlist"] = "float32", "none"
-    opened = open_translator(student, **options)
+    opened = open_model(student, **options)
     aligner, lexicon = Aligner(opened.directory), lexicon_of(opened.directory.tokenizer)
     report = AlignmentReport()
     pairs = (pair for corpus in data.train for pair in read_corpus(corpus, data.directory))
@@ -192,7 +192,6 @@ def stages_of(setup: Setup) -> list[Stage]:
 
 
 def plan_distillation(setup: Setup) -> tuple[list[tuple[Stage, State]], int]:
-    """Returns what a run would do for each stage, and the parameters of the student."""
     check(setup)
     check_test_sets(setup)
     check_translations(setup)

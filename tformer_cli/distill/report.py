@@ -55,7 +55,6 @@ N_EXAMPLES = 3
 LARGEST_REPORT = 64 * MIB
 _MB = 1e6
 JSON_FILE, HTML_FILE = f"{REPORT}/report.json", f"{REPORT}/report.html"
-"""Paths in the distillation's directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +211,7 @@ def _write_report(setup: Setup) -> None:
     contestants, pairs = list(_contestants(setup)), read_test_sets(setup)
     made = _made_elsewhere(setup, pairs)
     lines = [pair.source for found in pairs.values() for pair in found]
+    # a blank line takes no time, and would count as a line a second
     kept = [line for line in lines if line.strip()]
     systems = [System(model=str(one.models[0]), options=one.options) for one in contestants]
     total = ROUNDS * len(systems) * len(kept)
@@ -240,6 +240,7 @@ def _write_report(setup: Setup) -> None:
         seed=settings.seed,
         test_sets=tuple(_compared(pairs, texts, settings)),
     )
+    # the page and the record belong together: both or none are there
     with directory_aside(setup.directory / REPORT) as aside:
         record = json.dumps(asdict(report), ensure_ascii=False, indent=1) + "\n"
         (aside / Path(JSON_FILE).name).write_text(record, encoding="utf-8", newline="\n")
@@ -279,6 +280,7 @@ def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]
         file = corpus.source or corpus.tsv or corpus.jsonl
         name = plain_name(file).rpartition(".")[0] if file else corpus_name(corpus)
         name = name or corpus_name(corpus)
+        # files of the same name in other directories
         known = [name, *(f"{name} {number}" for number in range(2, len(corpora) + 1))]
         found[next(one for one in known if one not in found)] = corpus
     return found
@@ -305,6 +307,7 @@ def _with_blanks(lines: Sequence[str], texts: Sequence[str]) -> list[str]:
 def _system_report(
     one: _Contestant, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
 ) -> SystemReport:
+    # an ensemble costs what its members cost
     configs = [read_config(model) for model in one.models]
     files = [model / WEIGHTS for model in one.models]
     others = [model / name for model in one.models for name in (CONFIG, TOKENIZER, SHORTLIST)]

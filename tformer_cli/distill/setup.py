@@ -102,6 +102,7 @@ class Setup:
         return (self._resolved(self.config.reverse_model),) if self.config.reverse_model else ()
 
     def _resolved(self, model: str) -> Path:
+        # an import stores the weights as the teacher computes
         is_float = self.config.teacher_precision == "float32"
         return resolve_model(model, self.display.say, "float32" if is_float else None)
 
@@ -160,6 +161,7 @@ def check(setup: Setup) -> None:
         )
     if not any(_weights(config)):
         raise RecipeError("distillation.distilled_weight: nothing is left to learn; raise a weight")
+    # an hour of training would end in an error
     if config.int8:
         require_fast("distillation.int8")
     check_files(recipe)
@@ -203,6 +205,8 @@ def _check_languages(setup: Setup, models: Sequence[Path], *, is_reverse: bool) 
             options.get("source_language"), options.get("target_language")
         ).check_languages()
     except UsageError as error:
+        # the recipe has keys where the command line has options; back-translation goes the other
+        # way
         option, _, problem = str(error).partition(": ")
         is_target = ("target" in option) != is_reverse
         key = f"distillation.teacher_{'target' if is_target else 'source'}_language"
@@ -212,6 +216,7 @@ def _check_languages(setup: Setup, models: Sequence[Path], *, is_reverse: bool) 
 def _check_places(setup: Setup) -> None:
     """Checks that no stage writes over an input, or into a directory of something else."""
     directory, config = setup.directory, setup.config
+    # test sets are inputs like the corpora, and must not be written over
     data = replace(setup.recipe.data, valid=(*setup.recipe.data.valid, *config.test))
     models = [*config.teachers, *([config.reverse_model] if config.reverse_model else [])]
     inputs = [
@@ -227,6 +232,7 @@ def _check_places(setup: Setup) -> None:
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"--output: {directory} is a file; name a directory")
     if directory.is_dir() and not (directory / MANIFEST).exists():
+        # the lock of a run that was killed before its first record is no content
         others = [one.name for one in directory.iterdir() if one.name != ".lock"]
         if others:
             raise UsageError(

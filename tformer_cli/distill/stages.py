@@ -134,6 +134,7 @@ class Manifest:
         if state is not State.unchanged:
             self._do(stage, inputs, state)
         if stage.settle is not None:
+            # also of a stage that was skipped: decoding settings may have changed
             stage.settle()
 
     def _do(self, stage: Stage, inputs: Mapping[str, str], state: State) -> None:
@@ -145,6 +146,7 @@ class Manifest:
         # A kill may have fallen between the last rename and the record
         if not (stage.is_whole and (self.directory / stage.place).exists()):
             stage.run()
+        # a stage that says it is done and left nothing must not be recorded
         outputs = self._outputs(stage)
         if outputs is None:
             raise ArtifactError(f"{self.directory / stage.place}: is missing; run it again")
@@ -209,7 +211,6 @@ class Manifest:
 
 
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
-    """Says what a run would do now; inputs that are not there yet are not asked for."""
     found: dict[str, tuple[Stage, State]] = {}
     for stage in stages:
         is_ready = all(found[name][1] is State.unchanged for name in stage.needs)
@@ -219,7 +220,7 @@ def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, Sta
 
 
 def _free_name(directory: Path, name: str) -> Path:
-    """A path that is not there yet: `name-1`, or the next number."""
+    # counted on, so that nothing of an earlier run is replaced
     number = 1
     while (path := directory / f"{name}-{number}").exists():
         number += 1

@@ -29,8 +29,9 @@ from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.atomic import directory_aside, make_directory
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.kinds.lines.translate import TranslationCounts, translated_text
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.lines.job import ResultCounts
+from tformer_cli.kinds.lines.translate import translated_text
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.quality.given import ending_of
 from tformer_cli.recipe import Recipe
 from tformer_cli.text.config import CorpusConfig
@@ -42,7 +43,6 @@ from tformer_cli.trainer.distillation import Choice, DistillationConfig
 from tformer_cli.wording import count_of
 
 COUNTS = "selection.json"
-"""Counts of the selection, beside the corpora."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,9 +146,10 @@ def _translate(setup: Setup, text: Text) -> None:
     options = setup.options(models, is_reverse=text.is_reverse)
     options["beam_size"], options["n_best"] = setup.config.teacher_beam_size, text.n_best
     options["tell"] = setup.display.say
-    opened = open_translator(models[0], **options)
+    opened = open_model(models[0], **options)
+    # once more through the text, for a bar of hours of work
     total = sum(1 for _ in text.lines())
-    counts = TranslationCounts()
+    counts = ResultCounts()
     with (
         resumable_file(output, origin) as file,
         setup.display.lines(f"translating {text.name}", total) as progress,
@@ -156,6 +157,7 @@ def _translate(setup: Setup, text: Text) -> None:
         n_before = file.done
         buffers = translated_text(
             opened.translator,
+            # what an earlier run has translated is not translated again
             islice(text.lines(), n_before, None),
             counts=counts,
             output_format="jsonl",
@@ -264,6 +266,7 @@ def student_recipe(setup: Setup) -> Recipe:
     tokenizer, model = recipe.tokenizer, recipe.model
     if _makes_tokenizer(setup):
         tokenizer = replace(tokenizer, path=str(setup.place / CORPORA / TOKENIZER))
+    # the training extends the vocabulary of the model that it starts from
     elif _tag(config) and _tag(config) not in tokenizer.new_tokens:
         tokenizer = replace(tokenizer, new_tokens=(*tokenizer.new_tokens, _tag(config)))
         if model.source_vocab_size:
@@ -371,13 +374,13 @@ def _write_chosen(
     score: SentenceScore | None,
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Writes each source with the chosen translation; counts the ranks of the chosen ones."""
     ranks: list[int] = []
     for number, ((source, reference), found) in enumerate(_translated(pairs, file), 1):
         place = chosen(found, reference, score)
         ranks += [0] * (place + 1 - len(ranks))
         ranks[place] += 1
         _write(out, source, found[place])
+        # a display line a pair would take longer than the pair
         if number % 100 == 0:
             progress(number)
     return {"pairs": sum(ranks), "ranks": ranks}
@@ -394,6 +397,7 @@ def _write_reverse(
     n_pairs = 0
     pairs = ((target, "") for target in targets)
     for n_pairs, ((target, _), (source, *_)) in enumerate(_translated(pairs, file), 1):
+        # the student must know what a machine wrote (Caswell et al. 2019); a blank stays blank
         _write(out, f"{tag} {source}" if tag and source.strip() else source, target)
         if n_pairs % 100 == 0:
             progress(n_pairs)
@@ -408,7 +412,7 @@ def _write(out: TextIO, source: str, target: str) -> None:
 def _translated(
     pairs: Iterator[tuple[str, str]], file: Path
 ) -> Iterator[tuple[tuple[str, str], list[str]]]:
-    """Yields each pair with the translations of its first side."""
+    # zip would end silently where one of the two is short
     both = zip_longest(pairs, read_translations(file))
     for number, (pair, found) in enumerate(both, 1):
         if pair is None or found is None:

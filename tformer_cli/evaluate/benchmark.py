@@ -42,7 +42,7 @@ class System:
 
     model: str
     options: TranslatorOptions
-    """Options of `open_translator`, which another process must be able to read."""
+    """Options of `open_model`, which another process must be able to read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,6 @@ class Speed:
 
     setting: Setting
     n_lines: int
-    """Lines of the batch measurement."""
     lines_per_second: float
     """Lines a second, all lines at hand, reading the model not counted."""
     tokens_per_second: float
@@ -214,12 +213,12 @@ def _measured(
 
 
 def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[str, Any]:
-    from tformer_cli.kinds.opening.translator import open_translator
+    from tformer_cli.kinds.opening import open_model
     from tformer_cli.runtime import keep_freed_pages
 
     keep_freed_pages()  # this process is the measurement's own
     start = perf_counter()
-    translator = open_translator(model, **options).translator
+    translator = open_model(model, **options).translator
     load_seconds = perf_counter() - start
     # The first lines pay for packing weights and for the allocator's memory
     translator.translate(lines[:WARM_UP_LINES])
@@ -249,7 +248,6 @@ def _measure(model: str, lines: list[str], options: TranslatorOptions) -> dict[s
 
 
 def _peak_memory() -> int:
-    """Returns the largest resident memory in bytes."""
     # Linux's `ru_maxrss` begins with that of the process that started this one, which may hold much
     # more; the high-water mark of `/proc` is this program's own.
     status = Path("/proc/self/status")

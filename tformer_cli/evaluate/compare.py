@@ -15,8 +15,8 @@ from tformer_cli.evaluate.comparison.compare import TestSet, compare_systems
 from tformer_cli.evaluate.comparison.labels import LabelComparison, compare_labelings
 from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.evaluate import read_texts
-from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.lines.classify import classify_lines
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.metrics.choices import CompareSettings, MetricName, TestSetFiles
 from tformer_cli.metrics.comet import Comet, check_installed
 from tformer_cli.metrics.scores import make_bleu, make_metric
@@ -52,6 +52,7 @@ def read_manifest(path: Path) -> dict[str, TestSetFiles]:
         except ValueError as error:
             message = str(error).replace("--", "").replace("test-set", "test_set")
             raise DataError(f"{path}: {name}.{message}; correct it") from None
+    # an overview has one row a system
     names = {system: None for one in found.values() for system in one.systems}
     for name, one in found.items():
         missing = next((system for system in names if system not in one.systems), None)
@@ -111,7 +112,6 @@ def compare_classifiers(
 
 
 def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
-    """Returns the names of the systems, the baseline first."""
     names = list(files.systems)
     first = names[0] if baseline is None else baseline
     if first not in names:
@@ -138,8 +138,10 @@ def _read(
     references = [Path(one) for one in files.reference]
     if files.test_set is not None:
         source, references = files_of_test_set(files.test_set, files.language_pair)
+    # what a directory holds is found out when it is opened
     is_model = {one: Path(files.systems[one]).is_dir() for one in order}
     texts = [Path(files.systems[one]) for one in order if not is_model[one]]
+    # all texts are read together, so that different counts of lines are named before models run
     sources = [] if source is None else [source]
     found = iter(map(tuple, read_texts([*references, *sources, *texts], counts)))
     reference_lines = tuple(next(found) for _ in references)
@@ -171,12 +173,11 @@ def _answers(
 
 
 def _translations(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    return (one.text for one in open_translator(model, **how).translator.stream(sources))
+    return (one.text for one in open_model(model, **how).translator.stream(sources))
 
 
 def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Iterator[str]:
-    opened = open_classifier(model, **how)
-    return (one.label for buffer in classify_lines(opened, sources) for one in buffer)
+    return (one.label for one in classify_lines(open_model(model, "classify", **how), sources))
 
 
 def _compared(

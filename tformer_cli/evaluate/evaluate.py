@@ -1,31 +1,54 @@
-"""Scoring translations, or a model by its translations and by its loss on the references."""
+"""Scoring a model, or given translations, by what its kind is measured by.
+
+Translations are compared with references, labels with the right ones; texts are predicted. Every
+result has `record`, the scores as a JSON object, and `rows` or `lines`, the scores to read.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Unpack
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.evaluate.comparison.paired_tests import (
-    MeasuredMetric,
-    TestedMetric,
-    TestSettings,
-    paired_test,
-)
-from tformer_cli.kinds.lines.translate import TranslationCounts
-from tformer_cli.kinds.opening.translator import Opened, open_translator
-from tformer_cli.metrics.scores import Score, bleu, check_counts, chrf, make_metric, ter
+from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.kinds.lines.generate import log_probabilities
+from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
+from tformer_cli.kinds.lines.score import check_labels, score_labels
+from tformer_cli.kinds.opening import Opened, open_model
+from tformer_cli.kinds.texts import text_ids
+from tformer_cli.quality.given import JSONL, TSV, ending_of
+from tformer_cli.search.formats import TSV_ENDS
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.search.text_windows import text_scores
+from tformer_cli.text.config import CorpusConfig
+from tformer_cli.text.corpora import read_corpus
 from tformer_cli.text.lines import LineCounts, check_lines, given_lines, read_lines
+from tformer_cli.text.loading.encoded import joined
+
+# sacrebleu, numpy and torch are imported where something is computed with them
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.evaluate.comparison.paired_tests import TestedMetric
+    from tformer_cli.kinds.lines.job import Damaged
+    from tformer_cli.kinds.masked import MaskedScores
+    from tformer_cli.metrics.labels import ClassificationScores
+    from tformer_cli.metrics.scores import Score
+    from tformer_cli.metrics.significance import PairedDifference
     from tformer_cli.search.keywords import TranslatorOptions
+    from tformer_cli.search.text_windows import TextScores
 
 LARGEST_EXPONENT = 700.0
+TextKind = Literal["lines", "stream"]
+BLOCK = 128
+"""Tokens of a stream that are drawn together: neighbors are not independent of each other."""
+Row = tuple[str, str, str]
+"""A score to read: its name, its value, and how it was computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +67,48 @@ class Evaluation:
     def perplexity(self) -> float | None:
         return None if self.loss is None else math.exp(min(self.loss, LARGEST_EXPONENT))
 
+    def record(self, *, has_intervals: bool = False) -> dict[str, Any]:
+        record: dict[str, Any] = {"lines": len(self.hypotheses)}
+        for score in self.scores:
+            record[_key(score.name)] = {"score": score.value, "signature": score.signature}
+        for metric in self.tested:
+            before, after = metric.scores[0], metric.scores[-1]
+            more: dict[str, Any] = {"test": metric.signature}
+            if has_intervals:
+                more = {"mean": after.mean, "interval": after.interval} | more
+            if len(metric.scores) > 1:
+                more |= {
+                    "baseline": before.value,
+                    "p_value": after.p_value,
+                    "equals_baseline": after.equals_baseline,
+                }
+            record[_key(metric.name)] |= more
+        if self.loss is not None:
+            record |= {"loss": self.loss, "perplexity": self.perplexity}
+        return record
+
+    def rows(self, *, has_intervals: bool = False) -> Iterator[Row]:
+        for score in self.scores:
+            yield score.name, f"{score.value:.2f}", score.signature
+        for metric in self.tested:
+            before, after = metric.scores[0], metric.scores[-1]
+            if has_intervals:
+                ends = f"{after.mean - after.interval:.2f} to {after.mean + after.interval:.2f}"
+                how = f"95 % of the scores of resampled texts: {ends}  {metric.signature}"
+                yield f"{metric.name} mean", f"{after.mean:.2f}", how
+            if len(metric.scores) > 1:
+                change = f"{after.value - before.value:+.2f}"
+                same = "; no sentence differs from the baseline" if after.equals_baseline else ""
+                how = f"from {before.value:.2f}, p = {after.p_value:.4f}{same}  {metric.signature}"
+                yield f"{metric.name} change", change, how
+        if self.loss is not None:
+            yield "loss", f"{self.loss:.4f}", "nats per reference token"
+            yield "perplexity", f"{self.perplexity:.2f}", "exp(loss)"
+
+
+def _key(name: str) -> str:
+    return name.lower().removesuffix("2")
+
 
 def with_tests(
     evaluation: Evaluation,
@@ -55,6 +120,13 @@ def with_tests(
 ) -> Evaluation:
     """Adds confidence intervals by bootstrap, and tests against other translations if there are."""
     # It is the short form of `tformer_cli.evaluate.compare`.
+    from tformer_cli.evaluate.comparison.paired_tests import (
+        MeasuredMetric,
+        TestSettings,
+        paired_test,
+    )
+    from tformer_cli.metrics.scores import check_counts, make_metric
+
     systems = [("hypothesis", evaluation.hypotheses)]
     if baseline is not None:
         _check_texts(references, baseline=baseline)
@@ -75,6 +147,8 @@ def score_hypotheses(
     tokenize: str = "13a",
 ) -> Evaluation:
     """Scores translations against one or several references, raw and detokenized."""
+    from tformer_cli.metrics.scores import bleu, chrf, ter
+
     _check_texts(references, hypotheses=hypotheses)
     scores = (
         bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
@@ -91,30 +165,32 @@ def evaluate_model(
     *,
     lowercase: bool = False,
     tokenize: str = "13a",
-    counts: TranslationCounts | None = None,
+    counts: ResultCounts | None = None,
     progress: Callable[[int], None] | None = None,
     **options: Unpack[TranslatorOptions],
 ) -> Evaluation:
     """Translates the sources, scores the result and measures the loss of the first reference.
 
     Args:
-        model: a model directory, its path, or an opened model of `open_translator`.
+        model: a model directory, its path, or an opened model of `open_model`.
         sources: source sentences.
         references: one or several streams of reference translations.
         lowercase: score in lower case.
         tokenize: sacreBLEU's tokenizer for BLEU.
         counts: counts every translation.
         progress: called with the number of lines translated.
-        **options: of `open_translator`.
+        **options: of `open_model`.
 
     Raises:
         DataError: if the texts differ in the number of lines.
     """
+    from tformer_cli.metrics.scores import check_counts
+
     _check_texts(references, sources=sources)
     names = [("the source", len(sources))]
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
-    opened = model if isinstance(model, Opened) else open_translator(model, **options)
-    counts = counts if counts is not None else TranslationCounts()
+    opened = model if isinstance(model, Opened) else open_model(model, **options)
+    counts = counts if counts is not None else ResultCounts()
     hypotheses = []
     for translation in opened.translator.stream(sources):
         counts.add(translation)
@@ -150,6 +226,328 @@ def reference_loss(opened: Opened, sources: Sequence[str], references: Sequence[
 
 def read_texts(paths: Sequence[Path], counts: LineCounts | None = None) -> list[list[str]]:
     """Reads files that belong together line by line."""
+    from tformer_cli.metrics.scores import check_counts
+
     texts = [list(read_lines(path, counts)) for path in paths]
     check_counts([(str(path), len(text)) for path, text in zip(paths, texts, strict=True)])
     return texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelEvaluation:
+    """Scores of a classifier on labeled texts, and its predictions."""
+
+    scores: ClassificationScores
+    loss: float
+    """Mean -ln p of the right labels."""
+    predicted: tuple[str, ...]
+    """The label of each text; empty for an image that could not be read."""
+    right: tuple[str, ...]
+    """The right ones."""
+
+    def record(self) -> dict[str, Any]:
+        """Returns the scores; shares in percent."""
+        scores = self.scores
+        return {
+            "lines": scores.n_examples,
+            "accuracy": 100.0 * scores.accuracy,
+            "macro_f1": 100.0 * scores.macro_f1,
+            "loss": self.loss,
+            "labels": [
+                {
+                    "label": one.label,
+                    "precision": 100.0 * one.precision,
+                    "recall": 100.0 * one.recall,
+                    "f1": 100.0 * one.f1,
+                    "examples": one.n_examples,
+                }
+                for one in scores.labels
+            ],
+            "confusion": [list(row) for row in scores.confusion],
+        }
+
+    def lines(self, room: int = 80) -> Iterator[str]:
+        """Yields tables of all examples, of each label, and the confusion matrix.
+
+        A matrix that is wider than `room` cells is continued below.
+        """
+        from tformer_cli.show.terminal import Column, table_lines
+
+        scores = self.scores
+        names = [one.label.translate(TSV_ENDS) for one in scores.labels]
+        width = max(map(len, (*names, "macro F1")))
+        yield f"{'accuracy':<{width}}  {100 * scores.accuracy:>9.2f}"
+        yield f"{'macro F1':<{width}}  {100 * scores.macro_f1:>9.2f}"
+        yield f"{'loss':<{width}}  {self.loss:>9.4f}  nats per example"
+        yield f"{'examples':<{width}}  {scores.n_examples:>9,}"
+        yield ""
+        yield f"{'label':<{width}}  precision    recall        F1  examples"
+        for name, one in zip(names, scores.labels, strict=True):
+            shares = "".join(f"{100 * x:>9.2f} " for x in (one.precision, one.recall, one.f1))
+            yield f"{name:<{width}}  {shares}{one.n_examples:>9,}"
+        yield ""
+        yield "confusion matrix: right labels in rows, given in columns"
+        given = zip(names, zip(*scores.confusion, strict=True), strict=True)
+        columns = [Column("", names, is_label=True)]
+        columns += [Column(name, [f"{n:,}" for n in column]) for name, column in given]
+        for line in table_lines(columns, room):
+            yield line.plain
+
+
+def evaluate_classifier(
+    opened: Opened,
+    texts: Sequence[str],
+    labels: Sequence[str],
+    progress: Callable[[int], None] | None = None,
+    damaged: Damaged = "error",
+) -> LabelEvaluation:
+    """Labels texts, none of them blank, and compares the labels with the right ones.
+
+    With `damaged` = "skip" images that cannot be read are left out of the scores.
+    """
+    from tformer_cli.metrics.labels import score_labels as scores_of
+
+    known = opened.directory.info.labels
+    right = [label.strip() for label in labels]
+    if len(texts) != len(right):
+        raise DataError(
+            f"there are {len(texts):,} texts but {len(right):,} labels; give files whose lines "
+            "correspond"
+        )
+    pairs = list(zip(texts, right, strict=True))
+    check_labels(opened, pairs, takes_blank=False)
+    predicted, losses = [], []
+    score = partial(score_labels, opened, damaged=damaged)
+    for one in chain.from_iterable(computed_by_buffer(opened.directory, pairs, score)):
+        predicted.append(one.predicted)
+        if one.log_probability is not None:
+            losses.append(-one.log_probability)
+        if progress is not None:
+            progress(len(predicted))
+    if predicted and not losses:
+        raise DataError(f"none of the {len(predicted):,} images can be read; name others")
+    read = [number for number, label in enumerate(predicted) if label]
+    return LabelEvaluation(
+        scores=scores_of([predicted[n] for n in read], [right[n] for n in read], known),
+        loss=math.fsum(losses) / max(1, len(losses)),
+        predicted=tuple(predicted),
+        right=tuple(right),
+    )
+
+
+def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> list[PairedDifference]:
+    """Compares a classifier with other labels of the same examples by paired bootstrap."""
+    from tformer_cli.metrics.significance import compare_labels
+
+    labels = [label.strip() for label in baseline]
+    if len(labels) != len(result.right):
+        raise DataError(
+            f"--baseline: has {len(labels):,} labels, but there are {len(result.right):,} "
+            "examples; give files whose lines correspond"
+        )
+    read = [number for number, label in enumerate(result.predicted) if label]
+    return compare_labels(
+        *([one[number] for number in read] for one in (labels, result.predicted, result.right))
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvaluation:
+    """Scores of a text, and how it was read."""
+
+    scores: TextScores
+    kind: TextKind
+    """Texts that were scored: each line, or all of them as one."""
+    window: int
+    stride: int
+    memory: int = 0
+    """Tokens before a window that the model remembered."""
+    token_ids: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[tuple[float, ...], ...] = ()
+    """ln p of those that were predicted, of each text."""
+    sizes: tuple[int, ...] = ()
+    """Bytes of each text; see `TextScores`."""
+
+    @property
+    def signature(self) -> str:
+        remembered = f"|memory:{self.memory}" if self.memory else ""
+        return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
+
+    def record(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "tokens": scores.n_tokens,
+            "bytes": scores.n_bytes,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "bits_per_byte": scores.bits_per_byte,
+            "signature": self.signature,
+        }
+
+    def rows(self) -> Iterator[Row]:
+        """Yields the name of each score, its value, and of what it is."""
+        scores = self.scores
+        yield "loss", f"{scores.loss:.4f}", f"nats per token of {scores.n_tokens:,}"
+        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
+        yield "bits per byte", f"{scores.bits_per_byte:.4f}", f"of {scores.n_bytes:,} bytes"
+        yield "signature", "", self.signature
+
+
+def compare_evaluations(result: TextEvaluation, baseline: TextEvaluation) -> PairedDifference:
+    """Compares two language models on the same text by paired bootstrap."""
+    # Lines are drawn and compared by bits per byte, whatever the models' tokens are. A stream is
+    # drawn in blocks of `BLOCK` tokens (Künsch 1989) and compared by loss; so both must have the
+    # same tokens.
+    import numpy as np
+
+    from tformer_cli.metrics.significance import compare_losses
+
+    has_ends = [len(one.steps[0]) - len(one.token_ids[0]) for one in (result, baseline)]
+    if result.sizes != baseline.sizes or result.kind != baseline.kind:
+        raise UsageError(
+            "--baseline-model: only one of the two predicts where texts end; add --text-kind stream"
+        )
+    if result.kind == "lines":
+        bits = [
+            np.array([-sum(steps) / math.log(2.0) for steps in one.steps])
+            for one in (baseline, result)
+        ]
+        sizes = np.array(result.sizes)
+        return compare_losses(bits[0], bits[1][None], sizes, name="bits per byte")[0]
+    if result.token_ids != baseline.token_ids or has_ends[0] != has_ends[1]:
+        raise UsageError(
+            "--baseline-model: has other tokens, so that blocks of the text cannot be paired; add "
+            "--text-kind lines"
+        )
+    losses = [
+        -np.array([value for text in one.steps for value in text]) for one in (baseline, result)
+    ]
+    starts = np.arange(0, len(losses[0]), BLOCK)
+    sums = [np.add.reduceat(one, starts) for one in losses]
+    sizes = np.diff([*starts, len(losses[0])])
+    return compare_losses(sums[0], sums[1][None], sizes)[0]
+
+
+def texts_in_field(
+    name: str, field: str, split: str = "train", counts: LineCounts | None = None
+) -> list[str]:
+    """Reads the texts in a field of JSONL, of a dataset, or in a column of a TSV file."""
+    ending = ending_of(name)
+    if ending in JSONL:
+        corpus = CorpusConfig(jsonl=name, text_field=field)
+    elif ending in TSV:
+        corpus = CorpusConfig(tsv=name, text_field=field)
+    else:
+        corpus = CorpusConfig(dataset=name, text_field=field, split=split)
+    return [pair.target for pair in read_corpus(corpus, "", counts)]
+
+
+def evaluate_texts(
+    opened: Opened,
+    lines: Sequence[str],
+    *,
+    kind: TextKind | None = None,
+    window: int = 0,
+    stride: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> TextEvaluation:
+    """Scores lines of text, blank ones left out, or all of them as one text."""
+    directory = opened.directory
+    config = directory.config
+    longest = config.max_positions
+    window = window or longest
+    stride = stride or window
+    if not 2 <= window <= longest:
+        raise UsageError(
+            f"--window: must be 2 to {longest}, which the model takes, but is {window}"
+        )
+    if not 1 <= stride <= window:
+        raise UsageError(f"--stride: must be 1 to --window = {window}, but is {stride}")
+    if config.memory and stride != window:
+        raise UsageError(
+            f"--stride: MODEL remembers {config.memory} tokens before each window, and reads each "
+            "token once; omit it"
+        )
+    lines = list(given_lines(lines))
+    kind = kind or ("lines" if config.target_eos else "stream")
+    texts = [joined(lines)] if kind == "stream" else [line for line in lines if line.strip()]
+    encoded = directory.tokenizer.target.encode_phrases(texts)
+    found = log_probabilities(opened, encoded, window, stride, progress)
+    if not any(found):
+        raise DataError("--text: has nothing to predict; give a text of two tokens or more")
+    sizes = [len(text.encode("utf-8", "replace")) + config.target_eos for text in texts]
+    return TextEvaluation(
+        scores=text_scores(found, sum(sizes)),
+        kind=kind,
+        window=window,
+        stride=stride,
+        memory=config.memory,
+        token_ids=tuple(map(tuple, encoded)),
+        steps=tuple(map(tuple, found)),
+        sizes=tuple(sizes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedEvaluation:
+    """Scores of hidden tokens, and how they were hidden."""
+
+    scores: MaskedScores
+    kind: TextKind
+    """Texts that were read: each line, or blocks of all of them as one."""
+    longest: int
+    """Tokens of a text that were read at most."""
+    share: float
+    """Share of the tokens that was chosen."""
+
+    @property
+    def signature(self) -> str:
+        return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
+
+    def record(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "tokens": scores.n_tokens,
+            "loss": scores.loss,
+            "perplexity": scores.perplexity,
+            "accuracy": scores.accuracy,
+            "signature": self.signature,
+        }
+
+    def rows(self) -> Iterator[Row]:
+        """Yields the name of each score, its value, and of what it is."""
+        scores = self.scores
+        yield "loss", f"{scores.loss:.4f}", f"nats per hidden token of {scores.n_tokens:,}"
+        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
+        yield "accuracy", f"{scores.accuracy:.2f}", "of hidden tokens"
+        yield "signature", "", self.signature
+
+
+def evaluate_masked(
+    opened: Opened, lines: Iterable[str], kind: TextKind = "lines"
+) -> MaskedEvaluation:
+    import torch
+
+    from tformer_cli.kinds.masked import masked_scores
+    from tformer_cli.runtime import autocast
+    from tformer_cli.text.masking import masking_of
+
+    directory = opened.directory
+    try:
+        masking = masking_of(directory.tokenizer)
+    except DataError as error:
+        raise ArtifactError(f"{directory.path}: {error}") from None
+    texts = text_ids(
+        list(given_lines(lines)),
+        directory.tokenizer,
+        opened.config.longest_source,
+        is_stream=kind == "stream",
+    )
+    if not texts:
+        raise DataError("--text: has nothing to predict; give a text")
+    device = opened.device
+    with torch.inference_mode(), autocast(device, opened.products):
+        scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)
+    return MaskedEvaluation(
+        scores=scores, kind=kind, longest=opened.config.longest_source, share=masking.share
+    )

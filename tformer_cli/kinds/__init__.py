@@ -6,12 +6,15 @@ Begin with `kind`, which says what every kind has. Verbs ask `kind_of`; none of 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, cast
 
 from tformer_cli.artifacts.config_file import TaskKind, task_kind
 
 if TYPE_CHECKING:
-    from tformer_cli.kinds.kind import Kind, Verb
+    from collections.abc import Container
+
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.kind import Kind
     from tformer_cli.kinds.training import Training
     from tformer_cli.model.config import ModelConfig
     from tformer_cli.recipe import Recipe
@@ -35,6 +38,20 @@ def training_of(recipe: Recipe) -> Training:
     return training
 
 
-def kinds_for(verb: Verb) -> tuple[TaskKind, ...]:
-    names: tuple[TaskKind, ...] = get_args(TaskKind)
-    return tuple(name for name in names if verb in kind_named(name).verbs)
+def kinds_for(verb: Verb) -> Container[TaskKind]:
+    """Returns the kinds of models that a command takes."""
+    return _KindsFor(verb)
+
+
+class _KindsFor:
+    def __init__(self, verb: Verb) -> None:
+        self._verb = verb
+
+    def __contains__(self, name: object) -> bool:
+        # Asked of the kind in use alone, so that no other kind's module is loaded
+        return self._verb in kind_named(cast("TaskKind", name)).verbs
+
+
+def reads_names(config: ModelConfig) -> bool:
+    """Returns whether a line is the name of an image to a model, and no text."""
+    return config.reads_images

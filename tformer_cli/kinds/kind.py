@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.artifacts.config_file import TaskKind, Verb
     from tformer_cli.kinds.training import Training
 
-Verb = Literal["translate", "classify", "generate", "fill", "embed", "score"]
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
 """Settings of opening that have nothing to do with a search."""
 

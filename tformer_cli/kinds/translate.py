@@ -32,7 +32,7 @@ class Translation(Training):
         They are compared as text with the untouched references, by the functions that `tformer
         evaluate` uses, so that a run's scores are those that users will measure.
         """
-        from tformer_cli.kinds.opening.engines import search_engines
+        from tformer_cli.kinds.opening import search_engines
         from tformer_cli.metrics.scores import bleu, chrf
         from tformer_cli.search.translator import Translator
         from tformer_cli.trainer.validation import Scored, mean_loss, perplexity

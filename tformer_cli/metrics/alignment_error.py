@@ -17,9 +17,7 @@ class AlignmentCounts:
     """The four sums that the measures are made of; grows sentence by sentence."""
 
     found: int = 0
-    """|A|, links found."""
     sure: int = 0
-    """|S|, links that must be found."""
     found_sure: int = 0
     """|A∩S|."""
     found_possible: int = 0

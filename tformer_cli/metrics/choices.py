@@ -33,8 +33,8 @@ Tokenization = Literal[
     "ja-mecab",
     "ko-mecab",
 ]
+# Tests of significance: Koehn 2004; Riezler & Maxwell 2005.
 TestName = Literal["paired-bootstrap", "paired-approximate-randomization"]
-"""Tests of significance: Koehn 2004; Riezler & Maxwell 2005."""
 COMET_MODEL = "Unbabel/wmt22-comet-da"
 SEED = 12345
 """sacreBLEU's own."""

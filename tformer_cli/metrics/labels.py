@@ -50,7 +50,6 @@ class ClassificationScores:
 def score_labels(
     predicted: Sequence[str], references: Sequence[str], labels: Sequence[str]
 ) -> ClassificationScores:
-    """Compares predicted labels with the right ones."""
     counts = Counter(zip(references, predicted, strict=True))
     confusion = tuple(tuple(counts[right, given] for given in labels) for right in labels)
     scores = []

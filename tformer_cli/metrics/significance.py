@@ -15,8 +15,8 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
 Statistics = NDArray[np.float64]
+# Draws, as in the paper.
 RESAMPLES = 1000
-"""Draws, as in the paper."""
 _SHARE_OUTSIDE = 0.025
 
 
@@ -86,7 +86,6 @@ def compare_labels(
     n_resamples: int = RESAMPLES,
     seed: int = 1,
 ) -> list[PairedDifference]:
-    """Compares accuracy and macro F1 of two classifiers, in percent."""
     numbers = {name: number for number, name in enumerate(sorted({*baseline, *others, *right}))}
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)

@@ -46,7 +46,6 @@ class DataReport:
     """Findings in corpora."""
 
     corpora: Sequence[str]
-    """Their names."""
     facts: CorpusFacts
     pairs: int
     """Examples of all corpora."""
@@ -55,7 +54,6 @@ class DataReport:
     not_utf8: int
     """Lines with bytes that are not UTF-8."""
     found: dict[str, CheckCount]
-    """Each check that was made."""
     doubts: Sequence[str]
     """About corpora as a whole."""
     commands: Sequence[str]
@@ -141,10 +139,10 @@ def _commands(
     found: dict[str, CheckCount],
     options: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
-    """Writes the commands that drop what was found."""
     dropping = {name for name, count in found.items() if count.pairs and name in DROPPING}
     if given.is_recipe:
         options = [*options, *_options_of_recipe(given, found)]
+    # the shorter command, which a user can read at a glance
     if dropping <= {DUPLICATE, NEAR_DUPLICATE, HELD_OUT}:
         command = "dedupe"
         options = [one for one in options if one[0] in ("--near", "--held-out")]
@@ -230,6 +228,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     kind = report.facts.kind
     sentences = []
     for one in count.examples:
+        # line numbers are of a corpus, and a recipe may have several
         where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
         texts = kind.named(one.record.pair).items()
         sentences.append(
@@ -245,5 +244,6 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
 
 def _shown(text: str) -> str:
     """A text of bounded length, its invisible characters written out."""
+    # a line of a damaged file may have megabytes
     kept = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return "\n".join(written_out(line) for line in kept.split("\n"))

@@ -48,11 +48,9 @@ class Check:
     """Kind of corpora that it is for; None: all."""
 
     def means(self, kind: CorpusKind) -> str:
-        """Returns what is found in corpora of a kind, in a few words."""
         return self.meaning.format(side=kind.side)
 
     def find(self, pair: SentencePair, facts: CorpusFacts) -> str:
-        """Returns why a pair is doubtful; empty if it is not."""
         if self.of_pair is not None:
             return self.of_pair(pair, facts)
         if self.of_side is not None:
@@ -62,14 +60,13 @@ class Check:
         return ""
 
 
+# All checks by name, in the order in which they are shown: that of this file.
 CHECKS: dict[str, Check] = {MALFORMED: Check(meaning="a line of a table is not an example")}
-"""All checks by name, in the order in which they are shown: that of this file."""
 OfSide = TypeVar("OfSide", bound=Callable[[str], str])
 OfPair = TypeVar("OfPair", bound=Callable[[SentencePair, CorpusFacts], str])
 
 
 def _of_side(name: str, meaning: str) -> Callable[[OfSide], OfSide]:
-    """Registers a check of each text of an example."""
 
     def register(function: OfSide) -> OfSide:
         CHECKS[name] = Check(meaning=meaning, of_side=function)
@@ -81,7 +78,6 @@ def _of_side(name: str, meaning: str) -> Callable[[OfSide], OfSide]:
 def _of_pair(
     name: str, meaning: str, only_of: CorpusKind | None = None
 ) -> Callable[[OfPair], OfPair]:
-    """Registers a check of an example as a whole."""
 
     def register(function: OfPair) -> OfPair:
         CHECKS[name] = Check(meaning=meaning, of_pair=function, only_of=only_of)
@@ -90,11 +86,11 @@ def _of_pair(
     return register
 
 
+# A character that is seen: no space, no mark, filler or joint without a form of its own.
 VISIBLE = re.compile(
     "[^\\s\u00ad\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0]"
 )
-"""A character that is seen: no space, no mark, filler or joint without a form of its own."""
 
 
 @_of_pair(EMPTY, "{side} is blank")
@@ -104,17 +100,17 @@ def empty(pair: SentencePair, facts: CorpusFacts) -> str:
 
 
 REPLACEMENT = "\ufffd"
+# A question mark where a letter was that an encoding did not have.
 QUESTION_MARK_INSIDE = re.compile(r"(?:[^\W\d_]|['’])\?[^\W\d_A-ZÀ-Þ]")
-"""A question mark where a letter was that an encoding did not have."""
+# Controls, invisible marks, private and undefined characters; U+200B to U+200D part or join
+# letters in Thai, Persian and Indian scripts.
 INVISIBLE = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
     "\ue000-\uf8ff\ufdd0-\ufdef\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
-"""Controls, invisible marks, private and undefined characters; U+200B to U+200D part or join
-letters in Thai, Persian and Indian scripts."""
 WESTERN, CYRILLIC = "cp1252", "cp1251"
+# Characters whose bytes are found as damage even where one stands alone.
 NAMED_ALONE = re.compile("[\u00a0-\u017f\u2010-\u203a\u20ac\u2122]")
-"""Characters whose bytes are found as damage even where one stands alone."""
 FEWEST_IN_A_ROW = {WESTERN: 2, CYRILLIC: 3}
 """Characters in a row from which on any letters are damage."""
 
@@ -357,8 +353,8 @@ def wrong_language(pair: SentencePair, facts: CorpusFacts) -> str:
 NUMBER = re.compile(r"\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?!\d)|\d+")
 LARGEST_SPELLED = 24
 """Largest number that one side may write in words, or by another clock."""
+# Digits from which on a number is compared as text.
 LONGEST_NUMBER = 40
-"""Digits from which on a number is compared as text."""
 
 
 @_of_pair("numbers", "numbers differ", PAIRS)
@@ -481,8 +477,8 @@ CHECKS |= {
     REPEATED_TARGET: Check(meaning="an earlier pair has the target", drops=False, only_of=PAIRS),
     OTHER_LABEL: Check(meaning="the text has another label earlier", drops=False, only_of=LABELED),
 }
+# Checks for which pairs are dropped unless others are asked for.
 DROPPING = frozenset(name for name, check in CHECKS.items() if check.drops)
-"""Checks for which pairs are dropped unless others are asked for."""
 DEFAULT = frozenset(name for name, check in CHECKS.items() if check.is_default)
 """Checks that are made unless others are asked for."""
 _SINGLE_PAIR = {name: c for name, c in CHECKS.items() if c.of_side or c.of_pair}
@@ -498,7 +494,6 @@ def known_checks(names: Iterable[str], where: str) -> frozenset[str]:
 
 
 def checks_for(kind: CorpusKind) -> frozenset[str]:
-    """Returns the checks that can be made of a kind of corpora."""
     return frozenset(name for name, one in CHECKS.items() if one.only_of in (None, kind))
 
 

@@ -25,10 +25,10 @@ from tformer_cli.text.corpora import format_of, text_files
 from tformer_cli.version import __version__
 
 SCHEMA = "tformer.dataclean/1"
+# Files beside the kept pairs: counts, and a line for each dropped pair.
 REPORT, DROPPED = "report.json", "dropped.jsonl"
-"""Files beside the kept pairs: counts, and a line for each dropped pair."""
+# Pairs after which what is written counts: some seconds of work.
 MARK_EVERY = 1 << 16
-"""Pairs after which what is written counts: some seconds of work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,10 @@ class CleanReport:
     checks: dict[str, int]
     """Pairs that each check found; a pair may have several."""
     files: Sequence[str]
-    """Names of the files with the kept pairs."""
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
 
     def summary(self) -> dict[str, Any]:
-        """The report as an object for JSON."""
         return {"schema": SCHEMA, **vars(self), "dropped": self.pairs - self.kept}
 
 
@@ -101,6 +99,7 @@ def _clean(
             else:
                 for stream, line in zip(kept, one.record.lines, strict=True):
                     stream.write(line.encode() + b"\n")
+            # waiting for the disk after each pair would take most of the time
             if number % MARK_EVERY == 0:
                 files.mark(number)
         return CleanReport(
@@ -115,6 +114,7 @@ def _clean(
 
 def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) -> dict[str, str]:
     """All that decides what is kept, by name."""
+    # by content: a file that was renamed is the same, one that was changed is not
     held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
     settings = given.settings
     scores = b"" if given.scores is None else given.scores.values.tobytes()
@@ -132,6 +132,7 @@ def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) ->
 def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
     """Reads what was written of pairs that were dropped: their lines, and why."""
     with Path(dropped.name).open("rb") as stream:
+        # behind it lies what this run writes
         end = dropped.tell()
         while stream.tell() < end:
             try:
@@ -182,6 +183,7 @@ def _dropped_line(one: Judged, given: GivenData) -> bytes:
     pair = given.kind.named(one.record.pair)
     record = {"line": one.record.number, "checks": one.found, **pair}
     corpus = given.data.train[0]
+    # so that a dropped example can be taken back as it was
     if not (corpus.source or corpus.text):  # a table may have more than the texts
         (record["row"],) = one.record.lines
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"

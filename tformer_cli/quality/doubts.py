@@ -12,12 +12,12 @@ from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, looks_swapped
 
 MOST_PAIRS = 1000
 """Pairs of each corpus that are examined, from its beginning."""
+# Share of the pairs in which a check must find something to be worth a doubt.
 MANY = 0.1
-"""Share of the pairs in which a check must find something to be worth a doubt."""
+# Checks of pairs whose doubts here are about a corpus as a whole.
 WHOLE_CORPUS = {"identical", "copied", "swapped", "script"}
-"""Checks of pairs whose doubts here are about a corpus as a whole."""
+# Pairs that a corpus must have for shares of them to mean something.
 FEWEST_PAIRS = 8
-"""Pairs that a corpus must have for shares of them to mean something."""
 WITHOUT_VALIDATION = (
     "data.valid: names no corpus, so no step is validated and the best cannot be chosen; hold out "
     "some of the data for it"
@@ -44,7 +44,6 @@ def doubts(data: DataConfig) -> Iterator[str]:
 
 
 def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
-    """Yields doubts about a corpus of text files as a whole."""
     records = islice(read_records(corpus, data.directory, with_faults=True), MOST_PAIRS)
     pairs = [record.pair for record in records if not record.fault]
     for doubt in _of_pairs(pairs, corpus, data):

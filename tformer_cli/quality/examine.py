@@ -46,8 +46,8 @@ CHUNK = 4096
 """Pairs that are read together."""
 REPEATS = (DUPLICATE, REPEATED_SOURCE, REPEATED_TARGET)
 """Checks of repeats, in the order of the keys of a pair."""
+# Bits of a place that hold the line; those above hold the corpus.
 CORPUS_BITS = 40
-"""Bits of a place that hold the line; those above hold the corpus."""
 
 Progress = Callable[[int], None]
 
@@ -58,18 +58,14 @@ class Corpora:
 
     configs: Sequence[CorpusConfig]
     directory: str = ""
-    """Where relative paths start."""
     languages: tuple[str, str] = ("", "")
     """Codes of source and target language; empty: unknown."""
     kind: CorpusKind = PAIRS
-    """Content of the sides of examples."""
     held_out: HeldOut = field(default_factory=HeldOut)
-    """Sentences that they must not have."""
     settings: CheckSettings = field(default_factory=CheckSettings)
     detector: Detector | None = None
     """Tells languages; None: scripts and common words do."""
     scores: ModelScores | None = None
-    """Scores of all pairs by models."""
     keeps_rows: bool = False
     """True if the examples of datasets have their rows as lines, as those of text files do."""
     counts: LineCounts = field(default_factory=LineCounts)
@@ -82,6 +78,7 @@ class Corpora:
 
         Progress goes on from what was read in an earlier pass.
         """
+        # each pass reads all lines anew; counts are those of one
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
             records = read_records(
@@ -110,7 +107,6 @@ class Judged(NamedTuple):
     """Number of its corpus, from 0."""
     record: CorpusRecord
     found: dict[str, str]
-    """Why each check finds it doubtful."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +150,7 @@ def survey(
         if NEAR_DUPLICATE in wanted:
             near = stack.enter_context(closing(NearDuplicates()))
         for _, chunk in corpora.chunks(progress, with_faults=MALFORMED in wanted):
+            # before hours of work: scores of another corpus show in its first pairs
             if n_pairs == 0 and corpora.scores is not None:
                 corpora.scores.check_pairs([record.pair for record in chunk])
             n_pairs += len(chunk)
@@ -164,6 +161,7 @@ def survey(
                 files.add(_keys(chunk))
             if near is not None:
                 near.add([record.pair for record in chunk])
+        # only keys that recur stay in memory, which the second pass looks up
         repeated = files.repeated()
         if near is not None:
             near.finish()
@@ -207,12 +205,15 @@ def judge(
         like = [*map(held_out.nearly, texts)] if HELD_OUT in wanted else []
         for row, record in enumerate(chunk):
             if earlier is not None and n_judged + row < earlier.n_pairs:
+                # an earlier run has judged it; only what it kept must be seen again, for those that
+                # follow
                 found = earlier.of(record.number)
                 if slots is not None and EMPTY not in found and dropping.isdisjoint(found):
                     _see(surveyed, slots[row], row, places[row])
                 yield Judged(number, record, found)
                 continue
             if record.fault:
+                # the report names file and line itself
                 why = record.fault.partition(f" {record.number}: ")[2]
                 yield Judged(number, record, {MALFORMED: why or record.fault})
                 continue
@@ -225,6 +226,7 @@ def judge(
                         found[HELD_OUT] = f"a held-out file has the {names}"
                     elif why := _nearly_held_out([one[row] for one in like], kind):
                         found[HELD_OUT] = why
+                # a pair that is dropped anyway must not make an equal good one a repeat
                 if dropping.isdisjoint(found):
                     found |= _before(slots[row], surveyed.repeated, repeats, named, several)
                     if surveyed.near is not None and dropping.isdisjoint(found):
@@ -241,7 +243,6 @@ def _keys(chunk: Sequence[CorpusRecord]) -> Keys:
 
 
 def _slots(repeated: Sequence[Repeated], keys: Keys) -> list[list[int]]:
-    """Finds the keys of each pair among those that occur more than once."""
     rows = [one.slots(some) for one, some in zip(repeated, keys, strict=True)]
     found: list[list[int]] = np.stack(rows, axis=1).tolist()
     return found
@@ -260,6 +261,7 @@ def _before(
         first = NEVER if slot < 0 or name not in wanted else one.first(slot)
         if first != NEVER:
             found[name] = f"as {_named(first, several=several)}"
+            # the same pair has the same sides: saying so again would count them as repeats
             if name == DUPLICATE:
                 break
     return found

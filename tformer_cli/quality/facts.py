@@ -29,14 +29,14 @@ SAMPLE_PAIRS = 10_000
 """Pairs that facts are estimated from."""
 DETECTED = 1000
 """Of them, those whose language is detected."""
+# Of a side's lines that a word must be in to be common there.
 WORD_SHARE = 0.05
-"""Of a side's lines that a word must be in to be common there."""
 FEWEST_PAIRS = 30
 """Filled pairs below which nothing is estimated."""
+# Of a side's letters that a script must have to be expected there.
 SCRIPT_SHARE = 0.2
-"""Of a side's letters that a script must have to be expected there."""
+# Variance of a length for each character that is assumed at least: generated text has none.
 LEAST_SPREAD = 1.0
-"""Variance of a length for each character that is assumed at least: generated text has none."""
 MEDIAN_OF_SQUARE = 0.4549
 """Median of the square of a normal variable of variance 1."""
 
@@ -51,7 +51,6 @@ class CorpusKind:
     sides: tuple[str, str]
     """Name of each side; empty: there is none."""
     texts: tuple[int, ...]
-    """Places of the sides that are text."""
     side: str
     """One of them, in messages."""
 
@@ -60,7 +59,6 @@ class CorpusKind:
         return [(self.sides[place], pair[place]) for place in self.texts]
 
     def named(self, pair: SentencePair) -> dict[str, str]:
-        """All that an example has, by name."""
         return {name: side for name, side in zip(self.sides, pair, strict=True) if name}
 
 
@@ -71,8 +69,8 @@ LABELED = CorpusKind(
     name="labeled", noun="example", sides=("text", "label"), texts=(0,), side="a text or label"
 )
 TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,), side="a text")
+# Probability below which a language is not told: short sentences are those of many languages.
 CONFIDENCE = 0.7
-"""Probability below which a language is not told: short sentences are those of many languages."""
 FEWEST_TEXTS, LEAST_SHARE = 5, 0.5
 """Texts of a side whose language is told, and the share of them that makes it the side's."""
 
@@ -137,10 +135,10 @@ class Sample:
     def __init__(self, size: int = SAMPLE_PAIRS) -> None:
         self.pairs: list[SentencePair] = []
         self._size, self._n_seen = size, 0
+        # fixed: the same corpus gets the same report
         self._random = random.Random(1)
 
     def add(self, pair: SentencePair) -> None:
-        """Takes account of the next pair."""
         self._n_seen += 1
         if len(self.pairs) < self._size:
             self.pairs.append(pair)
@@ -155,7 +153,6 @@ def estimate_facts(
     detector: Detector | None = None,
     settings: CheckSettings | None = None,
 ) -> CorpusFacts:
-    """Estimates the facts of a corpus."""
     filled = [pair for pair in pairs if all(text.strip() for _, text in kind.texts_of(pair))]
     if detector is not None:
         found = list(languages)
@@ -198,6 +195,7 @@ def _lengths(filled: Sequence[SentencePair]) -> tuple[float, float]:
     if len(filled) < FEWEST_PAIRS:
         return 1.0, 0.0
     lengths = [(len(source), len(target)) for source, target in filled]
+    # medians, for many pairs of a noisy corpus may be wrong
     ratio = median(target / source for source, target in lengths)
     squares = (deviation(*pair, ratio, 1.0) ** 2 for pair in lengths)
     return ratio, max(median(squares) / MEDIAN_OF_SQUARE, LEAST_SPREAD)

@@ -21,8 +21,8 @@ from tformer_cli.text.languages import FUNCTION_WORDS, SCRIPTS, main_code
 from tformer_cli.text.lines import OPENERS, read_lines
 
 TSV, JSONL = (".tsv",), (".jsonl", ".ndjson", ".json")
+# Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL.
 DATASET_ENDINGS = (".csv", ".parquet", ".arrow")
-"""Tables that are read as Hugging Face datasets; what is kept of them is written as JSONL."""
 TABLES = (*TSV, *JSONL, *DATASET_ENDINGS)
 WHAT_TO_GIVE = "name SOURCE and TARGET, whose lines correspond, or one file"
 KINDS: Mapping[str, CorpusKind] = MappingProxyType(
@@ -39,7 +39,6 @@ class GivenData(Corpora):
     is_recipe: bool = False
 
     def path_of(self, file: str) -> str:
-        """A file of a corpus as it is reached from here."""
         return f"{self.directory}/{file}" if self.directory else file
 
     def unjudged(self) -> dict[str, str]:
@@ -70,14 +69,15 @@ def given_data(
     *,
     near: bool = False,
 ) -> GivenData:
-    """Returns the corpora that are named."""
     fields, checks = fields or Fields(), checks or CheckSettings()
+    # read later: what is wrong with the arguments is told first
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in checks.held_out)
     is_recipe = _is_recipe(files)
     if is_recipe:
         if fields.names_fields:
             raise UsageError(f"{fields.names_fields}: are for a file; the recipe has its own")
         kind, data = _data_of(load_recipe(files[0]), files[0])
+        # what validates a training must not be trained on
         of_valid = (_texts(read_corpus(corpus, data.directory), kind) for corpus in data.valid)
         texts = chain(texts, chain.from_iterable(of_valid))
     else:
@@ -169,6 +169,7 @@ def files_of(corpus: CorpusConfig, directory: str = "") -> list[str]:
 
     The splits of a dataset have no name of their own, apart from the first, "train".
     """
+    # `tformer data` has no option for other splits, so a command that names one cannot be written
     is_whole = corpus.split == "train" and not corpus.dataset_config
     if corpus.dataset and is_whole and Path(directory, corpus.dataset).exists():
         return [corpus.dataset]
@@ -194,6 +195,7 @@ def languages_of(corpus: CorpusConfig, fields: Fields) -> tuple[str, str]:
         (fields.target_language, corpus.target),
     ):
         ending = ending_of(file).removeprefix(".") if file else ""
+        # other endings (.txt, .src) say nothing of a language
         is_code = main_code(ending) in FUNCTION_WORDS.keys() | SCRIPTS.keys()
         found.append(given or (ending if is_code else ""))
     return found[0], found[1]
@@ -207,6 +209,7 @@ def ending_of(file: str) -> str:
 def plain_name(file: str) -> str:
     """The name of a file without its directory and the ending of a compressed one."""
     path = Path(file)
+    # what is written is not compressed
     return path.stem if path.suffix in OPENERS else path.name
 
 

@@ -23,8 +23,8 @@ BANDS = HASHES // ROWS
 LEAST_SIMILARITY = 0.7
 """Share of equal hashes, an estimate of the similarity, from which on pairs are nearly the same."""
 BETWEEN_SIDES = "\x00"
+# Pairs whose hashes are computed together: their numbers fit a processor's cache.
 PAIRS_AT_ONCE = 256
-"""Pairs whose hashes are computed together: their numbers fit a processor's cache."""
 
 Signatures = npt.NDArray[np.uint32]
 _BYTES = 4 * HASHES
@@ -54,6 +54,7 @@ def bands(found: Signatures) -> Keys:
     keys = np.zeros((len(found), BANDS), dtype=np.uint64)
     for row in range(ROWS):
         keys = (keys ^ rows[:, :, row]) * _MULTIPLIERS[row]
+        # products mix into the upper bits only; a band is compared by all of them
         keys ^= keys >> np.uint64(29)
     return keys.T
 
@@ -62,6 +63,7 @@ class NearDuplicates:
     """Signatures in a file, and an index of their bands."""
 
     def __init__(self) -> None:
+        # 256 bytes a pair would not fit memory for hundreds of millions of pairs
         self._file = scratch_file()
         self._bands = KeyFiles(BANDS)
         self._repeated: list[Repeated] = []
@@ -71,7 +73,6 @@ class NearDuplicates:
         self._slots: npt.NDArray[np.int64] = np.empty((0, BANDS), dtype=np.int64)
 
     def add(self, pairs: Sequence[SentencePair]) -> None:
-        """Takes account of pairs in the first pass."""
         self.add_signatures(signatures(pairs))
 
     def add_signatures(self, found: Signatures) -> None:
@@ -81,7 +82,6 @@ class NearDuplicates:
         self._bands.add(bands(found))
 
     def finish(self) -> None:
-        """Ends the first pass."""
         with scratch_errors():
             self._file.flush()
         self._repeated = self._bands.repeated()
@@ -105,6 +105,8 @@ class NearDuplicates:
     def like(self, number: int) -> dict[int, float]:
         """Finds similar earlier pairs among those that a band was first seen in."""
         slots = self._slots[number]
+        # the first pair of a band stands for all of it: else a text that recurs a million times
+        # would be compared with each of them
         candidates = {
             self._repeated[band].first(slots[band]) for band in np.flatnonzero(slots >= 0)
         } - {NEVER}
@@ -125,7 +127,6 @@ class NearDuplicates:
             self._repeated[band].see(self._slots[number, band], self._number(number))
 
     def close(self) -> None:
-        """Closes the files."""
         with suppress(OSError):  # no room for the rest, which no one reads any more
             self._file.close()
         self._bands.close()
@@ -170,7 +171,6 @@ class Places:
         self._first: list[int] = []
 
     def extend(self, places: Sequence[int]) -> None:
-        """Adds the places of the next pairs."""
         for number, place in enumerate(places, self._n_pairs):
             if not self._starts or place - self._first[-1] != number - self._starts[-1]:
                 self._starts.append(number)
@@ -178,7 +178,6 @@ class Places:
         self._n_pairs += len(places)
 
     def of(self, number: int) -> int:
-        """Returns the place of a pair."""
         run = bisect_right(self._starts, number) - 1
         return self._first[run] + number - self._starts[run]
 
@@ -221,6 +220,7 @@ class HeldOut:
         keys, parts = set[int](), [signatures_of_texts([])]
         filled = (sentence for sentence in sentences if sentence.strip())
         while some := list(islice(filled, READ_AT_ONCE)):
+            # repeated sentences need one signature
             new = {key_of(normalized(one)): one for one in some}
             if near:
                 parts.append(signatures_of_texts([new[key] for key in new.keys() - keys]))

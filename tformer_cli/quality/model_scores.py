@@ -23,8 +23,8 @@ from tformer_cli.wording import count_of
 
 Scores = npt.NDArray[np.float32]
 Sides = tuple[str, str]
+# Pairs at the beginning whose texts must be those of the corpus.
 PAIRS_COMPARED = 1000
-"""Pairs at the beginning whose texts must be those of the corpus."""
 
 
 class ModelScores:
@@ -48,6 +48,7 @@ class ModelScores:
             raise DataError(
                 f"{', '.join(files)}: different numbers of lines ({counts}); score the same pairs"
             )
+        # of one file the difference below is 0, and the score its likelihood
         mean = sum(entropies) / np.float32(len(entropies))
         self.values: Scores = np.exp(-(np.abs(entropies[0] - entropies[-1]) + mean))
         self.least = float(np.quantile(self.values, worst_share)) if len(self.values) else 0.0

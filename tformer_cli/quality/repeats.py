@@ -20,12 +20,12 @@ import numpy.typing as npt
 from tformer_cli.files.atomic import scratch_errors, scratch_file
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+# In place of a first place: not seen yet.
 NEVER = -1
-"""In place of a first place: not seen yet."""
+# Keys that are sorted together, about: 8 MB.
 SORTED_AT_ONCE = 1 << 20
-"""Keys that are sorted together, about: 8 MB."""
+# Keys that are read together: 1 MB.
 READ_AT_ONCE = 1 << 17
-"""Keys that are read together: 1 MB."""
 
 
 class KeyFiles:
@@ -58,6 +58,7 @@ def _keys_that_recur(file: BinaryIO) -> Keys:
     """Reads a file once for each part of its keys: their hashes spread evenly over the parts."""
     with scratch_errors():
         n_keys = file.seek(0, os.SEEK_END) // 8
+    # reading the file again for each part costs less than sorting it on the disk
     bits = max(0, (n_keys - 1) // SORTED_AT_ONCE).bit_length()
     found = []
     for part in range(1 << bits):
@@ -68,7 +69,6 @@ def _keys_that_recur(file: BinaryIO) -> Keys:
 
 
 def _keys_of_part(file: BinaryIO, part: int, bits: int) -> Iterator[Keys]:
-    """Yields the keys of a file whose upper bits are the part's number."""
     file.seek(0)
     while data := file.read(8 * READ_AT_ONCE):
         keys = np.frombuffer(data, dtype=np.uint64)
@@ -91,7 +91,6 @@ class Repeated:
         return np.where(self._keys[found] == keys, found, -1)
 
     def first(self, slot: int) -> int:
-        """Returns where the key of a slot was first seen, or `NEVER`."""
         return int(self._first[slot])
 
     def see(self, slot: int, place: int) -> None:
@@ -118,6 +117,7 @@ def normalized(text: str) -> str:
 
     Text of punctuation alone stays as it is, apart from spaces at its ends.
     """
+    # ASCII is in that form already, and most text of many corpora is ASCII
     folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
     return folded.translate(_KEPT) or text.strip()
 
@@ -130,4 +130,5 @@ def key_of(text: str) -> int:
 
 def keys_of_pair(source: str, target: str) -> tuple[int, int, int]:
     source, target = normalized(source), normalized(target)
+    # the length tells "ab" + "c" from "a" + "bc"
     return key_of(f"{len(source)} {source}{target}"), key_of(source), key_of(target)

@@ -130,7 +130,6 @@ class CheckSettings:
         return chosen
 
     def asked(self) -> frozenset[str]:
-        """The checks that are named to be made."""
         from tformer_cli.quality.checks import known_checks
 
         return known_checks(self.only, "--only")

@@ -49,14 +49,12 @@ class SplitReport:
     """Counts of each set."""
 
     pairs: dict[str, int]
-    """Pairs of each set."""
     seed: int
     files: list[str]
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, which U+FFFD stands for in what is written."""
 
     def summary(self) -> dict[str, Any]:
-        """The report as an object for JSON."""
         return {"schema": SCHEMA, **vars(self)}
 
 
@@ -80,6 +78,7 @@ def split_data(
     corpora = replace(given, keeps_rows=True)
     keys = array("Q")
     texts = given.kind.texts
+    # keys have two rows in any case, so that a kind of corpus needs no path of its own
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
     with ExitStack() as stack:
         similar = [stack.enter_context(closing(NearDuplicates())) for _ in texts if near]
@@ -129,21 +128,22 @@ def _endings(corpus: CorpusConfig) -> list[str]:
     return endings
 
 
+# Of a set, pairs that may belong together in it; one pair may always.
 LARGEST_SHARE = 0.01
-"""Of a set, pairs that may belong together in it; one pair may always."""
 Labels = npt.NDArray[np.int64]
 
 
 def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Decides the set of each pair."""
     sets = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     labels = components(keys)
     _, first, sizes = np.unique(labels, return_index=True, return_counts=True)
+    # by the text and not by its place: a corpus that grows keeps most of its held-out pairs
     order = np.argsort(_mixed(keys[0][first] ^ _mixed(keys[1][first]), seed), kind="stable")
     chosen = {TEST: n_test, VALID: n_valid}
     of_label = np.full(keys.shape[1], TRAIN, dtype=np.uint8)
     place = 0
     for name, wanted in chosen.items():
+        # one large group, such as all greetings, would make a test set of one kind
         most = max(1, int(LARGEST_SHARE * wanted))
         n_taken = 0
         while n_taken < wanted:
@@ -163,7 +163,6 @@ def assign(keys: Keys, n_valid: int, n_test: int, seed: int) -> npt.NDArray[np.u
 
 
 def components(keys: Keys) -> Labels:
-    """Labels pairs that belong together by the first of them."""
     labels = np.arange(keys.shape[1], dtype=np.int64)
     linked = np.zeros(keys.shape[1], dtype=bool)
     for side in keys:
@@ -212,6 +211,7 @@ def _is_repeated(keys: Keys) -> npt.NDArray[np.bool_]:
     if not len(repeated):
         return np.zeros(len(keys), dtype=bool)
     found = np.searchsorted(repeated, keys)
+    # an index past the end; its key differs from the first one in any case
     found[found == len(repeated)] = 0
     same: npt.NDArray[np.bool_] = repeated[found] == keys
     return same

@@ -44,7 +44,7 @@ class DecodingOverrides(SearchOverrides, total=False):
 
 
 class TranslatorOptions(DecodingOverrides, total=False):
-    """Keyword arguments of `open_translator`: those of `OpeningSettings`, and of the search."""
+    """Keyword arguments of `open_model`: those of `OpeningSettings`, and of the search."""
 
     device: str
     precision: PrecisionChoice

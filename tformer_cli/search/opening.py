@@ -1,12 +1,12 @@
-"""Settings of opening a model for translation: device, precision, engine. Free of torch."""
+"""Settings of opening a model, and of its search where they differ from its own. Free of torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tformer_cli.errors import UsageError
-from tformer_cli.search.config import Engine, PrecisionChoice
+from tformer_cli.search.config import MOST_HYPOTHESES, DecodingConfig, Engine, PrecisionChoice
 from tformer_cli.search.sentences import SentenceRule
 from tformer_cli.settings import (
     Limits,
@@ -18,10 +18,17 @@ from tformer_cli.settings import (
     types_of,
 )
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tformer_cli.search.keywords import DecodingOverrides
+
 TooLong = Literal["split", "truncate", "error"]
 EnsembleSpace = Literal["probability", "log"]
 SEEDS = 2**63
 """Number of seeds there are."""
+_ONLY_SAMPLING = ("temperature", "top_k", "top_p", "candidates")
+"""Settings that beam search does not look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +53,7 @@ class OpeningSettings:
         "Machine",
     )
     """The only one that may search, or "tformer": the fastest that supports the settings; see
-    `engines.search_engines`."""
+    `search_engines`."""
     threads: Annotated[int, at_least(0)] = setting(
         0, "CPU threads; 0 takes all cores.", "Machine", min=0, max=1024
     )
@@ -154,8 +161,73 @@ _CHECKED: Mapping[str, Any] = {
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[OpeningSettings, dict[str, Any]]:
-    """Separates keyword arguments of `open_translator` into those of opening and of the search."""
+    """Separates keyword arguments of `open_model` into those of opening and of the search."""
     names = {field.name for field in fields(OpeningSettings)}
     opening = {name: value for name, value in options.items() if name in names}
     search = {name: value for name, value in options.items() if name not in names}
     return OpeningSettings(**opening), search
+
+
+def overridden(
+    config: DecodingConfig,
+    tell: Callable[[str], None] | None = None,
+    **overrides: "Unpack[DecodingOverrides]",
+) -> DecodingConfig:
+    """Replaces a model's defaults that are given (not None) and checks the whole again.
+
+    A given `n_best` raises the beam, or the candidates of sampling, where these are fewer.
+    """
+    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
+    for name, kind in types_of(DecodingConfig).items():
+        if name in given and (problem := type_problem(given[name], kind)):
+            raise UsageError(f"--{name.replace('_', '-')}: {problem}")
+    n_best = given.pop("n_best", None)
+    try:
+        chosen = replace(config, n_best=1, **given)
+        chosen = (
+            replace(chosen, n_best=config.n_best)
+            if n_best is None
+            else _with_n_best(chosen, n_best, tell)
+        )
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        raise UsageError(f"--{name.replace('_', '-')}: {reason}") from None
+    idle = next((name for name in _ONLY_SAMPLING if name in given and not chosen.sampling), None)
+    if idle is not None:
+        raise UsageError(f"--{idle.replace('_', '-')}: needs sampling; add --sampling")
+    return chosen
+
+
+def _with_n_best(
+    config: DecodingConfig, n_best: int, tell: Callable[[str], None] | None
+) -> DecodingConfig:
+    """Asks for some translations of each line, and for a search that can find as many."""
+    name, multiple = (
+        ("candidates", 1) if config.sampling else ("beam_size", config.diversity_groups)
+    )
+    before = getattr(config, name)
+    is_enough = n_best <= before or (config.sampling and config.risk == "none")
+    if is_enough or n_best > MOST_HYPOTHESES:
+        return replace(config, n_best=n_best)
+    after = -(-n_best // multiple) * multiple
+    larger: dict[str, Any] = {name: after}
+    raised = replace(config, n_best=n_best, **larger)
+    if tell is not None:
+        what = name.replace("_", " ")
+        tell(f"{what} raised from {before} to {after}, to find {n_best} translations")
+    return raised
+
+
+def generation_config(
+    config: DecodingConfig,
+    tell: Callable[[str], None] | None = None,
+    **overrides: "Unpack[DecodingOverrides]",
+) -> DecodingConfig:
+    """Replaces the defaults of a language model as `overridden` does."""
+    # Language models sample by default, and who names a beam size wants to search
+    if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
+        overrides["sampling"] = False
+    chosen = overridden(config, tell, **overrides)
+    if chosen.coverage_penalty:
+        raise UsageError("--coverage-penalty: there is no source to cover; omit it")
+    return chosen

@@ -24,7 +24,7 @@ from tformer_cli.search.sentences import split_line
 from tformer_cli.text.languages import mostly_unseen
 from tformer_cli.text.lines import check_lines, checked_line, given_lines
 from tformer_cli.text.prefetch import buffers
-from tformer_cli.text.tokenizer import EOS_ID
+from tformer_cli.text.tokenizer import EOS_ID, UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -98,6 +98,11 @@ class Translation:
     def text(self) -> str:
         """The best translation."""
         return self.hypotheses[0].text
+
+    @property
+    def n_unknown(self) -> int:
+        """Words or characters that the model does not know; it read `<unk>` in their place."""
+        return self.source_ids.count(UNK_ID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _PLOT_WIDTH, _PLOT_HEIGHT = 290.0, 160.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 50.0, 18.0, 30.0, 44.0
 _MARGIN, _LINE = 16.0, 22.0
+# Curves of at most this many points show each of them.
 _MARKED = 12
-"""Curves of at most this many points show each of them."""
 _FONT = "system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 
 
@@ -34,6 +34,7 @@ def render_svg(chart: Chart) -> str:
     SubElement(root, "desc", {"id": "description"}).text = description(chart)
     SubElement(root, "style").text = _style()
     SubElement(root, "rect", {"width": "100%", "height": "100%", "class": "ground"})
+    # names take as many lines as they need
     top = _legend(root, chart, width)
     scale = x_scale(chart)
     for place, panel in enumerate(chart.panels):
@@ -90,6 +91,7 @@ def _legend(root: Element, chart: Chart, width: float) -> float:
     """Draws the runs' names, in as many lines as they need; returns their lower edge."""
     x, y = _MARGIN + 6, _MARGIN + 8.0
     for run, label in enumerate(chart.runs):
+        # about a letter's width in 12 px; too much room is better than an overlap
         text_width = 34 + 7.2 * len(label) + 20
         if x > _MARGIN + 6 and x + text_width > width:
             x, y = _MARGIN + 6, y + _LINE
@@ -138,6 +140,7 @@ def _curve(group: Element, curve: Curve, x: Scale, y: Scale) -> None:
     if len(places) > 1:
         _stroke(group, curve.run, {"d": "M" + "L".join(f"{a} {b}" for a, b in places)})
     color, _ = style_of_line(curve.run)
+    # few points would look like a course that was measured throughout
     for a, b in places if len(places) <= _MARKED else ():
         SubElement(group, "circle", {"cx": a, "cy": b, "r": "2.6", "class": f"f{color}"})
     if curve.average is not None:
@@ -178,8 +181,8 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _LABEL_WIDTH = 7
 _WIDEST, _NARROWEST, _HEIGHT = 56, 34, 8
 """Columns and lines of a panel on a terminal."""
+# Pieces of a line, each with the run that it is drawn for; None: axes and words.
 TextLine = list[tuple[str, int | None]]
-"""Pieces of a line, each with the run that it is drawn for; None: axes and words."""
 
 
 def show_chart(console: "Console", chart: Chart) -> None:
@@ -268,6 +271,7 @@ def _cells(
             for a, b in curve.points
         ]
         for column, row in _connected(dots):
+            # a character has one color: of curves that cross there, the last one's
             bits, _ = cells[row // 4][column // 2]
             cells[row // 4][column // 2] = (bits | _DOTS[row % 4][column % 2], curve.run)
     return cells

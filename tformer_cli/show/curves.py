@@ -112,7 +112,6 @@ class RunMetrics:
 
 
 def read_run(path: Path) -> RunMetrics:
-    """Reads the metrics that a run has written so far."""
     absent = "name a run directory (a model directory alone has no curves)"
     entries: dict[str, dict[float, Entry]] = {"report": {}, "validation": {}, "average": {}}
     for entry in read_run_log(path, METRICS_FILE, absent, _entry):
@@ -153,7 +152,6 @@ class Curve:
     """Index of the chart's run."""
     points: tuple[Point, ...]
     average: Point | None = None
-    """The value of the averaged weights at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +209,7 @@ def _panel(runs: Sequence[RunMetrics], x: XName, name: MetricName) -> Panel:
 
 def _labels(paths: Sequence[Path]) -> tuple[str, ...]:
     """The last part of each path, or all of it where two are alike."""
+    # "." and "runs/a/" have no last part
     names = [path.resolve().name for path in paths]
     labels = names if len(set(names)) == len(names) else [str(path) for path in paths]
     # They go into XML, tables and terminals, and must steer none of these.
@@ -236,7 +235,6 @@ class Scale:
     is_logarithmic: bool = False
     """True if equal steps are equal factors."""
     name: str = ""
-    """Quantity that it measures."""
 
     def place(self, value: float) -> float:
         """Returns the position of a value: 0 at the beginning, 1 at the end."""
@@ -250,6 +248,7 @@ def x_scale(chart: Chart, n_ticks: int = 7) -> Scale:
     """Makes the axis that all panels share; it begins at 0 unless all is far from it."""
     values = [x for panel in chart.panels for x, _ in panel.points]
     low, high = min(values), max(values)
+    # near 0 the distance from it tells something; far from it, it would press the curve flat
     low = low if low > (high - low) else 0.0
     high = high if high > low else low + 1.0
     unit, name = 1.0, _X_LABELS.get(chart.x, "")
@@ -257,6 +256,7 @@ def x_scale(chart: Chart, n_ticks: int = 7) -> Scale:
         unit, name = next((unit, name) for least, unit, name in _TIME_UNITS if high >= least)
     ticks = [tick for tick in round_ticks(low / unit, high / unit, n_ticks) if tick * unit <= high]
     if chart.x == XName.step:
+        # there is no half step
         ticks = [tick for tick in ticks if tick == int(tick)]
     ticks = [tick for tick in ticks if tick * unit >= low] or [low / unit]
     labels = tuple(written(ticks))
@@ -296,6 +296,7 @@ def _logarithmic(values: Sequence[float]) -> Scale:
     low = max(mark for mark in marks if mark <= min(values) * (1 + 1e-9))
     high = min(mark for mark in marks if mark >= max(values) * (1 - 1e-9) and mark > low)
     ticks = [mark for mark in marks if low <= mark <= high]
+    # labels of many decades would overlap
     if len(ticks) > 6:
         ticks = [mark for mark in ticks if math.log10(mark) == round(math.log10(mark))]
     labels = tuple(written([tick])[0] for tick in ticks)
@@ -319,7 +320,6 @@ def _plain(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """Writes one value in about four digits."""
     if value and not 1e-3 <= abs(value) < 1e5:
         return f"{value:.3g}"
     n_decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 3

@@ -32,6 +32,7 @@ def render_markdown(document: Document) -> str:
 
 
 def _md(text: str) -> str:
+    # a line end would end a row of a table
     return _MARKDOWN.sub(r"\\\1", " ".join(text.split()))
 
 
@@ -104,6 +105,7 @@ def _latex_table(table: Table) -> Iterator[str]:
         is_best = isinstance(cell, Cell) and cell.is_best
         return rf"\textbf{{{written}}}" if is_best else written
 
+    # numbers stand below each other by their last digit
     columns = "".join(
         "l" if place in (*table.labels, *table.texts) else "r" for place in range(len(table.head))
     )

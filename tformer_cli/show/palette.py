@@ -5,6 +5,8 @@ Each ramp changes steadily in lightness, so that it can be read without seeing i
 have two: more is orange, less is blue, which those who see red and green alike can tell apart.
 """
 
+# Colors that people with any kind of color vision tell apart (Okabe & Ito 2008, "Color Universal
+# Design").
 OKABE_ITO = {
     "blue": "#0072b2",
     "vermilion": "#d55e00",
@@ -14,23 +16,21 @@ OKABE_ITO = {
     "orange": "#e69f00",
     "yellow": "#f0e442",
 }
-"""Colors that people with any kind of color vision tell apart (Okabe & Ito 2008, "Color Universal
-Design")."""
 _BLUE, _VERMILION, _GREEN, _PURPLE, _SKY, _ORANGE, _ = OKABE_ITO.values()
+# Colors of lines on a light ground: without their yellow, which white swallows.
 LIGHT_LINES = (_BLUE, _VERMILION, _GREEN, "#b25e8e", _ORANGE, _SKY, "#24292f")
-"""Colors of lines on a light ground: without their yellow, which white swallows."""
 DARK_LINES = ("#4ea8e0", "#ff8a4c", "#35c79e", "#e39cc8", "#f2b844", "#9ad7fa", "#e6edf3")
 """The same hues on a dark ground, lighter."""
 TERMINAL_LINES = ("blue", "red", "green", "magenta", "yellow", "cyan", "default")
 """The nearest of a terminal's own colors."""
+# Colors of several heads on a page; yellow and black are changed where the ground would swallow
+# them.
 HUES = {
     "light": (_BLUE, _VERMILION, _GREEN, _PURPLE, _SKY, "#b38600", _ORANGE, "#555555"),
     "dark": (_SKY, "#ff8a3d", "#2fcf9f", "#e79ac4", "#7d9bff", "#f0e442", "#e6a532", "#b9bec8"),
 }
-"""Colors of several heads on a page; yellow and black are changed where the ground would swallow
-them."""
+# After the last color they repeat with another dash, written as in SVG.
 DASHES = ("", "6 3", "2 3")
-"""After the last color they repeat with another dash, written as in SVG."""
 LIGHT_RAMPS: dict[str, tuple[str, ...]] = {
     "enc": ("#ffffff", "#dbe7fb", "#8fb6f3", "#3f78d8", "#183f8c", "#0a1c47"),
     "dec": ("#ffffff", "#fde7d2", "#f6b777", "#d97a22", "#94460c", "#4a1f04"),
@@ -43,9 +43,9 @@ DARK_RAMPS: dict[str, tuple[str, ...]] = {
     "cross": ("#161b26", "#103f3c", "#19786d", "#3fc1ad", "#9debdc", "#f1fffc"),
 }
 """The same on a dark ground."""
+# Largest share of a ramp for differences: at their ends blue and orange are too dark, or
+# too light, to be told apart.
 SIGNED_STRENGTH = 0.8
-"""Largest share of a ramp for differences: at their ends blue and orange are too dark, or
-too light, to be told apart."""
 
 
 def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:
@@ -76,7 +76,6 @@ def signed_hex_color(value: float) -> str:
 
 
 def style_of_line(number: int) -> tuple[int, str]:
-    """Returns the index of a line's color, and its dash."""
     return number % len(LIGHT_LINES), DASHES[number // len(LIGHT_LINES) % len(DASHES)]
 
 

@@ -122,5 +122,4 @@ def display_width(text: str) -> int:
 
 
 def number(value: float) -> str:
-    """Writes a number with six digits."""
     return f"{value:.6g}"

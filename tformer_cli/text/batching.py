@@ -14,8 +14,8 @@ from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, ended_source
 Lengths = NDArray[np.int32]
 Indices = NDArray[np.int64]
 
+# On Multi30k at 4,096 tokens: 3.5 % padding without it, 4.0 % with it, 6.8 % unsorted.
 BLUR = 2.0
-"""On Multi30k at 4,096 tokens: 3.5 % padding without it, 4.0 % with it, 6.8 % unsorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,6 @@ class Batch:
 
     @property
     def n_sentences(self) -> int:
-        """B."""
         return self.source.shape[0]
 
     @property
@@ -62,7 +61,6 @@ def collate(
     target_eos: bool = True,
     ids_per_token: int = 1,
 ) -> Batch:
-    """Pads pairs of ids into a batch."""
     begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
     targets = [[*begin, *ids, *end] for ids in target_ids]
     source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
@@ -118,6 +116,7 @@ def regroup(
     """
     longer = np.maximum(source_lengths, target_lengths) + 1
     low, high = int(longer.max()), int(longer.max()) * len(longer)
+    # each try must blur alike, or the search would not converge
     blur = rng.integers(2**32)
     while low < high:
         middle = (low + high) // 2

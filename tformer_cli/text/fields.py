@@ -27,6 +27,7 @@ def text_of(record: object, field: str, where: str, *, takes_whole: bool = False
         value = value_at(record, field)
     except KeyError:
         raise missing_field(field, list(names_in(record)), where) from None
+    # bool is an int, too, but "true" is no label
     if takes_whole and type(value) is int:
         return str(value)
     if not isinstance(value, str):
@@ -35,6 +36,7 @@ def text_of(record: object, field: str, where: str, *, takes_whole: bool = False
 
 
 def value_at(record: object, field: str) -> object:
+    # a name with a dot in it goes before one that descends
     if isinstance(record, dict) and field in record:
         return record[field]
     value = record
@@ -52,6 +54,7 @@ def missing_field(
     advice: str = "set source_field and target_field, or text_field of texts (--source-field …)",
 ) -> DataError:
     """Lists the fields that exist instead of `field`."""
+    # a table of pixels has hundreds of columns
     found = ", ".join(present[:20]) or "none"
     return DataError(f'{where}: has no field "{field}", only {found}; {advice}')
 

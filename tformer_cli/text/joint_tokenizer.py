@@ -37,17 +37,17 @@ from tformer_cli.text.tokenizer import (
 )
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 
+# Texts that are encoded one by one faster than the library's threads for batches start.
 FEW = 8
-"""Texts that are encoded one by one faster than the library's threads for batches start."""
+# Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
+# as a word has.
 MASK = "[MASK]"
-"""Piece that stands for a gap: words of text are cut at its brackets, and it has no space before it
-as a word has."""
 _LARGE = re.compile(r"\d{7}")
 """Digits of an id that may be too large."""
 _STAND_INS = range(0xA4D0, 0xA4F8)
 """Letters of the Lisu script."""
+# Keys of the model section of a `tokenizer.json` that come from training.
 LEARNED = ("vocab", "merges", "unk_id")
-"""Keys of the model section of a `tokenizer.json` that come from training."""
 
 
 class JointTokenizer(OneSidedTokenizer):
@@ -74,7 +74,6 @@ class JointTokenizer(OneSidedTokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "JointTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         tokenizer = _parse(text, where)
         algorithm = _algorithm_of(tokenizer, where)
         _check_vocabulary(tokenizer, algorithm, where)
@@ -129,7 +128,6 @@ class JointTokenizer(OneSidedTokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the vocabulary, the special tokens included."""
         return self._tokenizer.get_vocab_size()
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
@@ -378,13 +376,13 @@ def _blank_model(algorithm: Algorithm) -> models.Model:
     return models.WordLevel(unk_token=UNKNOWN_PIECE)
 
 
+# Characters of remembered words: about 100,000 words in 40 MB. Beyond, memory starts afresh.
 MAX_CHARACTERS = 1 << 20
-"""Characters of remembered words: about 100,000 words in 40 MB. Beyond, memory starts afresh."""
+# Segmentations of a word: enough that a frequent word is seen in all its likely ones (at a dropout
+# of 0.1 most words have fewer), a power of two so that a byte of a hash chooses evenly.
 N_VARIANTS = 16
-"""Segmentations of a word: enough that a frequent word is seen in all its likely ones (at a dropout
-of 0.1 most words have fewer), a power of two so that a byte of a hash chooses evenly."""
+# The table is emptied beyond this many words; they are then drawn again, alike.
 MAX_WORDS = 1 << 20
-"""The table is emptied beyond this many words; they are then drawn again, alike."""
 
 Ids = tuple[int, ...]
 

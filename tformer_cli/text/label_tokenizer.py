@@ -25,7 +25,6 @@ class LabelSide(TokenizerSide):
 
     @property
     def vocab_size(self) -> int:
-        """Special tokens and labels."""
         return FIRST_LABEL + len(self.names)
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:
@@ -33,6 +32,7 @@ class LabelSide(TokenizerSide):
         return [[self._number(text)] if text.strip() else [] for text in texts]
 
     def _number(self, text: str) -> int:
+        # an unknown label is an error and not <unk>: it would be trained as a class
         number = self._numbers.get(text.strip())
         if number is None:
             known = ", ".join(json.dumps(label, ensure_ascii=False) for label in self.names[:10])

@@ -37,6 +37,7 @@ FUNCTION_WORDS = {
     "vi": "và của là có không được một những cho trong với các người này đã",
 }
 """The commonest words of languages that are written in Latin letters."""
+# Scripts of other languages, as Unicode's names of letters begin.
 SCRIPTS = {
     "ar": "ARABIC",
     "be": "CYRILLIC",
@@ -61,14 +62,13 @@ SCRIPTS = {
     "ur": "ARABIC",
     "zh": "CJK",
 }
-"""Scripts of other languages, as Unicode's names of letters begin."""
 SAME = {"no": "nb", "nn": "nb", "iw": "he"}
 WORD = re.compile(r"[^\W\d_]+")
 MOST_LINES = 500
+# Words, or letters, that a side must have to be judged.
 FEWEST_UNITS = 30
-"""Words, or letters, that a side must have to be judged."""
+# Of a side's words or letters that must be of the language it should not be in.
 LEAST_SHARE = 0.05
-"""Of a side's words or letters that must be of the language it should not be in."""
 
 
 def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) -> bool:
@@ -158,10 +158,10 @@ def _languages_of_words() -> dict[str, Sequence[str]]:
 _LANGUAGES_OF = _languages_of_words()
 """Languages that have each word among their commonest."""
 
+# Words that are kept, the most frequent ones: those that follow are rare in any text.
 MOST_WORDS = 1 << 16
-"""Words that are kept, the most frequent ones: those that follow are rare in any text."""
+# Letters of scripts that write no spaces between words: each counts as a word.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-"""Letters of scripts that write no spaces between words: each counts as a word."""
 _WORDS = re.compile(rf"[{_UNSPACED}]|[^\W\d_{_UNSPACED}]+")
 
 

@@ -26,41 +26,41 @@ from tformer_cli.errors import DataError
 if TYPE_CHECKING:
     from io import BufferedReader
 
+# First bytes, the program that writes them, and the ending of files that are read through.
 COMPRESSED = {
     b"\x1f\x8b": ("gzip", ".gz"),
     b"\xfd7zXZ\x00": ("xz", ".xz"),
     b"BZh": ("bzip2", ".bz2"),
     b"\x28\xb5\x2f\xfd": ("zstd", ""),
 }
-"""First bytes, the program that writes them, and the ending of files that are read through."""
+# First bytes of documents by word processors.
 DOCUMENTS = {
     b"PK\x03\x04": "a zip archive or an office document (.docx, .odt, .xlsx)",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an office document (.doc, .xls)",
     b"%PDF-": "a PDF document",
     b"{\\rtf1": "an RTF document",
 }
-"""First bytes of documents by word processors."""
 WIDE_MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is the beginning of this one
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+# A beginning with this many NUL bytes, and this share of them, is binary.
 FEWEST_NULS, NUL_SHARE = 32, 0.1
-"""A beginning with this many NUL bytes, and this share of them, is binary."""
+# A beginning with this many lines that are not UTF-8, this share of all, is in another encoding,
+# unless more than the last share of its lines with letters beyond ASCII are UTF-8.
 FEWEST_BROKEN_LINES, BROKEN_SHARE, MOST_VALID = 8, 0.25, 0.1
-"""A beginning with this many lines that are not UTF-8, this share of all, is in another encoding,
-unless more than the last share of its lines with letters beyond ASCII are UTF-8."""
 WESTERN_SHARE = 0.25
 """Bytes beyond ASCII are fewer in Latin-1 text, and more in other alphabets' encodings."""
 
+# Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`.
 MARKUP = re.compile(
     r"</(?!s>)[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*\\?[\"'][^<>]*|\s*/)>"
     r"|<(?:!DOCTYPE\b[^<>]*|!--.*?--|\?xml\b[^<>]*\?|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|p"
     r"|ol|span|strong|table|t[dhr]|title|ul))>",
     re.IGNORECASE,
 )
-"""Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`."""
 
 
 def check_text(block: bytes, path: str | Path) -> None:
@@ -158,7 +158,6 @@ class LineCounts:
     """Counts of a reader's lines and problems."""
 
     lines: int = 0
-    """Lines read."""
     not_utf8: int = 0
     """Lines with bytes that are not UTF-8, now U+FFFD."""
 
@@ -169,6 +168,7 @@ def decode_line(line: bytes, counts: LineCounts) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
         return line.decode("utf-8")
+    # a line with a broken byte is still a line: N lines in are N lines out
     except UnicodeDecodeError:
         counts.not_utf8 += 1
         return line.decode("utf-8", errors="replace")
@@ -187,6 +187,7 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
     So a pipe that pauses gets its answers, and a file is read in large pieces.
     """
     begun: list[bytes] = []
+    # only before the first line; later it is a character (U+FEFF)
     mark = codecs.BOM_UTF8
     is_first = True
     while block := _next_block(stream):
@@ -229,6 +230,7 @@ def open_bytes(path: str | Path) -> BinaryIO:
     if str(path) == "-":
         return sys.stdin.buffer
     check_file(path)
+    # by the name and not by the content: the user says what the file is
     opener: Callable[[Path, str], object] = OPENERS.get(Path(path).suffix, open)
     try:
         return cast("BinaryIO", opener(Path(path), "rb"))
@@ -237,7 +239,6 @@ def open_bytes(path: str | Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path, counts: LineCounts | None = None) -> Iterator[str]:
-    """Yields the lines of a file as text."""
     stream = open_bytes(path)
     try:
         with readable(path):

@@ -25,11 +25,9 @@ class Masking:
     """How texts are masked."""
 
     mask_id: int
-    """Id of the mask."""
     vocab_size: int
     """V, entries of the vocabulary."""
     share: float = 0.15
-    """Share of the tokens that are chosen."""
     hidden_share: float = 0.8
     """Share of the chosen ones that become the mask."""
     random_share: float = 0.1

@@ -19,7 +19,6 @@ class GoldLinks(NamedTuple):
     """Gold links of a sentence pair."""
 
     sure: frozenset[Link]
-    """Links that must be found."""
     possible: frozenset[Link]
     """Links that may be found; the sure ones are among them."""
 

@@ -51,7 +51,6 @@ class SubwordCodes:
                 raise DataError(f"{where}: is of an unknown version; use codes of version 0.2")
             del lines[0]
         self.ranks = _ranks(lines, where)
-        """The place of each merge."""
         self._cut: dict[str, tuple[str, ...]] = {}
 
     def cut(self, word: str) -> tuple[str, ...]:
@@ -61,6 +60,7 @@ class SubwordCodes:
             *inner, last = self._merged(word)
             found = (*(piece + CONTINUES for piece in inner), last)
             if len(self._cut) >= _MOST_CACHED:
+                # rare words are of no use later, so memory starts afresh
                 self._cut.clear()
             self._cut[word] = found
         return found
@@ -68,6 +68,7 @@ class SubwordCodes:
     def _merged(self, word: str) -> list[str]:
         if len(word) == 1:
             return [word]
+        # files of before version 0.2 have the end of a word as a symbol of its own
         symbols = [*word, END] if self._ends_apart else [*word[:-1], word[-1] + END]
         none = MOST_PIECES
         while len(symbols) > 1:
@@ -94,6 +95,7 @@ def _ranks(lines: list[str], where: str) -> Mapping[tuple[str, str], int]:
                 f"{where}: its merge {number + 1} is not two symbols; use a file of subword-nmt "
                 "or fastBPE codes"
             )
+        # subword-nmt lets the first of equal merges win
         ranks.setdefault((parts[0], parts[1]), number)
     return ranks
 
@@ -196,7 +198,6 @@ class PieceTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "PieceTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             data = json.loads(text)
             new_tokens = stored_new_tokens(data, where)
@@ -225,7 +226,6 @@ class PieceTokenizer(Tokenizer):
         return type(self)(longer, PieceSide(others, target.codes))
 
     def to_json(self) -> str:
-        """The text of a `tokenizer.json`; its beginning says what it is."""
         version = VERSION_WITH_NEW_TOKENS if self.new_tokens else VERSION
         data: dict[str, Any] = {"tformer_tokenizer": version, "kind": "pieces"}
         for name, side in (("source", self._source), ("target", self._target)):

@@ -27,12 +27,13 @@ Span = tuple[int, int]
 """First character, and the one after the last."""
 VERSION = 1
 """Of the file of a tokenizer that Hugging Face `tokenizers` cannot read."""
+# Of one with new tokens: versions of tformer that would cut them refuse it.
 VERSION_WITH_NEW_TOKENS = 2
-"""Of one with new tokens: versions of tformer that would cut them refuse it."""
 
 
 def ended_source(ids: Sequence[int], *, eos: bool) -> list[int]:
     """The ids of a source sentence as a model reads them."""
+    # an encoder needs a position to attend to, also of a blank
     return [*ids, EOS_ID] if eos or not ids else list(ids)
 
 
@@ -87,7 +88,6 @@ class TokenizerSide(ABC):
         return [[*self.start, *ids, *self.end] if ids else ids for ids in phrases]
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a sentence, without special tokens."""
         return self.encode_batch([text])[0]
 
     @property
@@ -257,6 +257,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
     """Reads a `tokenizer.json`, or the one in a model directory."""
     file = path / FILE_NAME if path.is_dir() else path
     try:
+        # a file that is named may be a pipe, that of a model may not
         read = read_regular if path.is_dir() else read_bounded
         text = read(file, MAX_FILE_BYTES).decode("utf-8")
     except UnicodeDecodeError:
@@ -270,7 +271,6 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def parse_tokenizer(text: str, where: str = FILE_NAME) -> Tokenizer:
-    """Reads the text of a `tokenizer.json`; `where` names it in messages."""
     foreign = _FOREIGN.match(text)
     if foreign is None:
         reader = _JOINT

@@ -14,12 +14,12 @@ from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS
 
+# Lines learned from; a vocabulary of tens of thousands of pieces is settled well before.
 MAX_LINES = 2_000_000
-"""Lines learned from; a vocabulary of tens of thousands of pieces is settled well before."""
+# The same when lines come from a stream of unknown length and must be held in memory.
 MAX_UNKNOWN_COUNT_LINES = 500_000
-"""The same when lines come from a stream of unknown length and must be held in memory."""
+# Longest piece of "unigram": 8 to 32 characters, by script.
 MAX_PIECE_BYTES = 32
-"""Longest piece of "unigram": 8 to 32 characters, by script."""
 
 
 def train_tokenizer(

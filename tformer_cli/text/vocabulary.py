@@ -55,7 +55,6 @@ class Vocabulary:
 
     @cached_property
     def ids(self) -> Mapping[str, int]:
-        """The id of each piece."""
         ids = {piece: number for number, piece in enumerate(self.pieces)}
         if len(ids) < len(self.pieces):
             twice = next(p for number, p in enumerate(self.pieces) if ids[p] != number)
@@ -86,6 +85,7 @@ class Vocabulary:
         in_bytes = {
             n: int(m[1], 16) for n, p in enumerate(self.pieces) if (m := _BYTE.fullmatch(p))
         }
+        # with fewer, "<0x0A>" is text
         if len(in_bytes) == 1 << 8:
             for number, byte in in_bytes.items():
                 plain[number] = bytes((byte,))
@@ -101,6 +101,7 @@ class Vocabulary:
         found: dict[str, None] = dict.fromkeys(SPECIAL_PIECES)
         for number in range(len(SPECIAL_PIECES), len(self.pieces)):
             label = label_of(self.pieces[number].replace(SPACE_LABEL, " ").encode())
+            # two pieces may differ in what no label shows; labels must tell them apart
             found[label if label not in found else f"{label}#{number}"] = None
         return list(found)
 
@@ -133,6 +134,7 @@ def bytes_of(piece: str) -> bytes:
 
 def label_of(text: bytes) -> str:
     """The label of a piece, given the bytes of its text (maybe cut inside a character)."""
+    # a piece may end inside a character
     characters = text.decode("utf-8", errors="surrogateescape")
     return "".join(character_label(character) for character in characters)
 
@@ -149,6 +151,7 @@ class NewTokens:
     """Finds words that were added in texts."""
 
     def __init__(self, words: Iterable[str], *, keeps_space_behind: bool) -> None:
+        # else "<x>" would hide "<x>y"
         longest_first = sorted(words, key=len, reverse=True)
         self._pattern = re.compile(rf"(?<!\S)(?:{'|'.join(map(re.escape, longest_first))})(?!\S)")
         self._keeps_space_behind = keeps_space_behind

@@ -147,8 +147,9 @@ def _target_hidden(
     else:
         moved = _moved(target_input, device)
         hidden = model.target_hidden(_moved(source, device), source_mask, moved)
-    # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding
-    return hidden.flatten(0, 1).index_select(0, positions)
+    # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding. Where
+    # targets stand at tokens of the source, its states go on behind the last target.
+    return hidden[:, : output.shape[1]].flatten(0, 1).index_select(0, positions)
 
 
 def clip_gradients(model: Model, largest_norm: float) -> Tensor:

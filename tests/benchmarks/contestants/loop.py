@@ -63,14 +63,7 @@ def train(
     forward: Callable[[Batch], Tensor],
     save: Callable[[Stopwatch], None],
 ) -> Stopwatch:
-    """Trains until the job is over.
-
-    Args:
-        job: says how long.
-        model: what is trained.
-        forward: a batch to logits (B, T, V).
-        save: called at checkpoints; its time does not count.
-    """
+    """Trains until the job is over."""
     recipe = TRAINER if "trainer" in job.options else OURS
     optimizer = torch.optim.Adam(model.parameters(), betas=recipe.betas, eps=recipe.epsilon)
     if recipe.pairs_per_batch:

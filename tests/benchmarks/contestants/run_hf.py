@@ -45,27 +45,14 @@ def main() -> None:
 
 def build(job: Job) -> MarianMTModel:
     config = MarianConfig(
-        vocab_size=job.vocab_size,
-        d_model=job.d_model,
-        encoder_layers=job.n_layers,
-        decoder_layers=job.n_layers,
-        encoder_attention_heads=job.n_heads,
-        decoder_attention_heads=job.n_heads,
-        encoder_ffn_dim=job.d_ff,
-        decoder_ffn_dim=job.d_ff,
-        activation_function="relu",
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        max_position_embeddings=512,
-        scale_embedding=True,
-        share_encoder_decoder_embeddings=True,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
+        vocab_size=job.vocab_size, d_model=job.d_model, encoder_layers=job.n_layers,
+        decoder_layers=job.n_layers, encoder_attention_heads=job.n_heads,
+        decoder_attention_heads=job.n_heads, encoder_ffn_dim=job.d_ff, decoder_ffn_dim=job.d_ff,
+        activation_function="relu", dropout=0.1, attention_dropout=0.0, activation_dropout=0.0,
+        max_position_embeddings=512, scale_embedding=True, share_encoder_decoder_embeddings=True,
+        pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS,
         forced_eos_token_id=None,
-    )
+    )  # fmt: skip
     if "attention" in job.options:
         config._attn_implementation = job.options["attention"]
     return MarianMTModel(config)

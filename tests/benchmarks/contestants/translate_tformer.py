@@ -7,14 +7,14 @@ from translation import Translate, measure, read_job
 
 from tformer_cli import __version__
 from tformer_cli.fast.native.library import KernelsUnavailable, load_library
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 
 def main() -> None:
     job = read_job()
 
     def load() -> Translate:
-        translator = open_translator(
+        translator = open_model(
             job.model,
             device="cpu",
             precision=job.options["precision"],

@@ -69,14 +69,7 @@ def measure(
     *,
     is_load_timed: bool = True,
 ) -> None:
-    """Loads, translates all lines at once, then some one by one; leaves the answer.
-
-    Args:
-        job: the job.
-        load: reads the model; what it imports was imported before.
-        version: of the engine.
-        is_load_timed: whether `load` does what the engine's users wait for.
-    """
+    """Loads, translates all lines at once, then some one by one; leaves the answer."""
     lines = job.lines.read_text(encoding="utf-8").split("\n")[:-1]
     begun = time.perf_counter()
     translate = load()
@@ -106,12 +99,7 @@ def measure(
 
 
 def batches_of_like_length(lengths: Sequence[int], n_tokens: int) -> Iterator[list[int]]:
-    """Yields the numbers of sentences, shortest first, in batches of a budget.
-
-    Args:
-        lengths: tokens of each sentence.
-        n_tokens: most tokens of a batch, with padding.
-    """
+    """Yields the numbers of sentences, shortest first, in batches of a budget."""
     members: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if members and (len(members) + 1) * lengths[i] > n_tokens:

@@ -1,20 +1,14 @@
 """`tformer evaluate --baseline-model`: two language models or classifiers on the same examples."""
 
-import json
 import shutil
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import output_of, record_of, refused
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors
-from tformer_cli.cli.app import app
 
 LINES = [f"Two dogs run in the street {number}" for number in range(40)]
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(part) for part in arguments])
 
 
 @pytest.fixture
@@ -41,11 +35,9 @@ def changed(tmp_path):
 def test_language_models_are_compared_in_lines_or_blocks(language_model, changed, file, kind):
     other = changed(language_model, 0.5)
     options = ["--text", file, "--text-kind", kind, "-q", "--format", "json"]
-    done = run("evaluate", language_model, *options, "--baseline-model", other)
-    assert done.exit_code == 0, done.stderr
-    record = json.loads(done.stdout)
+    record = record_of("evaluate", language_model, *options, "--baseline-model", other)
     for model, found in ((language_model, record), (other, record["baseline"])):
-        alone = json.loads(run("evaluate", model, *options).stdout)
+        alone = record_of("evaluate", model, *options)
         assert {name: found[name] for name in alone} == alone
     (change,) = record["changes"]
     measure = "bits_per_byte" if kind == "lines" else "loss"
@@ -58,9 +50,9 @@ def test_language_models_are_compared_in_lines_or_blocks(language_model, changed
     assert record["test"].startswith(
         f"paired-bootstrap|units:{'lines' if kind == 'lines' else 'blocks of 128 tokens'}|"
     )
-    same = run("evaluate", language_model, *options, "--baseline-model", language_model)
-    assert json.loads(same.stdout)["changes"][0]["p_value"] == 1.0
-    table = run("evaluate", language_model, *options[:-2], "--baseline-model", other).stdout
+    same = record_of("evaluate", language_model, *options, "--baseline-model", language_model)
+    assert same["changes"][0]["p_value"] == 1.0
+    table = output_of("evaluate", language_model, *options[:-2], "--baseline-model", other)
     assert f"{measure.replace('_', ' ')} change  " in table
 
 
@@ -73,12 +65,11 @@ def test_classifiers_are_compared_with_labels_or_another(classifier, changed, fi
     right.write_text("".join(f"{labels[n % 3]}\n" for n in range(40)))
     given = tmp_path / "given.txt"
     options = ["-i", file, "--reference", right, "-q", "--format", "json"]
-    alone = json.loads(run("evaluate", other, *options, "-o", given).stdout)
-    records = []
-    for baseline in (["--baseline", given], ["--baseline-model", other]):
-        done = run("evaluate", classifier, *options, *baseline)
-        assert done.exit_code == 0, done.stderr
-        records.append(json.loads(done.stdout))
+    alone = record_of("evaluate", other, *options, "-o", given)
+    records = [
+        record_of("evaluate", classifier, *options, *baseline)
+        for baseline in (["--baseline", given], ["--baseline-model", other])
+    ]
     assert records[0] == records[1]
     accuracy, macro = records[0]["changes"]
     assert (accuracy["measure"], macro["measure"]) == ("accuracy", "macro_f1")
@@ -86,12 +77,10 @@ def test_classifiers_are_compared_with_labels_or_another(classifier, changed, fi
     assert accuracy["value"] == pytest.approx(records[0]["accuracy"])
     assert macro["value"] == pytest.approx(records[0]["macro_f1"])
     assert np.diff(macro["ci95"]) >= 0
-    table = run("evaluate", classifier, *options[:-2], "--baseline", given).stdout
+    table = output_of("evaluate", classifier, *options[:-2], "--baseline", given)
     assert "accuracy change  " in table
     given.write_text("a\n")
-    done = run("evaluate", classifier, *options, "--baseline", given)
-    assert done.exit_code == 2
-    assert "lines" in done.stderr
+    refused("evaluate", classifier, *options, "--baseline", given, says="lines")
 
 
 def test_what_cannot_be_compared_is_one_line(model, language_model, classifier, file):
@@ -103,7 +92,4 @@ def test_what_cannot_be_compared_is_one_line(model, language_model, classifier, 
         ((classifier, "-i", file, "--reference", file, "--baseline-model", classifier,
           "--baseline", file), "--baseline-model: --baseline has its labels"),
     ):  # fmt: skip
-        done = run("evaluate", *arguments, "-q")
-        assert done.exit_code == 2
-        assert message in done.stderr
-        assert done.stderr.count("\n") == 1
+        refused("evaluate", *arguments, "-q", says=message)

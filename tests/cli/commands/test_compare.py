@@ -11,7 +11,8 @@ from tests.evaluate.comparison.systems import FIRST, REFERENCES, SECOND, SOURCE,
 from tests.policy import POLICY
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.app import app
-from tformer_cli.kinds.lines.classify import classify_lines, open_classifier
+from tformer_cli.kinds.lines.classify import classify_lines
+from tformer_cli.kinds.opening import open_model
 
 SYSTEMS = ("--reference", "ref", "first=a", "b", "--samples", "20", "--quiet")
 
@@ -252,9 +253,7 @@ def labels(here, classifier):
     """Texts, their right labels, and those of the classifier and of nobody."""
     texts = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A dog."] * 5
     given = [
-        one.label
-        for buffer in classify_lines(open_classifier(classifier, device="cpu"), texts)
-        for one in buffer
+        one.label for one in classify_lines(open_model(classifier, "classify", device="cpu"), texts)
     ]
     names = read_config(classifier).labels
     right = [one if number % 3 else names[0] for number, one in enumerate(given)]

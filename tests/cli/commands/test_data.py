@@ -9,19 +9,17 @@ from html.parser import HTMLParser
 from itertools import chain
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import under
 from tests.policy import POLICY
 from tests.quality.test_checks import ENGLISH, FRENCH
-from tformer_cli.cli.app import app
 from tformer_cli.corpora.grammar.generate import generate_corpus
 from tformer_cli.quality.examine import judge
 
 N = 60
 
 
-def run(*args):
-    return CliRunner().invoke(app, ["data", *map(str, args)], prog_name="tformer")
+output_of, record_of, refused, run = under("data", "output_of", "record_of", "refused", "run")
 
 
 def made(n_pairs, seed=1):
@@ -56,9 +54,7 @@ CHECKS = "empty,markup,invisible,duplicate"
 
 
 def test_check_counts_shows_and_names_the_command_that_mends(noisy, tmp_path):
-    result = run("check", "a.en", "a.fr", "--only", CHECKS, "--format", "json")
-    assert result.exit_code == 0
-    report = json.loads(result.stdout)
+    report = record_of("check", "a.en", "a.fr", "--only", CHECKS, "--format", "json")
     assert (report["schema"], report["pairs"], report["dropped"]) == ("tformer.datacheck/1", N, 4)
     assert report["languages"] == ["en", "fr"]
     found = {one["check"]: one for one in report["checks"]}
@@ -126,7 +122,7 @@ def test_a_corpus_whose_sides_are_swapped_raises_one_doubt(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     write("a.en", [FRENCH] * 10)
     write("a.fr", [ENGLISH] * 10)
-    report = json.loads(run("check", "a.en", "a.fr", "--format", "json").stdout)
+    report = record_of("check", "a.en", "a.fr", "--format", "json")
     assert [doubt[:50] for doubt in report["doubts"]] == [
         'a.en, a.fr: the source looks like "fr" and the tar'
     ]
@@ -154,7 +150,7 @@ def test_clean_keeps_lines_in_order_and_says_why_each_other_was_dropped(noisy, t
 
 def test_what_was_cleaned_has_nothing_left_to_drop(noisy):
     run("clean", "a.en", "a.fr", "-o", "out")
-    report = json.loads(run("check", "out/a.en", "out/a.fr", "--format", "json").stdout)
+    report = record_of("check", "out/a.en", "out/a.fr", "--format", "json")
     assert (report["dropped"], report["commands"]) == (0, [])
 
 
@@ -169,10 +165,7 @@ def test_tables_keep_all_their_columns_and_fields(noisy, tmp_path):
     lines.insert(5, "")  # blank lines of JSONL are nothing
     with gzip.open("a.jsonl.gz", "wt") as file:
         file.writelines(line + "\n" for line in lines)
-    result = run(
-        "dedupe", "a.jsonl.gz", "--source-field", "t.en", "--target-field", "t.fr", "-o", "d"
-    )
-    assert result.exit_code == 0
+    output_of("dedupe", "a.jsonl.gz", "--source-field", "t.en", "--target-field", "t.fr", "-o", "d")
     assert read(tmp_path / "d/a.jsonl") == [one for n, one in enumerate(lines) if n not in (5, 13)]
     assert json.loads(read(tmp_path / "d/dropped.jsonl")[0])["line"] == 14
 
@@ -184,7 +177,7 @@ def test_dedupe_keeps_the_first_by_what_is_asked_for(tmp_path, monkeypatch, by, 
     monkeypatch.chdir(tmp_path)
     rows = {"a": "x\ty", "b": "X!\tY.", "c": "x\tz", "d": "v\tw", "e": "u\tw"}
     write("a.tsv", rows.values())
-    assert run("dedupe", "a.tsv", "-o", "out", "--by", by).exit_code == 0
+    output_of("dedupe", "a.tsv", "-o", "out", "--by", by)
     assert read(tmp_path / "out/a.tsv") == [rows[name] for name in kept]
 
 
@@ -192,13 +185,13 @@ def test_near_duplicates_are_dropped_where_they_are_asked_for(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     near = ENGLISH.replace("happy", "glad")
     write("a.tsv", [f"{ENGLISH}\t{FRENCH}", "other\tautre", f"{near}\t{FRENCH}"])
-    assert run("dedupe", "a.tsv", "-o", "out").exit_code == 0
+    output_of("dedupe", "a.tsv", "-o", "out")
     assert len(read(tmp_path / "out/a.tsv")) == 3
-    assert run("dedupe", "a.tsv", "-o", "out", "--near").exit_code == 0
+    output_of("dedupe", "a.tsv", "-o", "out", "--near")
     (dropped,) = map(json.loads, read(tmp_path / "out/dropped.jsonl"))
     assert dropped["line"] == 3
     assert re.fullmatch(r"[789]\d% like line 1", dropped["checks"]["near-duplicate"])
-    report = json.loads(run("check", "a.tsv", "--near", "--format", "json").stdout)
+    report = record_of("check", "a.tsv", "--near", "--format", "json")
     found = {one["check"]: one["pairs"] for one in report["checks"]}
     assert (found["near-duplicate"], found["repeated-target"]) == (1, 1)
 
@@ -255,8 +248,7 @@ def test_split_keeps_what_is_nearly_the_same_together_where_it_is_asked_for(tmp_
     write("a.fr", [target for _, target in pairs])
     n_apart = {}
     for near in ([], ["--near"]):
-        result = run("split", "a.en", "a.fr", "-o", "out", "--valid", 0, "--test", 200, *near)
-        assert result.exit_code == 0, result.stderr
+        output_of("split", "a.en", "a.fr", "-o", "out", "--valid", 0, "--test", 200, *near)
         train, test = (read(tmp_path / f"out/{name}.en") for name in ("train", "test"))
         assert sorted(train + test) == sorted(read(tmp_path / "a.en"))
         n_apart[bool(near)] = len(
@@ -274,8 +266,7 @@ def test_split_keeps_what_is_nearly_the_same_together_where_it_is_asked_for(tmp_
 def test_texts_that_are_nearly_the_same_stay_together(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write("a.txt", [source for source, _ in with_variants(200)])
-    result = run("split", "a.txt", "-o", "out", "--valid", 0, "--test", 200, "--near")
-    assert result.exit_code == 0, result.stderr
+    output_of("split", "a.txt", "-o", "out", "--valid", 0, "--test", 200, "--near")
     train, test = (read(tmp_path / f"out/{name}.txt") for name in ("train", "test"))
     assert {f"{one} today" for one in train}.isdisjoint(test)
     assert {f"{one} today" for one in test}.isdisjoint(train)
@@ -290,10 +281,10 @@ def test_what_is_nearly_the_same_as_held_out_is_found_where_it_is_asked_for(tmp_
     write("a.tsv", [f"{source}\t{target}" for source, target in [*pairs[3:], ("cat", "chat")]])
     write("test.txt", [pairs[0][1], "", "another sentence", pairs[2][0], pairs[2][0]])
     command = ["a.tsv", "--held-out", "test.txt", "-o", "out", "-q"]
-    assert run("dedupe", *command).exit_code == 0
+    output_of("dedupe", *command)
     assert len(read(tmp_path / "out/a.tsv")) == 4
     for name in ("dedupe", "clean"):
-        assert run(name, *command, "--near").exit_code == 0
+        output_of(name, *command, "--near")
         dropped = map(json.loads, read(tmp_path / "out/dropped.jsonl"))
         reasons = {one["line"]: one["checks"]["held-out"] for one in dropped}
         assert reasons.keys() == {1, 3}
@@ -332,7 +323,7 @@ def test_a_recipe_is_checked_as_a_whole(noisy, tmp_path):
         "tformer data dedupe a.en a.fr --held-out valid.tsv -o cleaned-1",
         "tformer data dedupe b.tsv --held-out valid.tsv -o cleaned-2",
     ]
-    report = json.loads(run("check", "mine.toml", "--format", "json").stdout)
+    report = record_of("check", "mine.toml", "--format", "json")
     assert report["commands"][1] == (
         "tformer data clean b.tsv --held-out valid.tsv --source-language en --target-language fr "
         "-o cleaned-2"
@@ -416,7 +407,7 @@ def test_a_clean_that_was_killed_anywhere_resumes_to_the_same_bytes(
     write("scores", [f"{-0.1 * (n % 7):.1f}" for n in range(N)])
     write("held.en", [noisy[40][0]])
     command = ["clean", "a.en", "a.fr", *options, "-o"]
-    assert run(*command, "whole").exit_code == 0
+    output_of(*command, "whole")
     whole = {file.name: file.read_bytes() for file in (tmp_path / "whole").iterdir()}
     assert len(whole["dropped.jsonl"].splitlines()) >= 4
     judged = []
@@ -451,20 +442,18 @@ def test_a_partial_clean_of_other_inputs_or_with_other_files_is_refused(
     with monkeypatch.context() as context:
         context.setattr("tformer_cli.quality.clean_data.report_text", 1 // 1)
         assert run("clean", "a.en", "a.fr", "-o", "out").exit_code != 0
-    refused = run("clean", "a.en", "a.fr", "-o", "out", "--only", "empty")
-    assert refused.exit_code == 2
-    assert "out.part: was started with a different checks; remove it and" in refused.stderr
+    said = "out.part: was started with a different checks; remove it and"
+    refused("clean", "a.en", "a.fr", "-o", "out", "--only", "empty", says=said)
     dropped = tmp_path / "out.part/dropped.jsonl"
     dropped.write_bytes(b"x" * dropped.stat().st_size)
     damaged = run("clean", "a.en", "a.fr", "-o", "out")
     assert damaged.exit_code == 2
     assert damaged.stderr.endswith("error: out.part: is damaged; remove it to start over\n")
     (tmp_path / "out.part/mine").touch()
-    others = run("clean", "a.en", "a.fr", "-o", "out")
-    assert others.exit_code == 2
-    assert "out.part: holds another file, mine; move it away" in others.stderr
+    said = "out.part: holds another file, mine; move it away"
+    refused("clean", "a.en", "a.fr", "-o", "out", says=said)
     write("a.fr", ["x"])
-    assert run("clean", "a.en", "a.fr", "-o", "new").exit_code == 2
+    refused("clean", "a.en", "a.fr", "-o", "new")
     assert not list(tmp_path.glob("new*"))
 
 
@@ -473,9 +462,9 @@ def test_names_that_two_files_share_become_those_of_their_sides(tmp_path, monkey
     for side in ("en", "fr"):
         (tmp_path / side).mkdir()
         write(f"{side}/train", [f"{side} {n}" for n in "abcdefghij"])
-    assert run("clean", "en/train", "fr/train", "-o", "out", "-q").exit_code == 0
+    output_of("clean", "en/train", "fr/train", "-o", "out", "-q")
     assert {"source.train", "target.train"} < {file.name for file in (tmp_path / "out").iterdir()}
-    assert run("split", "en/train", "fr/train", "-o", "s", "--valid", 1, "--test", 1).exit_code == 0
+    output_of("split", "en/train", "fr/train", "-o", "s", "--valid", 1, "--test", 1)
     assert {"train.source", "test.target"} < {file.name for file in (tmp_path / "s").iterdir()}
 
 
@@ -524,9 +513,7 @@ REVIEWS = [
 
 
 def checked(*args):
-    result = run("check", *args, "--format", "json")
-    assert result.exit_code == 0, result.stderr
-    report = json.loads(result.stdout)
+    report = record_of("check", *args, "--format", "json")
     found = {one["check"]: [e["line"] for e in one["examples"]] for one in report["checks"]}
     return report, {name: lines for name, lines in found.items() if lines}
 
@@ -552,7 +539,7 @@ def test_scores_of_models_and_a_detector_judge_pairs(noisy, tmp_path):
     _, found = checked("a.en", "a.fr", *options, *wanted)
     assert found == {"score": [20], "language": [31]}
     assert "language" not in checked("a.en", "a.fr", "--only", "language")[1]
-    assert run("clean", "a.en", "a.fr", *options, *wanted, "-o", "c").exit_code == 0
+    output_of("clean", "a.en", "a.fr", *options, *wanted, "-o", "c")
     assert len(read(tmp_path / "c/a.en")) == N - 2
 
 
@@ -569,7 +556,7 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     }  # fmt: skip
     rest = "--label-field 2 --held-out held.tsv --source-language en"
     assert report["commands"] == [f"tformer data clean r.tsv {rest} -o cleaned"]
-    assert run("clean", *given, "-o", "c").exit_code == 0
+    output_of("clean", *given, "-o", "c")
     assert read(tmp_path / "c/r.tsv") == [REVIEWS[0], REVIEWS[2]]
     dropped = [json.loads(line) for line in read(tmp_path / "c/dropped.jsonl")]
     assert [(one["line"], one["label"], list(one["checks"])) for one in dropped][:2] == [
@@ -579,8 +566,7 @@ def test_texts_with_labels_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     assert "7 examples; 2 raise no doubt" in run("check", *given, "--format", "text").stdout
     assert "<th>examples</th>" in run("check", *given, "--format", "html").stdout
     sizes = ["--valid", 1, "--test", 1]
-    split = run("split", "r.tsv", "--label-field", "2", "-o", "s", *sizes)
-    assert split.exit_code == 0, split.stderr
+    output_of("split", "r.tsv", "--label-field", "2", "-o", "s", *sizes)
     sets = [read(tmp_path / f"s/{name}.tsv") for name in ("train", "valid", "test")]
     assert sorted(chain(*sets)) == sorted(REVIEWS)
     assert sum("soup" in "".join(some) for some in sets) == 1  # whatever their labels are
@@ -602,9 +588,9 @@ def test_texts_alone_are_checked_cleaned_and_split(tmp_path, monkeypatch):
     assert found == expected
     rest = "--text-field text --held-out held.txt --source-language en -o cleaned"
     assert report["commands"] == [f"tformer data clean t.jsonl {rest}"]
-    assert run("dedupe", "t.en", "-o", "d").exit_code == 0
+    output_of("dedupe", "t.en", "-o", "d")
     assert read(tmp_path / "d/t.en") == [texts[n] for n in (0, 3, 4, 5, 6)]
-    assert run("split", "t.en", "-o", "s", "--valid", 1, "--test", 1).exit_code == 0
+    output_of("split", "t.en", "-o", "s", "--valid", 1, "--test", 1)
     sets = [read(tmp_path / f"s/{name}.en") for name in ("train", "valid", "test")]
     assert sorted(chain(*sets)) == sorted(texts)
 
@@ -630,9 +616,8 @@ def test_recipes_of_other_tasks_have_other_checks(tmp_path, monkeypatch, kind, k
     assert checked("r.toml")[1] == expected
     if kind == "language-model":
         (tmp_path / "r.toml").write_text(recipe.replace("[data]", '[data]\ntext = "stream"'))
-        result = run("check", "r.toml")
-        assert result.exit_code == 2
-        assert 'error: r.toml: data.text is "stream", a text whose lines are no ex' in result.stderr
+        said = 'error: r.toml: data.text is "stream", a text whose lines are no ex'
+        refused("check", "r.toml", says=said)
 
 
 def test_columns_and_sides_are_called_what_they_are(tmp_path, monkeypatch):
@@ -671,11 +656,11 @@ def test_what_is_kept_of_a_table_of_a_dataset_is_its_rows(noisy, tmp_path, endin
     rows = {"id": names, "en": [one for one, _ in noisy], "fr": [other for _, other in noisy]}
     write_table(tmp_path / f"t.{ending}", rows)
     fields = ["--source-field", "en", "--target-field", "fr"]
-    report = json.loads(run("check", f"t.{ending}", *fields, "--only", CHECKS).stdout)
+    report = record_of("check", f"t.{ending}", *fields, "--only", CHECKS)
     assert (report["pairs"], report["dropped"]) == (N, 4)
     rest = f"{' '.join(fields)} --only empty,invisible,markup,duplicate -o cleaned"
     assert report["commands"] == [f"tformer data clean t.{ending} {rest}"]
-    assert run("clean", f"t.{ending}", *fields, "--only", CHECKS, "-o", "out").exit_code == 0
+    output_of("clean", f"t.{ending}", *fields, "--only", CHECKS, "-o", "out")
     kept = [json.loads(line) for line in read(tmp_path / "out/t.jsonl")]
     assert kept == [dict(zip(rows, row, strict=True)) for row in whole_rows(rows)]
     dropped = [json.loads(line) for line in read(tmp_path / "out/dropped.jsonl")]
@@ -683,13 +668,13 @@ def test_what_is_kept_of_a_table_of_a_dataset_is_its_rows(noisy, tmp_path, endin
     # the rows are read as the lines of JSON that they become
     again = run("check", "out/t.jsonl", *fields, "--only", CHECKS)
     assert json.loads(again.stdout)["dropped"] == 0
-    assert run("split", "out/t.jsonl", *fields, "--valid", 5, "--test", 5, "-o", "a").exit_code == 0
+    output_of("split", "out/t.jsonl", *fields, "--valid", 5, "--test", 5, "-o", "a")
     write_table(tmp_path / f"u.{ending}", {name: kept_column(kept, name) for name in rows})
-    assert run("split", f"u.{ending}", *fields, "--valid", 5, "--test", 5, "-o", "b").exit_code == 0
+    output_of("split", f"u.{ending}", *fields, "--valid", 5, "--test", 5, "-o", "b")
     for name in ("train.jsonl", "valid.jsonl", "test.jsonl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     held_out = ["--held-out", f"u.{ending}", "--only", "held-out"]
-    assert json.loads(run("check", f"u.{ending}", *fields, *held_out).stdout)["dropped"] == N - 4
+    assert record_of("check", f"u.{ending}", *fields, *held_out)["dropped"] == N - 4
 
 
 def kept_column(rows, name):
@@ -724,10 +709,9 @@ def test_a_column_that_json_does_not_know_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = {"source": ["a b", "c d"], "target": ["e f", "g h"], "when": [b"1", b"2"]}
     write_table(tmp_path / "t.parquet", rows)
-    assert run("check", "t.parquet").exit_code == 0
-    done = run("clean", "t.parquet", "-o", "out")
-    assert done.exit_code == 2
-    assert "t.parquet, row 1: cannot be written as JSON (bytes is not JSON" in done.stderr
+    output_of("check", "t.parquet")
+    said = "t.parquet, row 1: cannot be written as JSON (bytes is not JSON"
+    refused("clean", "t.parquet", "-o", "out", says=said)
     assert not (tmp_path / "out").exists()
 
 
@@ -737,13 +721,13 @@ def test_the_command_that_mends_drops_what_was_found(noisy, tmp_path):
     write("scores", ["-0.5"] * 19 + ["-3.0"] + ["-0.5"] * (N - 20))
     given = ["a.en", "a.fr", "--held-out", "held.en", "--near", "--scores", "scores"]
     given += ["--worst-share", "0.02", "--max-characters", "70", "--without", "invisible,numbers"]
-    report = json.loads(run("check", *given, "--target-language", "fr").stdout)
+    report = record_of("check", *given, "--target-language", "fr")
     (command,) = report["commands"]
     assert command == (
         "tformer data clean a.en a.fr --held-out held.en --near --scores scores --worst-share 0.02 "
         "--max-characters 70 --target-language fr --without invisible,numbers -o cleaned"
     )
-    assert run(*command.split()[2:]).exit_code == 0
+    output_of(*command.split()[2:])
     cleaned = json.loads((tmp_path / "cleaned/report.json").read_text())
     assert (cleaned["pairs"], cleaned["dropped"]) == (N, report["dropped"])
     found = {one["check"]: one["pairs"] for one in report["checks"] if one["drops"]}
@@ -768,19 +752,18 @@ def test_lines_that_are_no_pairs_are_dropped_with_the_reason(tmp_path, monkeypat
         "t.tsv": "has 1 column, but column 2 is asked for; columns are split at tabs",
         "t.parquet": '"source" is null, not a string; correct the data',
     }.items():
-        report = json.loads(run("check", name, "-q").stdout)
+        report = record_of("check", name, "-q")
         assert report["checks"][0]["check"] == "malformed"
         assert [one["line"] for one in report["checks"][0]["examples"]] == [5, 8]
         assert report["checks"][0]["examples"][0]["why"] == why
-        assert run("clean", name, "-o", f"o-{name}").exit_code == 0
+        output_of("clean", name, "-o", f"o-{name}")
         kept = read(tmp_path / f"o-{name}" / name.replace("parquet", "jsonl"))
         assert len(kept) <= N - 2
         first = json.loads(read(tmp_path / f"o-{name}/dropped.jsonl")[0])
         assert (first["line"], first["checks"]) == (5, {"malformed": why})
         assert first["row"] == {"t.tsv": cells[4]}.get(name, lines[4])  # nothing of it is lost
-        refused = run("clean", name, "--without", "malformed", "-o", "none")
-        assert refused.exit_code == 2
-        assert f"error: {name}, {'row' if 'parquet' in name else 'line'} 5: {why}" in refused.stderr
+        said = f"error: {name}, {'row' if 'parquet' in name else 'line'} 5: {why}"
+        refused("clean", name, "--without", "malformed", "-o", "none", "-q", says=said)
     wrong = run("check", "t.jsonl", "--source-field", "en")
     assert 'error: t.jsonl, line 1: has no field "en", only id, source, target; set' in wrong.stderr
 
@@ -810,17 +793,16 @@ def test_sides_that_no_one_sees_are_blank(tmp_path, monkeypatch):
     unseen = ["\u200b", "\u00ad\u2060", "\u3164", "\u00a0\u200b", "\ufeff", " \t"]
     write("a.en", ["a dog", *unseen])
     write("a.fr", ["un chien"] * 7)
-    report = json.loads(run("check", "a.en", "a.fr", "--only", "empty").stdout)
+    report = record_of("check", "a.en", "a.fr", "--only", "empty")
     assert report["checks"][0]["pairs"] == len(unseen)
 
 
 def test_what_another_command_wrote_is_not_replaced(noisy, tmp_path):
-    assert run("split", "a.en", "a.fr", "--valid", 2, "--test", 2, "-o", "out").exit_code == 0
+    output_of("split", "a.en", "a.fr", "--valid", 2, "--test", 2, "-o", "out")
     before = {file: file.read_bytes() for file in (tmp_path / "out").iterdir()}
     for command in ("clean", "dedupe"):
-        refused = run(command, "a.en", "a.fr", "-o", "out")
-        assert refused.exit_code == 2
-        assert "error: --output: out holds other files; name a new directory" in refused.stderr
+        said = "error: --output: out holds other files; name a new directory"
+        refused(command, "a.en", "a.fr", "-o", "out", says=said)
     assert {file: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
 
 
@@ -830,7 +812,7 @@ def test_dates_and_numbers_without_a_value_are_written_as_json(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     rows = {"source": ["a b"], "target": ["e f"], "when": [date(2026, 1, 2)], "x": [float("nan")]}
     write_table(tmp_path / "t.parquet", rows)
-    assert run("clean", "t.parquet", "--only", "empty", "-o", "out").exit_code == 0
+    output_of("clean", "t.parquet", "--only", "empty", "-o", "out")
     assert read(tmp_path / "out/t.jsonl") == [
         '{"source": "a b", "target": "e f", "when": "2026-01-02", "x": null}'
     ]
@@ -841,8 +823,8 @@ def test_a_saved_dataset_is_checked_and_stdin_is_not(noisy, tmp_path):
 
     saved = datasets.Dataset.from_dict({"source": ["a b", ""], "target": ["e f", "g"]})
     saved.save_to_disk(tmp_path / "saved")
-    assert json.loads(run("check", "saved", "--only", "empty").stdout)["dropped"] == 1
-    assert run("clean", "saved", "--only", "empty", "-o", "out").exit_code == 0
+    assert record_of("check", "saved", "--only", "empty")["dropped"] == 1
+    output_of("clean", "saved", "--only", "empty", "-o", "out")
     assert read(tmp_path / "out/saved.jsonl") == ['{"source": "a b", "target": "e f"}']
     refused = run("check", "-")
     told = "error: -: corpora are read more than once, which stdin cannot be; name a file\n"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_app import only_line, run_here
-from tests.conftest import LINES
 from tests.distill.conftest import RECIPE, TARGETS, write_lines
 from tests.distill.test_distill import measured_here
+from tests.models import LINES
 from tformer_cli.distill import report
 
 
@@ -129,15 +129,8 @@ def test_kills_at_random_moments_leave_the_same_student(recipe, tmp_path):
 
     def started(out):
         command = [
-            sys.executable,
-            "-m",
-            "tformer_cli",
-            "distill",
-            str(recipe),
-            "-o",
-            str(out),
-            "-q",
-        ]
+            sys.executable, "-m", "tformer_cli", "distill", str(recipe), "-o", str(out), "-q",
+        ]  # fmt: skip
         return subprocess.Popen(
             [*command, "--threads", "1", *more], stdout=subprocess.DEVNULL, start_new_session=True
         )

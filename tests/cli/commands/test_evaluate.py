@@ -7,6 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from tests.commands import under
 from tformer_cli.cli.app import app
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "the street", "A woman and a dog."]
@@ -25,14 +26,13 @@ def files(tmp_path):
     return tmp_path
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["evaluate", *(str(part) for part in arguments)])
+record_of, refused, run = under("evaluate", "record_of", "refused", "run")
 
 
 def test_hypotheses_are_scored_as_json(files):
-    done = run("--hypothesis", files / "two", "--reference", files / "one", "--format", "json")
-    assert done.exit_code == 0, done.stderr
-    record = json.loads(done.stdout)
+    record = record_of(
+        "--hypothesis", files / "two", "--reference", files / "one", "--format", "json"
+    )
     assert set(record) == {"lines", "bleu", "chrf", "ter"}
     assert record["lines"] == 4
     assert record["bleu"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
@@ -48,7 +48,7 @@ def test_hypotheses_are_scored_as_json(files):
 def test_intervals_are_those_of_sacrebleu(files):
     hypotheses, reference = files / "two", files / "one"
     words = ["--hypothesis", hypotheses, "--reference", reference, "--confidence"]
-    record = json.loads(run(*words, "--format", "json").stdout)
+    record = record_of(*words, "--format", "json")
     told = subprocess.run(  # only BLEU: sacreBLEU's bootstrap of chrF and TER fails
         [sys.executable, "-m", "sacrebleu", reference, "-i", hypotheses, "--confidence"],
         env={**os.environ, "SACREBLEU_SEED": "12345"},
@@ -66,12 +66,10 @@ def test_intervals_are_those_of_sacrebleu(files):
 
 
 def test_a_model_has_loss_and_perplexity_too_and_writes_its_translations(model, files):
-    done = run(
-        model, "--source", files / "source", "--reference", files / "one", "--format", "json",
-        "-o", files / "translations", "--beam-size", "1",
+    record = record_of(
+        model, "--source", files / "source", "--reference", files / "one", "--format", "json", "-o",
+        files / "translations", "--beam-size", "1",
     )  # fmt: skip
-    assert done.exit_code == 0, done.stderr
-    record = json.loads(done.stdout)
     assert record["perplexity"] > 1.0
     assert record["loss"] > 0.0
     assert len((files / "translations").read_text(encoding="utf-8").splitlines()) == 4
@@ -105,10 +103,7 @@ def test_the_table_is_not_cut_in_a_pipe(model, files):
 )
 def test_unusable_texts_are_one_line_and_status_two(model, files, arguments, message):
     names = {name: str(files / name) for name in ("one", "two", "short", "nowhere")}
-    done = run(*({"MODEL": str(model), **names}.get(part, part) for part in arguments))
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused(*({"MODEL": str(model), **names}.get(part, part) for part in arguments), says=message)
 
 
 @pytest.mark.parametrize("output", ["-", "."])

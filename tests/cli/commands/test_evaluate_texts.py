@@ -4,18 +4,13 @@ import json
 import math
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import output_of, record_of, refused
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.search.generator import Generator
 from tformer_cli.search.scoring import score_texts
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow, and a woman sleeps in the street.", "A"]
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, [str(part) for part in arguments])
 
 
 @pytest.fixture
@@ -28,12 +23,10 @@ def text(tmp_path):
 @pytest.mark.parametrize("kind", ["lines", "stream"])
 @pytest.mark.parametrize(("window", "stride"), [(40, 40), (16, 4)])
 def test_scores_are_those_of_every_token(language_model, text, kind, window, stride):
-    done = run(
+    record = record_of(
         *("evaluate", language_model, "--text", text, "--text-kind", kind, "--format", "json"),
         *("--window", window, "--stride", stride, "-q"),
     )
-    assert done.exit_code == 0, done.stderr
-    record = json.loads(done.stdout)
     directory = load_model_directory(language_model, tasks=("language-model",))
     whole = text.read_text()
     texts = [whole] if kind == "stream" else [line for line in LINES if line]
@@ -60,9 +53,9 @@ def test_scores_are_those_of_every_token(language_model, text, kind, window, str
 
 def test_torch_scores_the_same_without_the_kernels(language_model, text, monkeypatch):
     arguments = ("evaluate", language_model, "--text", text, "--format", "json", "-q")
-    first = json.loads(run(*arguments).stdout)
+    first = record_of(*arguments)
     monkeypatch.setattr(Generator, "compiled_scorer", lambda self: None)
-    second = json.loads(run(*arguments).stdout)
+    second = record_of(*arguments)
     assert first.pop("signature") == second.pop("signature")
     assert first == pytest.approx(second, rel=1e-5)
 
@@ -70,29 +63,23 @@ def test_torch_scores_the_same_without_the_kernels(language_model, text, monkeyp
 @pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson"])
 def test_texts_may_be_in_a_field(language_model, text, tmp_path, name):
     (tmp_path / name).write_text("".join(json.dumps({"body": line}) + "\n" for line in LINES))
-    plain = run("evaluate", language_model, "--text", text, "-q")
-    done = run("evaluate", language_model, "--text", tmp_path / name, "--text-field", "body", "-q")
-    assert done.exit_code == 0, done.stderr
-    assert done.stdout == plain.stdout
-    done = run("evaluate", language_model, "--text", tmp_path / name, "--text-field", "x", "-q")
-    assert done.exit_code == 2
-    assert 'has no field "x", only body' in done.stderr
+    given = ("evaluate", language_model, "-q", "--text")
+    assert output_of(*given, tmp_path / name, "--text-field", "body") == output_of(*given, text)
+    refused(*given, tmp_path / name, "--text-field", "x", says='has no field "x", only body')
 
 
 def test_a_split_of_a_dataset_is_evaluated(language_model, text, tmp_path):
     (tmp_path / "a.csv").write_text("body\n" + "".join(f'"{line}"\n' for line in LINES if line))
     arguments = ("evaluate", language_model, "--text", tmp_path / "a.csv", "--text-field", "body")
-    done = run(*arguments, "--text-split", "train[:1]", "--format", "json", "-q")
-    assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["bytes"] == len(LINES[0]) + 1
+    record = record_of(*arguments, "--text-split", "train[:1]", "--format", "json", "-q")
+    assert record["bytes"] == len(LINES[0]) + 1
 
 
 def test_a_table_says_how_scores_were_computed(language_model, text):
-    done = run("evaluate", language_model, "--text", text, "-q")
-    assert done.exit_code == 0, done.stderr
-    names = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    shown = output_of("evaluate", language_model, "--text", text, "-q")
+    names = [line.split("  ")[0] for line in shown.splitlines()]
     assert names == ["loss", "perplexity", "bits per byte", "signature"]
-    assert done.stdout.endswith("text:lines|window:40|stride:40\n")
+    assert shown.endswith("text:lines|window:40|stride:40\n")
 
 
 @pytest.mark.parametrize(
@@ -106,10 +93,7 @@ def test_a_table_says_how_scores_were_computed(language_model, text):
 )
 def test_what_cannot_be_is_one_line(language_model, text, options, message):
     options = [str(text) if one == "TEXT" else one for one in options]
-    done = run("evaluate", language_model, "--text", text, *options, "-q")
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused("evaluate", language_model, "--text", text, *options, "-q", says=message)
 
 
 def test_models_and_texts_that_do_not_fit_are_one_line(language_model, model, text, tmp_path):
@@ -124,6 +108,4 @@ def test_models_and_texts_that_do_not_fit_are_one_line(language_model, model, te
         ([language_model, "--text", tmp_path / "no.txt"], "no.txt: no such file"),
         ([language_model], "--reference: is missing; name the file of a reference, or --text"),
     ):
-        done = run("evaluate", *arguments, "-q")
-        assert done.exit_code == 2, message
-        assert message in done.stderr
+        refused("evaluate", *arguments, "-q", says=message)

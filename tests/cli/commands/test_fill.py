@@ -4,25 +4,14 @@ import json
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import lines_of, output_of, records_of, refused, run
 
 pytest.importorskip("transformers")
 
 from tests.foreign import encoders
 
 LINES = ["the soup was [MASK].", "[MASK] [MASK]", "no gap", "", "un[MASK] caf\u00e9 <mask>"]
-
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
-
-
-def output_of(*arguments, stdin=None):
-    done = run(*arguments, stdin=stdin)
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
@@ -61,8 +50,7 @@ def expected_candidates(masked, line):
 
 
 def test_candidates_are_those_of_transformers(masked):
-    shown = output_of("fill", masked[0], *LINES, "-q", "--format", "jsonl", "--top", 4)
-    records = [json.loads(line) for line in shown.removesuffix("\n").split("\n")]
+    records = records_of("fill", masked[0], *LINES, "-q", "--format", "jsonl", "--top", 4)
     assert [one["text"] for one in records] == LINES
     assert [len(one["gaps"]) for one in records] == [1, 2, 0, 0, 2]
     tokenizer = masked[2]
@@ -76,31 +64,16 @@ def test_candidates_are_those_of_transformers(masked):
             assert [one["probability"] for one in gap] == pytest.approx(allowed[:4], rel=1e-4)
 
 
-def test_a_line_for_each_line_in_every_format(masked, tmp_path):
-    file = tmp_path / "gaps.txt"
-    file.write_text("".join(f"{line}\n" for line in LINES))
-    done = run("fill", masked[0], "-i", file, "-q")
-    assert done.exit_code == 0, done.stderr
+def test_the_formats_agree(masked):
+    done = run("fill", masked[0], *LINES, "-q")
     assert "1 line without a gap" in done.stderr
     lines = done.stdout.removesuffix("\n").split("\n")
-    assert len(lines) == 5
     assert lines[2:4] == ["no gap", ""]
     assert not any("[MASK]" in line or "<mask>" in line for line in lines)
-    table = output_of("fill", masked[0], "-i", file, "-q", "--format", "tsv", "--top", 2)
-    cells = [line.split("\t") for line in table.removesuffix("\n").split("\n")]
-    assert [len(row) for row in cells] == [6, 10, 2, 2, 10]
-    records = output_of("fill", masked[0], "-i", file, "-q", "--format", "jsonl")
-    filled = [json.loads(line)["filled"] for line in records.removesuffix("\n").split("\n")]
-    assert filled == lines
-
-
-def test_candidates_are_the_same_bits_whatever_is_beside_a_line(masked, tmp_path):
-    file = tmp_path / "many.txt"
-    file.write_text("".join(f"the {'soup ' * (n % 9)}[MASK] was {n}\n" for n in range(40)))
-    options = ["-i", file, "-q", "--format", "jsonl"]
-    whole = output_of("fill", masked[0], *options)
-    assert output_of("fill", masked[0], *options, "--buffer-lines", 1) == whole
-    assert output_of("fill", masked[0], *options, "--buffer-lines", 7) == whole
+    table = lines_of("fill", masked[0], *LINES, "-q", "--format", "tsv", "--top", 2)
+    assert [len(line.split("\t")) for line in table] == [6, 10, 2, 2, 10]
+    records = records_of("fill", masked[0], *LINES, "-q", "--format", "jsonl")
+    assert [one["filled"] for one in records] == lines
 
 
 def test_a_gap_behind_what_the_model_takes_stays(masked):
@@ -121,21 +94,9 @@ def test_a_gap_behind_what_the_model_takes_stays(masked):
     ],
 )
 def test_what_cannot_be_is_one_line(masked, options, message):
-    done = run("fill", masked[0], "[MASK] soup " * 60, "-q", *options)
-    assert done.exit_code == 2
-    assert done.stderr.startswith(f"error: {message}")
-    assert done.stderr.count("\n") == 1
+    refused("fill", masked[0], "[MASK] soup " * 60, "-q", *options, says=f"error: {message}")
 
 
 def test_the_line_that_is_too_long_is_named_whatever_stands_before_it(masked):
-    done = run("fill", masked[0], "no gap", "", "[MASK] soup " * 60, "-q", "--too-long", "error")
-    assert (done.exit_code, done.stderr.startswith("error: line 3: has ")) == (2, True)
-
-
-def test_models_of_other_tasks_are_refused_by_name(masked, model):
-    done = run("fill", model, "[MASK]", "-q")
-    assert "is a translation model; use `tformer translate`" in done.stderr
-    done = run("classify", masked[0], "a", "-q")
-    assert "is a masked language model, which fills gaps in texts; use `tformer fill`, or" in (
-        done.stderr
-    )
+    given = ("no gap", "", "[MASK] soup " * 60)
+    refused("fill", masked[0], *given, "-q", "--too-long", "error", says="error: line 3: has ")

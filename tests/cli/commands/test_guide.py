@@ -4,10 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import under
 from tformer_cli import guide as workflow
-from tformer_cli.cli.app import app
 from tformer_cli.guide import FOLDER, ORDER, guides, sample_report
 
 TOPICS = sorted(file.stem for file in FOLDER.glob("*.md"))
@@ -26,8 +25,7 @@ Counting is *easy*, see [the table](formats.md) and `seq`: it has steps. More fo
 """
 
 
-def run(*args):
-    return CliRunner().invoke(app, ["guide", *args], env={"COLUMNS": "80"})
+refused, run = under("guide", "refused", "run")
 
 
 @pytest.fixture
@@ -74,9 +72,7 @@ def test_a_guide_and_the_sample_report_are_written_to_files(folder, tmp_path):
         assert run(name).stdout == text
     assert "<html" in text
     for given in (["-o", "x"], ["sample-report", "-o", "x.png"]):
-        refused = run(*given)
-        assert refused.exit_code == 2
-        assert refused.stderr.startswith("error: --output: ")
+        refused(*given, says="error: --output: ")
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -96,7 +92,7 @@ def on_terminal(folder, *arguments, **environment):
     """What a terminal of 80 columns shows."""
     master, terminal = pty.openpty()
     code = (
-        "import sys, pathlib; from tformer_cli.kinds.lines import guide\n"
+        "import sys, pathlib; from tformer_cli.kinds.lines.job import guide\n"
         f"guide.FOLDER = pathlib.Path({str(folder)!r})\n"
         f"from tformer_cli.cli.app import app; app(['guide', 'counting', *{arguments!r}])"
     )

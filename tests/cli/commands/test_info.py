@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.commands import under
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.app import app
@@ -21,8 +22,7 @@ REPORTS = [
 ]
 
 
-def run(*args):
-    return CliRunner().invoke(app, ["info", *map(str, args)], env={"COLUMNS": "80"})
+record_of, refused, run = under("info", "record_of", "refused", "run")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_people_get_a_line_for_each_thing(model, trained):
 
 
 def test_programs_get_one_object(model, trained):
-    record = json.loads(run(trained, "--format", "json").stdout)
+    record = record_of(trained, "--format", "json")
     opened = load_model_directory(model)
     assert record["schema"] == "tformer.info/1"
     assert record["parameters"] == sum(p.numel() for p in opened.model.parameters())
@@ -69,7 +69,7 @@ def test_programs_get_one_object(model, trained):
     files = ("config.json", "tokenizer.json", "model.safetensors")
     assert record["bytes"]["model"] == sum((model / name).stat().st_size for name in files)
     assert record["bytes"]["directory"] > record["bytes"]["model"] + (3 << 20)
-    alone = json.loads(run(model, "--format", "json").stdout)
+    alone = record_of(model, "--format", "json")
     assert (alone["training"], alone["last_report"]) == (None, None)
 
 
@@ -109,7 +109,7 @@ def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
         f"(sentencepiece), for the target; {n_sources} for the source",
     ):
         assert part in said
-    record = json.loads(run(path, "--format", "json").stdout)
+    record = record_of(path, "--format", "json")
     assert record["languages"] == ["eng", "fra"]
     assert record["imported_from"] == {"kind": "NLLB", "source": "somewhere/else"}
     assert record["started_from"] == "models/old"
@@ -122,8 +122,7 @@ def test_an_imported_model_says_what_it_is_of(foreign, tmp_path):
 
 
 def test_unreadable_parts_are_an_error_or_a_warning(trained, tmp_path):
-    missing = run(tmp_path)
-    assert (missing.exit_code, missing.stdout) == (2, "")
+    refused(tmp_path)
     shutil.copytree(trained, tmp_path / "new")
     (tmp_path / "new" / "recipe.toml").write_text("[training]\nfuture = 1\n")
     (tmp_path / "new" / "metrics.jsonl").write_text("x\ny\n")
@@ -132,9 +131,7 @@ def test_unreadable_parts_are_an_error_or_a_warning(trained, tmp_path):
     assert newer.stderr.count("warning: ") == 2
     assert "encoder" in newer.stdout
     (tmp_path / "new" / "model.safetensors").write_bytes(b"no")
-    damaged = run(tmp_path / "new")
-    assert damaged.exit_code == 2
-    assert "model.safetensors: is damaged" in damaged.stderr
+    refused(tmp_path / "new", says="model.safetensors: is damaged")
     (tmp_path / "new" / "model.safetensors").unlink()
     assert "model.safetensors: is missing" in run(tmp_path / "new").stderr
 

@@ -1,16 +1,15 @@
 from typing import get_args
 
 import pytest
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import refused, run
 from tformer_cli.cli.commands.make_corpus import Task
 from tformer_cli.corpora.make_corpus import BUILT_IN
 
 
 def test_writes_every_file_and_prints_the_directory(tmp_path):
     directory = tmp_path / "corpus"
-    result = CliRunner().invoke(app, ["make-corpus", str(directory), "--pairs", "50"])
+    result = run("make-corpus", directory, "--pairs", "50")
     assert result.exit_code == 0
     assert result.stdout == f"{directory}\n"
     assert "50 train" in result.stderr
@@ -23,17 +22,13 @@ def test_writes_every_file_and_prints_the_directory(tmp_path):
 
 def test_a_file_in_the_way_is_one_line_and_exit_2(tmp_path):
     (tmp_path / "file").write_text("")
-    result = CliRunner().invoke(app, ["make-corpus", str(tmp_path / "file"), "--quiet"])
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
+    refused("make-corpus", tmp_path / "file", "--quiet")
 
 
 def test_ratings_are_sentences_stars_and_gold_words(tmp_path):
     directory = tmp_path / "ratings"
     arguments = ["make-corpus", str(directory), "--task", "rating", "--pairs", "50"]
-    result = CliRunner().invoke(app, arguments)
+    result = run(*arguments)
     assert result.exit_code == 0
     assert result.stdout == f"{directory}\n"
     assert "50 train, 10 valid, 10 test sentences" in result.stderr
@@ -48,7 +43,7 @@ def test_ratings_are_sentences_stars_and_gold_words(tmp_path):
 def test_strings_have_answers_and_gold(tmp_path, task, first, answer, gold):
     directory = tmp_path / task
     arguments = ["make-corpus", str(directory), "--task", task, "--pairs", "30", "--seed", "4"]
-    result = CliRunner().invoke(app, arguments)
+    result = run(*arguments)
     assert result.exit_code == 0
     assert "30 train, 3 valid, 3 test strings" in result.stderr
     rows = [(directory / f"train.{end}").read_text().splitlines() for end in (first, answer, gold)]

@@ -5,9 +5,8 @@ from typing import get_args
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import refused, run
 from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, _print_commands, next_commands
 from tformer_cli.errors import DataError
 from tformer_cli.quickstart import TESTS
@@ -30,8 +29,7 @@ def test_the_seed_is_the_recipes_unless_given(monkeypatch, tmp_path, options, se
         raise DataError("no training here")
 
     monkeypatch.setattr("tformer_cli.quickstart.quickstart", instead)
-    result = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path / "run"), *options])
-    assert result.exit_code == 2
+    refused("quickstart", "-o", tmp_path / "run", *options)
     (recipe,) = recipes
     assert recipe.training.seed == seed
     assert recipe.data.train[0].built_in == "train"
@@ -39,7 +37,7 @@ def test_the_seed_is_the_recipes_unless_given(monkeypatch, tmp_path, options, se
 
 def test_a_folder_of_other_files_is_not_trained_in(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    refused = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path)])
+    refused = run("quickstart", "-o", tmp_path)
     assert refused.exit_code == 2
     assert refused.stderr == (
         f"error: {tmp_path}: holds other files (notes.txt); name a new directory\n"
@@ -49,7 +47,7 @@ def test_a_folder_of_other_files_is_not_trained_in(tmp_path):
 
 def test_a_run_of_another_recipe_names_what_quickstart_has(tmp_path):
     (tmp_path / "recipe.toml").write_text(load_recipe("ratings").to_toml())
-    refused = CliRunner().invoke(app, ["quickstart", "-o", str(tmp_path), "--task", "image"])
+    refused = run("quickstart", "-o", tmp_path, "--task", "image")
     assert refused.exit_code == 2
     assert refused.stderr.endswith("more differ; use another directory\n")
 

@@ -1,12 +1,9 @@
 import pytest
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests.commands import under
 from tformer_cli.recipe import load_recipe, recipe_names, recipes_directory
 
-
-def run(*args):
-    return CliRunner().invoke(app, ["recipes", *map(str, args)], env={"COLUMNS": "80"})
+refused, run = under("recipes", "refused", "run")
 
 
 def test_every_shipped_recipe_is_listed_with_its_summary():
@@ -44,6 +41,6 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch):
         assert result.exit_code == 2
         assert result.stderr == f"error: --output: {name} exists already; name another file\n"
     assert (tmp_path / "my.toml").read_text() == "mine"
-    assert run("show", "quikstart").exit_code == 2
+    refused("recipes", "show", "quikstart")
     assert "quickstart" in run("copy", "quikstart").stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["link.toml", "my.toml"]

@@ -1,11 +1,10 @@
 """`tformer score` of classifiers: the log-probability of the label of each text or image."""
 
-import json
 import math
 
 import pytest
 
-from tests.cli.commands.test_classify import output_of, run
+from tests.commands import output_of, record_of, records_of, refused, run
 
 LINES = ["Two dogs run.", "", "A man sleeps.", "dog " * 60, "the \u2028 end"]
 GIVEN = ["good", "", " fair", "no\tgood", "good"]
@@ -18,18 +17,12 @@ def files(tmp_path):
     return ["-i", tmp_path / "texts", "--target-file", tmp_path / "labels"]
 
 
-def records_of(*arguments):
-    shown = output_of("score", *arguments, "-q", "--format", "jsonl")
-    return [json.loads(line) for line in shown.removesuffix("\n").split("\n")]
-
-
 def test_a_score_a_line_in_every_format(classifier, files):
     done = run("score", classifier, *files, "-q")
     assert done.exit_code == 0, done.stderr
-    assert "1 line longer than the model takes; truncated" in done.stderr
-    records = records_of(classifier, *files)
-    labeled = output_of("classify", classifier, *files[:2], "-q", "--format", "jsonl", "--top", 0)
-    expected = [json.loads(line) for line in labeled.removesuffix("\n").split("\n")]
+    records = records_of("score", classifier, *files, "-q", "--format", "jsonl")
+    options = ("-q", "--format", "jsonl", "--top", 0)
+    expected = records_of("classify", classifier, *files[:2], *options)
     for record, other, label in zip(records, expected, GIVEN, strict=True):
         assert (record["index"], record["text"]) == (other["index"], other["text"])
         assert (record["label"], record["predicted"]) == (label.strip(), other["label"])
@@ -51,17 +44,12 @@ def test_their_mean_is_the_loss_of_evaluate(classifier, tmp_path):
     texts, labels = tmp_path / "texts", tmp_path / "labels"
     texts.write_text("Two dogs run.\nA man sleeps.\nthe end\n")
     labels.write_text("good\nfair\ngood\n")
-    values = [
-        r["log_probability"] for r in records_of(classifier, "-i", texts, "--target-file", labels)
-    ]
-    evaluated = output_of(
+    given = ("-i", texts, "--target-file", labels, "-q", "--format", "jsonl")
+    values = [one["log_probability"] for one in records_of("score", classifier, *given)]
+    evaluated = record_of(
         "evaluate", classifier, "-i", texts, "--reference", labels, "--format", "json", "-q"
     )
-    assert json.loads(evaluated)["loss"] == pytest.approx(-sum(values) / 3)
-    stdin = output_of(
-        "score", classifier, "-i", "-", "--target-file", labels, "-q", stdin=texts.read_bytes()
-    )
-    assert [float(line) for line in stdin.splitlines()] == pytest.approx(values, abs=1e-6)
+    assert evaluated["loss"] == pytest.approx(-sum(values) / 3)
 
 
 @pytest.mark.parametrize(
@@ -93,15 +81,10 @@ def test_bad_input_is_one_line_and_status_two(
     (tmp_path / "wrong").write_text("good\n\nbad\ngood\ngood\n")
     (tmp_path / "short").write_text("good\n\n")
     given = [part for pair in options.items() for part in pair]
-    done = run("score", classifier, *given, "-o", "result", "-q")
-    assert done.exit_code == 2
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused("score", classifier, *given, "-o", "result", "-q", says=message)
     assert not (tmp_path / "result").exists()
 
 
 def test_other_models_say_what_is_missing(model, language_model):
     for path, what in ((model, "the sources"), (language_model, "the texts")):
-        done = run("score", path)
-        assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
-        assert f"--source: is missing; name the file of {what}" in done.stderr
+        refused("score", path, says=f"--source: is missing; name the file of {what}")

@@ -1,23 +1,15 @@
 """`tformer score` of language models, masked ones too: each line by itself."""
 
-import json
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from tests.commands import lines_of, output_of, record_of, records_of, refused
 from tformer_cli.artifacts.model_directory import load_model_directory
-from tformer_cli.cli.app import app
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 LINES = ["Two dogs run in the street", "", "zxqj ☃ zxqj", "A dog", "the snow " * 30]
-
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
 
 
 @pytest.fixture
@@ -28,13 +20,10 @@ def file(tmp_path):
 
 
 def test_a_score_a_line_in_every_format(language_model, file):
-    plain = run("score", language_model, "-i", file, "-q")
-    assert plain.exit_code == 0, plain.stderr
-    done = run("score", language_model, "-i", file, "-q", "--format", "jsonl")
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [f"{r['log_probability']:.6f}" for r in records] == plain.stdout.splitlines()
-    assert [r["text"] for r in records] == LINES
-    rows = run("score", language_model, "-i", file, "-q", "--format", "tsv").stdout.splitlines()
+    given = ("score", language_model, "-i", file, "-q")
+    records = records_of(*given, "--format", "jsonl")
+    assert [f"{r['log_probability']:.6f}" for r in records] == lines_of(*given)
+    rows = lines_of(*given, "--format", "tsv")
     for row, record in zip(rows, records, strict=True):
         index, text, log_probability, bits = row.split("\t")
         assert (int(index), text) == (record["index"], record["text"])
@@ -50,9 +39,7 @@ def test_a_score_a_line_in_every_format(language_model, file):
 @torch.inference_mode()
 def test_they_are_the_models_own(language_model, file):
     directory = load_model_directory(language_model, tasks=("language-model",))
-    done = run("score", language_model, "-i", file, "-q", "--format", "jsonl")
-    for line in done.stdout.splitlines()[:4]:
-        record = json.loads(line)
+    for record in records_of("score", language_model, "-i", file, "-q", "--format", "jsonl")[:4]:
         ids = record["token_ids"]
         assert ids == directory.tokenizer.target.encode(record["text"])
         nothing = torch.tensor([[EOS_ID]])
@@ -62,10 +49,9 @@ def test_they_are_the_models_own(language_model, file):
 
 
 def test_their_sum_is_the_loss_of_evaluate(language_model, file):
-    done = run("score", language_model, "-i", file, "-q", "--format", "jsonl")
-    records = [json.loads(line) for line in done.stdout.splitlines() if json.loads(line)["text"]]
-    whole = run("evaluate", language_model, "--text", file, "-q", "--format", "json")
-    scores = json.loads(whole.stdout)
+    found = records_of("score", language_model, "-i", file, "-q", "--format", "jsonl")
+    records = [one for one in found if one["text"]]
+    scores = record_of("evaluate", language_model, "--text", file, "-q", "--format", "json")
     assert sum(len(r["token_log_probabilities"]) for r in records) == scores["tokens"]
     total = -sum(r["log_probability"] for r in records)
     assert total / scores["tokens"] == pytest.approx(scores["loss"], rel=1e-6)
@@ -76,27 +62,12 @@ def test_their_sum_is_the_loss_of_evaluate(language_model, file):
 )
 def test_options_of_translations_are_refused(language_model, file, option):
     value = {"--source-language": "en", "--length-penalty": "1"}.get(option, file)
-    done = run("score", language_model, "-i", file, option, value)
-    assert done.exit_code == 2
-    assert f"error: {option}: MODEL is a language model, without a source" in done.stderr
-
-
-def test_scoring_does_not_import_torch(kernels, language_model, file):
-    code = (
-        "import sys; from tformer_cli.__main__ import main;"
-        f"sys.argv = ['tformer', 'score', {str(language_model)!r}, '-i', {str(file)!r}, '-q'];"
-        "\ntry: main()\nexcept SystemExit as end: assert not end.code\n"
-        "assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(LINES)
+    said = f"error: {option}: MODEL is a language model, without a source"
+    refused("score", language_model, "-i", file, option, value, says=said)
 
 
 def test_a_translation_model_still_needs_targets(model, file):
-    done = run("score", model, "-i", file)
-    assert done.exit_code == 2
-    assert "--target-file: is missing or doubled" in done.stderr
+    refused("score", model, "-i", file, says="--target-file: is missing or doubled")
 
 
 @pytest.fixture(scope="module", params=["bert", "roberta"])
@@ -107,8 +78,7 @@ def masked(request, tmp_path_factory):
 
     path = tmp_path_factory.mktemp("masked") / "theirs"
     model, tokenizer = encoders.write_directory(path, request.param, "ForMaskedLM")
-    done = run("import", path, "-o", path.parent / "ours", "-q")
-    assert done.exit_code == 0, done.stderr
+    output_of("import", path, "-o", path.parent / "ours", "-q")
     return path.parent / "ours", model, tokenizer
 
 
@@ -131,11 +101,7 @@ def test_masked_models_score_pseudo_log_likelihoods(masked, tmp_path):
     lines = ["the soup was good", "", "Caf\u00e9 terrible", "soup " * 80]
     file = tmp_path / "texts"
     file.write_text("".join(f"{line}\n" for line in lines))
-    done = run("score", masked[0], "-i", file, "-q", "--format", "jsonl")
-    assert done.exit_code == 0, done.stderr
-    assert "1 line longer than the model takes; truncated" in done.stderr
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [record["text"] for record in records] == lines
+    records = records_of("score", masked[0], "-i", file, "-q", "--format", "jsonl")
     assert [record.get("truncated", False) for record in records] == [False, False, False, True]
     for record in (records[0], records[2]):
         expected = pseudo_log_likelihoods(masked, record["text"])
@@ -144,14 +110,14 @@ def test_masked_models_score_pseudo_log_likelihoods(masked, tmp_path):
     assert records[1]["log_probability"] == 0.0
     assert records[1]["token_ids"] == []
     assert 30 < len(records[3]["token_log_probabilities"]) < 40
-    plain = run("score", masked[0], "-i", file, "-q").stdout.splitlines()
-    assert plain == [f"{record['log_probability']:.6f}" for record in records]
+    assert lines_of("score", masked[0], "-i", file, "-q") == [
+        f"{record['log_probability']:.6f}" for record in records
+    ]
 
 
 def test_masked_models_refuse_what_they_do_not_have(masked, file):
     for options, message in (
         (["--target-file", file], "--target-file: MODEL is a language model, without a source"),
-        (["--precision", "int8"], "--precision: encoders do not compute in int8"),
+        (["--precision", "int8"], "--precision: masked language models do not compute in int8"),
     ):
-        done = run("score", masked[0], "-i", file, *options)
-        assert (done.exit_code, message in done.stderr) == (2, True)
+        refused("score", masked[0], "-i", file, *options, says=message)

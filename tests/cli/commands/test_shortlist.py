@@ -2,20 +2,15 @@ import shutil
 from collections import Counter
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands import output_of, refused, run
 from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
-from tformer_cli.cli.app import app
 from tformer_cli.foreign.marian.layout import read_text_shortlist
 from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 SOURCES = ["A man sleeps.", "", "Two dogs run in the snow.", "the street"]
 TARGETS = ["A woman.", "x", "the street and a dog", "snow"]
 LINKS = ["0-0 1-1", "", "0-3 0-4 4-0 5?1", "1-0"]
-
-
-def run(*arguments):
-    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
 @pytest.fixture
@@ -65,19 +60,18 @@ def test_a_stored_shortlist_is_used_by_every_engine(own_model, files):
 
 
 def test_a_file_holds_the_same_as_the_model_directory_would(own_model, files):
-    assert run("shortlist", own_model, *options(files), "-o", files / "lex", "-q").exit_code == 0
-    assert run("shortlist", own_model, *options(files), "--save", "-q").exit_code == 0
+    output_of("shortlist", own_model, *options(files), "-o", files / "lex", "-q")
+    output_of("shortlist", own_model, *options(files), "--save", "-q")
     assert (files / "lex").read_bytes() == (own_model / SHORTLIST).read_bytes()
     streamed = run("shortlist", own_model, *options(files), "-o", "-", "-q")
     assert streamed.stdout_bytes == (files / "lex").read_bytes()
 
 
 def test_without_targets_the_source_is_translated(model, files):
-    done = run("translate", model, "-i", files / "source", "-o", files / "found", "-q")
-    assert done.exit_code == 0
+    output_of("translate", model, "-i", files / "source", "-o", files / "found", "-q")
     given = ["-i", files / "source", "--target-file", files / "found"]
-    assert run("shortlist", model, *given, "-o", files / "a", "-q").exit_code == 0
-    assert run("shortlist", model, "-i", files / "source", "-o", files / "b", "-q").exit_code == 0
+    output_of("shortlist", model, *given, "-o", files / "a", "-q")
+    output_of("shortlist", model, "-i", files / "source", "-o", files / "b", "-q")
     assert (files / "a").read_bytes() == (files / "b").read_bytes()
 
 
@@ -102,9 +96,9 @@ def test_given_links_are_counted_as_they_are(model, files):
 
 
 def test_the_text_is_what_the_reader_of_marians_shortlists_reads(model, files):
-    assert run("shortlist", model, *options(files), "-o", files / "a", "-q").exit_code == 0
+    output_of("shortlist", model, *options(files), "-o", files / "a", "-q")
     as_text = ["--format", "text", "-o", files / "b.txt", "-q"]
-    assert run("shortlist", model, *options(files), *as_text).exit_code == 0
+    output_of("shortlist", model, *options(files), *as_text)
     side = read_tokenizer(model).source
     read = read_text_shortlist(files / "b.txt", side.id_of, side.id_of, side.vocab_size)
     ours = read_shortlist(files / "a", side.vocab_size, side.vocab_size)
@@ -153,13 +147,11 @@ def test_what_cannot_be_made_is_one_line_and_nothing_is_written(
 
 
 def test_alignments_need_their_targets(model, files):
-    result = run("shortlist", model, "-i", files / "source", "--alignments", files / "links")
-    assert result.exit_code == 2
-    assert "--alignments: needs the target sentences" in result.stderr
+    said = "--alignments: needs the target sentences"
+    refused("shortlist", model, "-i", files / "source", "--alignments", files / "links", says=said)
 
 
 def test_a_shortlist_that_is_there_is_kept(own_model, files):
-    assert run("shortlist", own_model, *options(files), "--save", "-q").exit_code == 0
-    again = run("shortlist", own_model, *options(files), "--save", "-q")
-    assert again.exit_code == 2
-    assert f"--save: {own_model / SHORTLIST} is already there" in again.stderr
+    output_of("shortlist", own_model, *options(files), "--save", "-q")
+    said = f"--save: {own_model / SHORTLIST} is already there"
+    refused("shortlist", own_model, *options(files), "--save", "-q", says=said)

@@ -31,33 +31,18 @@ from tformer_cli.trainer.events import (
 
 CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 STARTED = RunStarted(
-    step=0,
-    n_parameters=12345,
-    device="cpu",
-    precision="float32",
-    n_pairs=300,
-    vocab_size=280,
-    batches_per_epoch=31,
-    notes=("a.tsv: 300 pairs; [left] out",),
-)
+    step=0, n_parameters=12345, device="cpu", precision="float32", n_pairs=300, vocab_size=280,
+    batches_per_epoch=31, notes=("a.tsv: 300 pairs; [left] out",),
+)  # fmt: skip
 
 PAIRS = kind_named("translate").training.examples
 
 
 def report(step=50, share_done=0.25):
     return StepReport(
-        step=step,
-        epoch=1.5,
-        loss=3.25,
-        perplexity=25.0,
-        learning_rate=1e-3,
-        gradient_norm=1.0,
-        tokens_per_second=4321.0,
-        padding=0.05,
-        tokens=10_000,
-        seconds=60.0,
-        share_done=share_done,
-    )
+        step=step, epoch=1.5, loss=3.25, perplexity=25.0, learning_rate=1e-3, gradient_norm=1.0,
+        tokens_per_second=4321.0, padding=0.05, tokens=10_000, seconds=60.0, share_done=share_done,
+    )  # fmt: skip
 
 
 def validation(weights="current"):
@@ -79,15 +64,9 @@ ENDED = RunEnded(
 )
 PACE = PaceMeasured(step=0, n_steps=100, seconds=61.0)
 EVENTS = [
-    STARTED,
-    PACE,
-    report(),
-    report(100, 0.0),
-    validation(),
-    CheckpointWritten(step=50),
-    validation("average"),
-    ENDED,
-]
+    STARTED, PACE, report(), report(100, 0.0), validation(), CheckpointWritten(step=50),
+    validation("average"), ENDED,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -215,19 +194,11 @@ def test_a_resumption_estimates_the_remaining_time():
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.2, "1 s"),
-        (89.4, "89 s"),
-        (91.0, "1 min 30 s"),
-        (118.0, "2 min"),
-        (223.0, "3 min 40 s"),
-        (599.0, "10 min"),
-        (1510.0, "25 min"),
-        (5700.0, "1 h 40 min"),
-        (7190.0, "2 h"),
-        (273_600.0, "3 d 4 h"),
-        (259_200.0, "3 d"),
+        (0.2, "1 s"), (89.4, "89 s"), (91.0, "1 min 30 s"), (118.0, "2 min"),
+        (223.0, "3 min 40 s"), (599.0, "10 min"), (1510.0, "25 min"), (5700.0, "1 h 40 min"),
+        (7190.0, "2 h"), (273_600.0, "3 d 4 h"), (259_200.0, "3 d"),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_is_written_in_units_that_it_can_know(seconds, text):
     assert duration(seconds) == text
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.commands import under
 from tformer_cli.cli.app import app
 from tformer_cli.kinds.lines.translate import translate_file
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "the street", "A woman and a dog."]
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["translate-corpus", *map(str, arguments)])
+output_of, refused, run = under("translate-corpus", "output_of", "refused", "run")
 
 
 def joined(directory):
@@ -54,8 +54,7 @@ def test_parts_are_those_of_translate(model, text, expected, tmp_path):
     for index in range(2):
         output = tmp_path / f"out.{index}"
         options = ("--shard", f"{index}/2", "--workers", 1, "--quiet", "--device", "cpu")
-        done = run(model, text, "-o", output, "--lines-per-shard", 30, *options)
-        assert done.exit_code == 0, done.stderr
+        output_of(model, text, "-o", output, "--lines-per-shard", 30, *options)
     parts = [joined(tmp_path / f"out.{index}") for index in range(2)]
     assert [part.count(b"\n") for part in parts] == [50, 50]
     assert b"".join(parts) == expected
@@ -159,17 +158,13 @@ def test_errors_are_one_line(model, text, tmp_path):
         ((model, text, "-o", tmp_path / "out", "--shard", "2/2"), '"2/2" is not I/N'),
         ((model, text, "-o", "-"), "a directory cannot go to stdout"),
     ):
-        done = run(*arguments, "--quiet", "--workers", 1)
-        assert done.exit_code == 2, arguments
-        assert done.stderr.startswith("error: ")
-        assert done.stderr.count("\n") == 1
-        assert told in done.stderr
+        refused(*arguments, "--quiet", "--workers", 1, says=told)
         assert not (tmp_path / "out").exists()
 
 
 def test_shards_are_not_overwritten_by_other_commands(model, text, tmp_path):
     output = tmp_path / "out"
-    assert run(model, text, "-o", output, "--workers", 1, "--quiet").exit_code == 0
+    output_of(model, text, "-o", output, "--workers", 1, "--quiet")
     target = output / "part-00000.txt"
     arguments = ["translate", str(model), "-i", str(text), "-o", str(target)]
     done = CliRunner().invoke(app, arguments)

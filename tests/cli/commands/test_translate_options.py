@@ -3,15 +3,18 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from tformer_cli.cli.app import app
+from tests import commands
 
 LINES = b"A man sleeps.\nTwo dogs run in the snow.\nthe street\n"
 
 
 def run(*arguments, stdin=LINES):
-    return CliRunner().invoke(app, [str(part) for part in arguments], input=stdin)
+    return commands.run(*arguments, stdin=stdin)
+
+
+def refused(*arguments, says):
+    commands.refused(*arguments, says=says, stdin=LINES)
 
 
 def test_sampling_depends_on_the_seed_and_the_line_alone(model):
@@ -44,8 +47,7 @@ def test_a_target_prefix_comes_with_its_line(model):
     assert not found[0].startswith("Two dogs")
     assert found[1].startswith("Two dogs")
     bad = run("translate", model, *options, stdin=b'{"source": "a", "target_prefix": 3}\n')
-    assert bad.exit_code == 2
-    assert 'stdin:1: "target_prefix" is not text' in bad.stderr
+    assert (bad.exit_code, 'stdin:1: "target_prefix" is not text' in bad.stderr) == (2, True)
 
 
 def test_distinct_texts_and_risk_choose_among_the_candidates(model):
@@ -67,10 +69,7 @@ def test_distinct_texts_and_risk_choose_among_the_candidates(model):
     ],
 )
 def test_impossible_settings_are_one_line(model, options, message):
-    done = run("translate", model, *options)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused("translate", model, *options, says=message)
 
 
 def test_constraints_of_a_glossary_and_a_line_land_on_their_own_line(model, tmp_path):
@@ -121,10 +120,7 @@ def test_unsatisfied_demands_are_reported_with_their_line(model):
 def test_a_bad_glossary_is_one_line(model, tmp_path, text, message):
     glossary = tmp_path / "glossary.tsv"
     glossary.write_text(text)
-    done = run("translate", model, "--glossary", glossary)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused("translate", model, "--glossary", glossary, says=message)
 
 
 def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
@@ -137,6 +133,4 @@ def test_an_ensemble_of_a_model_with_itself_is_the_model(model, tmp_path):
         (["--ensemble-weights", "x"], '--ensemble-weights: "x" is not a list of numbers'),
         (["--coverage-penalty", 0.2], "--coverage-penalty: needs a single model"),
     ):
-        refused = run("translate", model, "--ensemble", model, *options)
-        assert (refused.exit_code, refused.stdout) == (2, "")
-        assert message in refused.stderr
+        refused("translate", model, "--ensemble", model, *options, says=message)

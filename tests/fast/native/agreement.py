@@ -54,45 +54,21 @@ CONFIGS = (
     ),
     # widths that fill no vector, layers with fewer heads or none, and nothing shared
     ModelConfig(
-        d_model=36,
-        n_heads=3,
-        d_ff=50,
-        n_encoder_layers=3,
-        n_decoder_layers=2,
-        norm="pre",
-        activation="gelu",
-        positions="learned",
-        tied_embeddings="none",
-        bias=False,
-        max_positions=40,
-        encoder_heads=(3, 1, 0),
-        decoder_heads=(2, 3),
-        cross_heads=(3, 1),
+        d_model=36, n_heads=3, d_ff=50, n_encoder_layers=3, n_decoder_layers=2, norm="pre",
+        activation="gelu", positions="learned", tied_embeddings="none", bias=False,
+        max_positions=40, encoder_heads=(3, 1, 0), decoder_heads=(2, 3), cross_heads=(3, 1),
     ),
     ModelConfig(
-        d_model=128,
-        n_heads=8,
-        d_ff=272,
-        n_encoder_layers=1,
-        n_decoder_layers=3,
-        tied_embeddings="decoder",
-        max_positions=64,
+        d_model=128, n_heads=8, d_ff=272, n_encoder_layers=1, n_decoder_layers=3,
+        tied_embeddings="decoder", max_positions=64,
     ),
     # a width that fills no vector, a recurrent decoder, and norms and biases that others lack
     ModelConfig(
-        d_model=44,
-        n_heads=2,
-        d_ff=60,
-        n_encoder_layers=1,
-        n_decoder_layers=2,
-        decoder_cell="ssru",
-        output_bias=True,
-        embedding_norm=True,
-        final_norm="always",
-        scale_embeddings=False,
-        max_positions=40,
+        d_model=44, n_heads=2, d_ff=60, n_encoder_layers=1, n_decoder_layers=2,
+        decoder_cell="ssru", output_bias=True, embedding_norm=True, final_norm="always",
+        scale_embeddings=False, max_positions=40,
     ),
-)
+)  # fmt: skip
 
 
 def configs() -> list[ModelConfig]:
@@ -110,11 +86,7 @@ class Mismatch(Exception):  # noqa: N818 - the finding of a test
 
 
 def check_library(library: ctypes.CDLL) -> None:
-    """Compares a library with torch.
-
-    Raises:
-        Mismatch: naming the first difference.
-    """
+    """Compares a library with torch."""
     for number, config in enumerate(configs()):
         model = random_model(config, seed=number)
         _check_model(library, model, number, TOLERANCE)

@@ -56,17 +56,10 @@ class Arena(ctypes.Structure):
 
 class NextTokens(ctypes.Structure):
     _fields_ = (
-        ("forced", c_int32),
-        ("forbidden", c_void_p),
-        ("n_forbidden", c_size_t),
-        ("n_passed", c_size_t),
-        ("n_best", c_size_t),
-        ("tokens", POINTER(c_int32)),
-        ("values", POINTER(c_float)),
-        ("end", c_float),
-        ("largest", c_float),
-        ("sum", c_float),
-    )
+        ("forced", c_int32), ("forbidden", c_void_p), ("n_forbidden", c_size_t),
+        ("n_passed", c_size_t), ("n_best", c_size_t), ("tokens", POINTER(c_int32)),
+        ("values", POINTER(c_float)), ("end", c_float), ("largest", c_float), ("sum", c_float),
+    )  # fmt: skip
 
 
 class Vocabulary(ctypes.Structure):
@@ -74,16 +67,8 @@ class Vocabulary(ctypes.Structure):
 
 
 STRUCTS = (
-    PackedMatrix,
-    Linear,
-    Epilogue,
-    QuantizedRows,
-    Norm,
-    Memory,
-    Arena,
-    NextTokens,
-    Vocabulary,
-)
+    PackedMatrix, Linear, Epilogue, QuantizedRows, Norm, Memory, Arena, NextTokens, Vocabulary,
+)  # fmt: skip
 
 LOWER_LEVELS = ("x86-64-v3", "x86-64-v2")
 """Levels that training is tested with, beside the one in use."""
@@ -166,14 +151,8 @@ def multiply(library, matrix, x, *, bias=None, relu=False, residual=None):
     )
     rows, arena = quantized_rows(library, len(x), matrix.n_inputs)
     library.multiply_any(
-        ctypes.byref(matrix),
-        x.data_ptr(),
-        x.stride(0),
-        len(x),
-        epilogue,
-        result.data_ptr(),
-        result.stride(0),
-        ctypes.byref(rows),
-    )
+        ctypes.byref(matrix), x.data_ptr(), x.stride(0), len(x), epilogue, result.data_ptr(),
+        result.stride(0), ctypes.byref(rows),
+    )  # fmt: skip
     library.arena_free(ctypes.byref(arena))
     return result

@@ -145,16 +145,9 @@ def test_attention_to_the_past_is_that_of_the_formula(kernels, n_keys, width, gr
     scores = torch.full((n_heads, n_keys + 16), torch.nan)
     context = torch.full((1, joined), torch.nan)
     kernels.attend_to_past(
-        pointers,
-        offset,
-        n_keys,
-        n_heads,
-        group_size,
-        width,
-        query.data_ptr(),
-        scores.data_ptr(),
+        pointers, offset, n_keys, n_heads, group_size, width, query.data_ptr(), scores.data_ptr(),
         context.data_ptr(),
-    )
+    )  # fmt: skip
     assert torch.allclose(context.double(), _attention(query, key, value, n_heads), atol=5e-6)
 
 

@@ -19,35 +19,22 @@ VOCABULARY = 60
 SHAPES = {
     "the paper's": {},
     "GPT-2": {
-        "norm": "pre",
-        "activation": "gelu-tanh",
-        "positions": "learned",
+        "norm": "pre", "activation": "gelu-tanh", "positions": "learned",
         "scale_embeddings": False,
     },
     "LLaMA": {
-        "norm": "pre",
-        "norm_kind": "rms",
-        "activation": "swish",
-        "gated": True,
-        "positions": "rotary",
-        "n_key_heads": 2,
-        "bias": False,
-        "scale_embeddings": False,
+        "norm": "pre", "norm_kind": "rms", "activation": "swish", "gated": True,
+        "positions": "rotary", "n_key_heads": 2, "bias": False, "scale_embeddings": False,
         "tied_embeddings": "none",
     },
     "one head of keys, odd widths": {
-        "n_key_heads": 1,
-        "d_model": 30,
-        "n_heads": 3,
-        "d_ff": 50,
-        "gated": True,
-        "positions": "none",
-        "output_bias": True,
+        "n_key_heads": 1, "d_model": 30, "n_heads": 3, "d_ff": 50, "gated": True,
+        "positions": "none", "output_bias": True,
     },
     "heads of their own width": {"d_head": 12, "positions": "rotary", "n_key_heads": 2},
     "pruned": {"decoder_heads": (3, 0), "norm": "pre", "positions": "rotary"},
     "recurrent": {"decoder_cell": "ssru", "norm_kind": "rms"},
-}
+}  # fmt: skip
 PROMPTS = [(2, 7, 8, 9), (2,), (6, 10, 7, 8, 9, 9, 12, 5, 4), tuple(range(4, 44)), (5, 5)]
 DIVISORS = np.arange(1.0, 50.0)
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.fast.native.agreement import Mismatch, check_library
-from tformer_cli.fast.native import levels as module
+from tformer_cli.fast.native import library as module
 from tformer_cli.fast.native.build import build
 from tformer_cli.fast.native.library import (
     KERNELS,

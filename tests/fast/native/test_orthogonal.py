@@ -7,17 +7,8 @@ from tformer_cli.fast.native.training import NativeOperations
 from tformer_cli.trainer.optimizers.muon import COEFFICIENTS, CUSHION, orthogonalized
 
 SHAPES = [
-    (1, 1),
-    (1, 5),
-    (5, 7),
-    (7, 5),
-    (31, 33),
-    (32, 32),
-    (16, 300),
-    (300, 16),
-    (70, 600),
-    (65, 64),
-]
+    (1, 1), (1, 5), (5, 7), (7, 5), (31, 33), (32, 32), (16, 300), (300, 16), (70, 600), (65, 64),
+]  # fmt: skip
 
 
 @pytest.fixture

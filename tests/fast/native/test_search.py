@@ -24,9 +24,7 @@ from tformer_cli.search.scoring import score_pairs
 from tformer_cli.search.source_batches import source_batch
 
 SHAPES = {
-    "post-norm": {},
-    "pre-norm": {"norm": "pre"},
-    "gelu": {"activation": "gelu"},
+    "post-norm": {}, "pre-norm": {"norm": "pre"}, "gelu": {"activation": "gelu"},
     "swish": {"activation": "swish"},
     "learned positions": {"positions": "learned"},
     "rotary positions": {"positions": "rotary"},
@@ -48,17 +46,10 @@ SHAPES = {
     "sources without an end": {"source_eos": False},
     "recurrent": {"decoder_cell": "ssru", "cross_heads": (1, 4)},
     "recurrent, pre-norm, odd widths": {
-        "decoder_cell": "ssru",
-        "norm": "pre",
-        "bias": False,
-        "d_model": 30,
-        "n_heads": 3,
+        "decoder_cell": "ssru", "norm": "pre", "bias": False, "d_model": 30, "n_heads": 3,
     },
     "as a student of Bergamot": {
-        "decoder_cell": "ssru",
-        "positions": "table",
-        "output_bias": True,
-        "n_decoder_layers": 1,
+        "decoder_cell": "ssru", "positions": "table", "output_bias": True, "n_decoder_layers": 1,
     },
     "no positions": {"positions": "none"},
     "gelu by tanh": {"activation": "gelu-tanh"},
@@ -70,7 +61,7 @@ SHAPES = {
     "tied inputs": {"tied_embeddings": "inputs"},
     "heads of their own width": {"d_head": 12, "bias": False},
     "wide heads": {"d_model": 160, "n_heads": 2, "d_ff": 40},
-}
+}  # fmt: skip
 
 
 def make_model(vocab_size=40, seed=1, **shape):

@@ -25,7 +25,7 @@ from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.export import export
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
@@ -187,7 +187,7 @@ def check(source, ours, model, lines=LINES, tolerance=2e-4):
             length_penalty=0.0,  # with another the two searches rank otherwise
             return_scores=True,
         )
-        opened = open_translator(ours, beam_size=beam_size, **LIKE_THE_ENGINE)
+        opened = open_model(ours, beam_size=beam_size, **LIKE_THE_ENGINE)
         for one, result in zip(opened.translator.translate(lines), theirs, strict=True):
             pieces, best = result.hypotheses[0], one.hypotheses[0]
             assert best.text == joined(model, pieces)
@@ -233,7 +233,7 @@ def test_every_type_of_numbers_is_read_as_the_engine_reads_it(tmp_path, quantiza
     if quantization.startswith("int8"):
         kept = import_model(str(source), tmp_path / "int8")
         assert kept.weight_type == "int8"
-        opened = open_translator(tmp_path / "int8", device="cpu", max_length=LONGEST)
+        opened = open_model(tmp_path / "int8", device="cpu", max_length=LONGEST)
         assert opened.precision == "int8"
         assert any(one.text for one in opened.translator.translate(LINES))
         again = load_tensors(tmp_path / "int8" / "model.safetensors")
@@ -300,7 +300,7 @@ def test_languages_of_nllb_are_chosen(tmp_path):
     variant = {"source": NLLB, "target": NLLB, "config": settings}
     source = made(tmp_path / "foreign", variant)
     import_model(str(source), tmp_path / "ours")
-    opened = open_translator(
+    opened = open_model(
         tmp_path / "ours",
         beam_size=1,
         source_language="eng_Latn",
@@ -405,7 +405,7 @@ def test_packages_of_argos(tmp_path):
 def test_a_package_names_the_first_token_of_translations(tmp_path):
     folder = argos(tmp_path / "a.argosmodel", "pre-norm", target_prefix="▁b")
     import_model(str(tmp_path / "a.argosmodel"), tmp_path / "ours")
-    opened = open_translator(tmp_path / "ours", beam_size=3, **LIKE_THE_ENGINE)
+    opened = open_model(tmp_path / "ours", beam_size=3, **LIKE_THE_ENGINE)
     engine = ctranslate2.Translator(str(folder), compute_type="float32")
     result = engine.translate_batch(
         [["▁a", "▁c", "a", "t"]],
@@ -598,5 +598,5 @@ def test_a_published_model_transliterates(tmp_path, name):
     if not (folder / "source_vocabulary.txt").is_file():
         pytest.skip(f"{TRANSLITERATION} does not name the folder aren-transliteration")
     import_model(str(folder), tmp_path / "ours")
-    opened = open_translator(tmp_path / "ours", device="cpu")
+    opened = open_model(tmp_path / "ours", device="cpu")
     assert opened.translator.translate([name])[0].text == PUBLISHED[name]

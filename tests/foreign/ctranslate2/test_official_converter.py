@@ -7,7 +7,7 @@ import pytest
 from tests.foreign.ctranslate2.test_importing import engine_ends
 from tests.foreign.hugging_face.test_importing import marian, multilingual
 from tformer_cli.foreign.import_model import import_model
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -56,7 +56,7 @@ def test_scores_are_the_engines(tmp_path, model, quantization):
     end = [] if engine_ends(foreign) or not imported.config.source_eos else ["</s>"]
     for weights in ("float32", "int8") if is_int8 else ("float32",):
         import_model(str(foreign), tmp_path / weights, weights=weights)
-        opened = open_translator(tmp_path / weights, device="cpu", **languages)
+        opened = open_model(tmp_path / weights, device="cpu", **languages)
         engine = ctranslate2.Translator(str(foreign), compute_type=weights)
         wanted = engine.score_batch([[*one, *end] for one in source_pieces], target_pieces)
         for one, other in zip(opened.translator.score(sources, targets), wanted, strict=True):

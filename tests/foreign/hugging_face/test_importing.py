@@ -15,7 +15,7 @@ from tformer_cli.foreign.hugging_face import tokenizers
 from tformer_cli.foreign.hugging_face import translators as hugging_face
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -340,7 +340,7 @@ def test_older_prompts_of_nllb_end_with_the_language(tmp_path):
     assert theirs.convert_ids_to_tokens(last) == "en_XX"
     text = " ".join(["a"] * 400)  # longer than the model takes
     options = {"source_language": "en_XX", "target_language": "fr_XX", "max_length": 3}
-    opened = open_translator(tmp_path / "ours", too_long="truncate", **options)
+    opened = open_model(tmp_path / "ours", too_long="truncate", **options)
     (prepared,) = opened.translator._prepare([text], 0, [""])
     assert prepared.parts[0][-2:] == tuple(ids[-2:])
     assert len(prepared.parts[0]) == ours.config.max_positions - 1

@@ -19,7 +19,7 @@ from tformer_cli.foreign.export import export_marian
 from tformer_cli.foreign.import_model import import_model
 from tformer_cli.kinds.lines.score import score_lines
 from tformer_cli.kinds.lines.translate import translate_lines
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
@@ -173,7 +173,7 @@ def test_pairs_have_the_scores_of_tformers_own_models(tmp_path, corpus, variant)
         (tmp_path / side).write_text("".join(f"{' '.join(one)}\n" for one in labels))
     files = "-m again/model.npz -v again/vocab.yml again/vocab.yml -t en fr --mini-batch 1"
     found = [float(score) for score in marian("score", files, tmp_path).split()]
-    opened = open_translator(tmp_path / "ours")
+    opened = open_model(tmp_path / "ours")
     wanted = [pair.result.log_probability for pair in score_lines(opened, *texts)]
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 

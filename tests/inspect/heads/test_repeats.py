@@ -6,7 +6,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.conftest import LINES
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.cli.app import app

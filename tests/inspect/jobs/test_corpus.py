@@ -12,7 +12,7 @@ from tformer_cli.inspect.heads.metrics import HeadStatistics
 from tformer_cli.inspect.jobs import reader
 from tformer_cli.inspect.jobs.heads import HeadInspector
 from tformer_cli.inspect.jobs.reader import CorpusInspector, count_frequencies
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 
 LINES = ["A man sleeps.", "Two dogs run in the snow.", "", "dogs", "A woman and a dog."]
 TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]
@@ -20,7 +20,7 @@ TARGETS = ["dogs", "the street in the snow", "x", "A man sleeps", "a woman."]
 
 @pytest.fixture(scope="module")
 def opened(model):
-    return open_translator(model, device="cpu", precision="float32", n_best=1)
+    return open_model(model, device="cpu", precision="float32", n_best=1)
 
 
 def summed_up(opened, lines, targets=None, **options):

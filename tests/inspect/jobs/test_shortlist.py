@@ -11,7 +11,7 @@ from tformer_cli.inspect.jobs import shortlist as lexicon_module
 from tformer_cli.inspect.jobs import shortlist as workflow
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts, read_pairs
 from tformer_cli.inspect.jobs.shortlist import Lexicon
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.text.pharaoh import GoldLinks
 from tformer_cli.text.tokenizer import EOS_ID
 
@@ -23,7 +23,7 @@ TARGETS = ["A woman.", "the", "the street and a dog", "dog", "snow"]
 
 @pytest.fixture(scope="module")
 def opened(model):
-    return open_translator(model, device="cpu", precision="float32")
+    return open_model(model, device="cpu", precision="float32")
 
 
 def test_each_target_token_is_linked_with_the_source_token_it_attends_to_most(opened):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conftest import LINES
 from tests.inspect.test_image_models import image
 from tests.inspect.views.test_image import directory
+from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.heads.names import HeadId

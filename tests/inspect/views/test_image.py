@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.commands.test_classify import run
+from tests.commands import run
 from tests.oracles.vit import SIZE, config
 from tests.policy import POLICY
 from tests.text.images.test_reading import picture

@@ -127,22 +127,14 @@ def test_half_a_file_is_refused_in_one_line(text):
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [
-        ("source", "spm", "?"),
-        ("source", "spm", "\u00e9"),
-        ("source", "pieces", None),
-        ("source", "pieces", SPECIAL[:3]),
-        ("source", "pieces", [*SPECIAL, "\ud800"]),
-        ("target", "spm", [1]),
-        ("target", "spm", 7),
-        ("target", "pieces", {"a": 1}),
-        ("target", "pieces", 5),
-        ("target", "pieces", ""),
-        ("languages", "target", 5),
-        ("languages", "before_source", "both"),
-        ("languages", "unknown", 5),
+        ("source", "spm", "?"), ("source", "spm", "\u00e9"), ("source", "pieces", None),
+        ("source", "pieces", SPECIAL[:3]), ("source", "pieces", [*SPECIAL, "\ud800"]),
+        ("target", "spm", [1]), ("target", "spm", 7), ("target", "pieces", {"a": 1}),
+        ("target", "pieces", 5), ("target", "pieces", ""), ("languages", "target", 5),
+        ("languages", "before_source", "both"), ("languages", "unknown", 5),
         ("kind", None, "words"),
     ],
-)
+)  # fmt: skip
 def test_a_value_of_another_kind_is_refused_in_one_line(stored, section, key, value):
     data = json.loads(stored)
     if key is None:

@@ -13,17 +13,10 @@ from tformer_cli.text.tokenizer import UNK_ID, parse_tokenizer
 WORDS = ["<x>", "Żółć", "<x>y"]
 TAGS = Languages(tokens={"fra": ">>fra<<"}, before_source="target", in_text=True)
 TEXTS = [
-    "<x> A man sees the dog",
-    "A man <x> sees <x>y the dog in Köln Żółć",
-    "A man sees the dog <x>",
-    "<x>",
-    "<x> <x> Żółć",
-    "A man<x> sees <x>the dog",
-    "  A  man   <x>  sees \t<x>y\u00a0the",
-    "漢字 <x> 🤖",
-    "",
-    " ",
-]
+    "<x> A man sees the dog", "A man <x> sees <x>y the dog in Köln Żółć", "A man sees the dog <x>",
+    "<x>", "<x> <x> Żółć", "A man<x> sees <x>the dog", "  A  man   <x>  sees \t<x>y\u00a0the",
+    "漢字 <x> 🤖", "", " ",
+]  # fmt: skip
 KINDS = ["unigram", "bpe", "bytes", "bpe in bytes", "symbols", "spaces", "across words", "identity"]
 
 

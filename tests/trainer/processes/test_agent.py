@@ -251,18 +251,11 @@ def test_machines_may_go_and_come(recipe):
 @pytest.mark.parametrize(
     ("statuses", "expected"),
     [
-        ([-9], True),
-        ([75, -9], True),
-        ([75], True),
-        ([75, 143], True),
-        ([-11, -15], True),
-        ([2, 143], False),
-        ([1, -9], False),
-        ([143, 143], False),
-        ([-15, 143], False),
+        ([-9], True), ([75, -9], True), ([75], True), ([75, 143], True), ([-11, -15], True),
+        ([2, 143], False), ([1, -9], False), ([143, 143], False), ([-15, 143], False),
         ([130], False),
     ],
-)
+)  # fmt: skip
 def test_lost_processes_are_restarted_and_those_that_have_failed_or_stopped_are_not(
     statuses, expected
 ):

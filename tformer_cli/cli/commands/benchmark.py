@@ -36,17 +36,12 @@ from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import Console
 
     from tformer_cli.evaluate.benchmark import Setting, Speed
     from tformer_cli.search.config import PrecisionChoice
-
-COLUMNS = (
-    *("engine", "precision", "beam"),
-    *("lines/s", "tokens/s", "p50 ms", "p95 ms", "p99 ms", "MB"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,40 +176,36 @@ def _notes(speeds: "list[Speed]", rounds: int) -> "Iterator[str]":
 
 def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
     """Prints a line for each setting; where columns do not fit they are continued below."""
-    from tformer_cli.show.terminal import Column, is_ascii_only, shown, table_lines
+    from tformer_cli.show.document import Table
+    from tformer_cli.show.terminal import show_blocks
 
-    rows = [
-        (
-            _engine_name(speed),
-            speed.setting.precision,
-            str(speed.setting.beam_size),
-            f"{speed.lines_per_second:,.1f}",
-            f"{speed.tokens_per_second:,.0f}",
-            *(
-                f"{1000 * latency:.1f}"
-                for latency in (speed.latency_p50, speed.latency_p95, speed.latency_p99)
-            ),
-            f"{speed.peak_memory / 1e6:,.0f}",
-        )
-        for speed in speeds
-    ]
-    columns = [
-        Column(head, cells, at_left=number < 2)
-        for number, (head, cells) in enumerate(zip(COLUMNS, zip(*rows, strict=True), strict=True))
-    ]
-    n_named = 3
-    if any(speed.setting.shortlist for speed in speeds):
-        is_ascii = is_ascii_only(console)
-        names = [shown(_shortlist_name(speed), is_ascii=is_ascii) for speed in speeds]
-        columns.insert(n_named, Column("shortlist", names, is_label=True))
-        n_named += 1
-    scores = [speed.bleu for speed in speeds if speed.bleu is not None]
-    if scores:
-        columns.append(Column("BLEU", [f"{score.value:.2f}" for score in scores]))
-    for line in table_lines(
-        columns, console.width, n_repeated=n_named, gap=1
-    ):  # usually 80 columns fit
-        console.print(line)
+    columns: dict[str, Callable[[Speed], str]] = {
+        "engine": _engine_name,
+        "precision": lambda one: one.setting.precision,
+        "beam": lambda one: str(one.setting.beam_size),
+        "shortlist": _shortlist_name,
+        "lines/s": lambda one: f"{one.lines_per_second:,.1f}",
+        "tokens/s": lambda one: f"{one.tokens_per_second:,.0f}",
+        "p50 ms": lambda one: f"{1000 * one.latency_p50:.1f}",
+        "p95 ms": lambda one: f"{1000 * one.latency_p95:.1f}",
+        "p99 ms": lambda one: f"{1000 * one.latency_p99:.1f}",
+        "MB": lambda one: f"{one.peak_memory / 1e6:,.0f}",
+        "BLEU": lambda one: f"{one.bleu.value:.2f}" if one.bleu is not None else "",
+    }
+    has_shortlists = any(speed.setting.shortlist for speed in speeds)
+    if not has_shortlists:
+        del columns["shortlist"]
+    if speeds[0].bleu is None:
+        del columns["BLEU"]
+    table = Table(
+        head=tuple(columns),
+        rows=[[write(speed) for write in columns.values()] for speed in speeds],
+        labels=(3,) if has_shortlists else (),
+        texts=(0, 1),
+        n_repeated=3 + has_shortlists,
+        gap=1,  # usually 80 columns fit
+    )
+    show_blocks(console, [table])
 
 
 def _engine_name(speed: "Speed") -> str:
@@ -229,7 +220,7 @@ def _shortlist_name(speed: "Speed") -> str:
 
 def _shortlist_costs(speeds: "list[Speed]") -> "Iterator[str]":
     """Says of each shortlist what it gains and loses, where none was measured, too."""
-    from tformer_cli.kinds.opening.shortlists import NO_SHORTLIST
+    from tformer_cli.kinds.opening import NO_SHORTLIST
 
     unlisted = {speed.setting: speed for speed in speeds if speed.setting.shortlist == NO_SHORTLIST}
     for speed in speeds:

@@ -1,46 +1,15 @@
 """`tformer embed`: a vector for each line, a text or the name of an image."""
 
-from contextlib import ExitStack
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.cli.commands.line_options import (
-    EncoderPrecisionOption,
-    LineOptions,
-    TextsArgument,
-)
-from tformer_cli.cli.commands.parts_of_input import count_lines
-from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.format_choice import format_by_name
-from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
-from tformer_cli.cli.options import (
-    DeviceOption,
-    ModelArgument,
-    QuietOption,
-    ThreadsOption,
-    option,
-    takes_groups,
-    torch_preparation,
-)
-from tformer_cli.cli.progress import line_progress
-from tformer_cli.cli.streams import (
-    count_of_lines,
-    input_lines,
-    note,
-    note_choices,
-    results,
-    stdin_is_terminal,
-    utf8_line,
-    warn,
-    warn_of_bytes,
-)
-from tformer_cli.text.lines import LineCounts
+from tformer_cli.cli.line_job import Compute, LineJob, ReadImageOptions, TextsArgument
+from tformer_cli.cli.options import ModelArgument, option, takes_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tformer_cli.kinds.lines.embed import VectorFormat
+    from tformer_cli.kinds.opening import Opened
 
 FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
 
@@ -50,7 +19,7 @@ def embed(
     model: ModelArgument,
     text: TextsArgument = None,
     *,
-    files: FileOptions,
+    job: LineJob,
     pictures: ReadImageOptions,
     output_format: Annotated[
         Literal["tsv", "jsonl", "npy", "safetensors"] | None,
@@ -76,11 +45,6 @@ def embed(
             shown="the model's",
         ),
     ] = None,
-    lines: LineOptions,
-    device: DeviceOption = "auto",
-    precision: EncoderPrecisionOption = "auto",
-    threads: ThreadsOption = 0,
-    quiet: QuietOption = False,
 ) -> None:
     """Turn texts or images into vectors with an encoder: one row out for each line in.
 
@@ -94,68 +58,38 @@ def embed(
         tformer embed sentence-transformers/all-MiniLM-L6-v2 -i texts.txt -o vectors.npy
         tformer embed dinov2-small photos/*.jpg -o vectors.npy
     """
-    pictures.check(has_texts=bool(text) or files.input_file is not None)
-    chosen = format_by_name(output_format, files.output, FORMATS)
-    counts = LineCounts()
-    given: Iterator[str] = iter(())
-    if pictures.images is None:
-        names = read_config(model).model.reads_images
-        given = input_lines(
-            text, files.input_file, counts, "--input", quiet=quiet, takes_names=names
-        )
-    is_stdin = pictures.images is None and files.is_stdin(text)
-    is_typed = is_stdin and stdin_is_terminal()
-    from tformer_cli.kinds import kinds_for
-    from tformer_cli.kinds.lines.embed import (
-        array_writer,
-        embed_lines,
-        format_vector,
-        vector_width,
-    )
-    from tformer_cli.kinds.opening.encoder import open_encoder
+    chosen = format_by_name(output_format, job.output, FORMATS)
+    is_array = chosen in ("npy", "safetensors")
+    from tformer_cli.kinds.lines.embed import array_writer, embed_texts, vector_width
 
-    n_truncated = n_damaged = n_done = 0
-    with results(files.output) as stream, ExitStack() as stack:
-        opened = open_encoder(
-            model,
-            kinds_for("embed"),
-            device=device,
-            precision=precision,
-            threads=threads,
-            tell=partial(note, quiet=quiet),
-            before_torch=torch_preparation(threads),
-        )
-        note_choices(opened, quiet=quiet)
-        add = None
-        if chosen in ("npy", "safetensors"):
-            width = vector_width(opened.directory.config, pooling)
-            add = stack.enter_context(array_writer(stream, chosen, width))
-        found = embed_lines(
+    def begin(opened: "Opened") -> Compute:
+        return lambda texts, first: embed_texts(
             opened,
-            pictures.names(opened) or given,
-            lines.buffer_lines or (1 if is_typed else None),
+            texts,
             pooling=pooling,
             unit_length=normalize,
-            too_long=lines.too_long,
+            too_long=job.too_long,
             damaged=pictures.damaged,
-            max_wait=lines.max_wait,
+            first_index=first,
         )
-        total = None if is_stdin else count_lines(files.input_file)
-        with line_progress(
-            total, "embedding", quiet=quiet or is_typed, output=files.output
-        ) as progress:
+
+    def write_array(
+        opened: "Opened", stream: BinaryIO, found: Iterable[list[Any]]
+    ) -> Iterator[list[Any]]:
+        # The header of an array has the number of rows: it is written when all are there
+        with array_writer(stream, chosen, vector_width(opened.config, pooling)) as add:
             for buffer in found:
                 for one in buffer:
-                    n_truncated += one.is_truncated
-                    n_damaged += bool(one.error)
-                    if add is not None:
-                        add(one)
-                    else:
-                        stream.write(utf8_line(format_vector(one, chosen)))
-                stream.flush()
-                n_done += len(buffer)
-                progress.update(n_done)
-    warn_of_bytes(counts)
-    warn_of_damaged(n_damaged)
-    if n_truncated:
-        warn(f"{count_of_lines(n_truncated)} longer than the model takes; truncated")
+                    add(one)
+                yield buffer
+
+    job.run(
+        "embed",
+        "embedding",
+        model,
+        text,
+        begin,
+        lambda one: None if is_array else one.line(chosen),
+        pictures=pictures,
+        write=write_array if is_array else None,
+    )

@@ -17,7 +17,7 @@ from tformer_cli.cli.commands.evaluate_options import (
     TextScoringOptions,
 )
 from tformer_cli.cli.format_choice import TextOrJson
-from tformer_cli.cli.image_options import ReadImageOptions, warn_of_damaged
+from tformer_cli.cli.line_job import ReadImageOptions
 from tformer_cli.cli.options import (
     PathRole,
     QuietOption,
@@ -40,21 +40,25 @@ from tformer_cli.cli.streams import (
     utf8_line,
     warn,
     warn_of_bytes,
-    warn_of_lengths,
+    warn_of_results,
     write_line,
 )
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.kinds import kind_named, kinds_for
+from tformer_cli.kinds import kind_named
 from tformer_cli.text.lines import LineCounts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tformer_cli.artifacts.config_file import ModelInfo
-    from tformer_cli.evaluate.evaluate import Evaluation
+    from tformer_cli.artifacts.config_file import ModelInfo, Verb
+    from tformer_cli.evaluate.evaluate import (
+        Evaluation,
+        LabelEvaluation,
+        MaskedEvaluation,
+        TextEvaluation,
+    )
     from tformer_cli.kinds.kind import Kind
-    from tformer_cli.kinds.lines.classify import LabelEvaluation
-    from tformer_cli.kinds.lines.evaluate_texts import MaskedEvaluation, TextEvaluation
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.metrics.significance import PairedDifference
     from tformer_cli.search.keywords import SearchOverrides
 
@@ -127,18 +131,17 @@ def _kind(model: Path) -> "Kind":
 
 def _check_inputs(model: Path | None, texts: TextOptions, pictures: ReadImageOptions) -> None:
     """Checks that there is one thing to score, and that the model reads it."""
-
-    def takes_pictures() -> bool:
-        training = None if model is None else _kind(model).training
-        return training is not None and not training.examples.are_texts
-
     pictures.check(has_texts=texts.source is not None)
-    if pictures.damaged == "skip" and not takes_pictures():
-        raise UsageError("--damaged: is of a model of images; omit it")
+    if pictures.images is not None or pictures.damaged == "skip":
+        training = None if model is None else _kind(model).training
+        if training is None or training.examples.are_texts:
+            raise UsageError(
+                "--images: needs the MODEL of a classifier of images"
+                if pictures.damaged == "error"
+                else "--damaged: is of a model of images; omit it"
+            )
     if pictures.images is None:
         texts.check(model)
-    elif not takes_pictures():
-        raise UsageError("--images: needs the MODEL of a classifier of images")
     elif texts.hypothesis is not None:
         raise UsageError("--hypothesis: a MODEL makes its own; omit one of the two")
     if str(texts.output) == STANDARD_STREAM:
@@ -154,14 +157,12 @@ def _evaluate_translations(
     *,
     quiet: bool,
 ) -> None:
-    check_stdin_is_read_once(texts.files)
     from tformer_cli.evaluate import evaluate as workflow
-    from tformer_cli.kinds.lines.translate import TranslationCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
 
-    read, translated = LineCounts(), TranslationCounts()
-    prompt_at_terminal(files=texts.files, quiet=quiet)
+    counts, read = ResultCounts(), LineCounts()
     # All texts are read before a model is loaded: different line counts are an error at once
-    scored, *references = workflow.read_texts(texts.files, read)
+    scored, *references = _read(texts, read, quiet=quiet)
     baseline = None if texts.baseline is None else references.pop()
     how: dict[str, Any] = {"lowercase": scores.lowercase, "tokenize": scores.tokenize}
     if model is None:
@@ -175,7 +176,7 @@ def _evaluate_translations(
                     opened,
                     list(telling_of_markup(scored)),
                     references,
-                    counts=translated,
+                    counts=counts,
                     progress=progress.update,
                     **how,
                 )
@@ -184,9 +185,23 @@ def _evaluate_translations(
         result = workflow.with_tests(result, references, baseline, **how)
     # Warnings last on stderr, where they are not scrolled away by the progress
     warn_of_bytes(read)
-    warn_of_lengths(translated, quiet=quiet)
-    shows = _show_json if scores.report_format == TextOrJson.json else _write_text
-    shows(result, has_intervals=scores.confidence)
+    warn_of_results(counts, quiet=quiet)
+    has_intervals = scores.confidence
+    if scores.report_format == TextOrJson.json:
+        write_line(json.dumps(result.record(has_intervals=has_intervals), ensure_ascii=False))
+    elif sys.stdout.isatty():
+        show_evaluation(stdout_console(), result, has_intervals=has_intervals)
+    else:  # a signature is one piece, to be copied and cut
+        for name, value, how_computed in result.rows(has_intervals=has_intervals):
+            write_line(f"{name:<12}{value:>9}  {how_computed}")
+
+
+def _read(texts: TextOptions, read: LineCounts, *, quiet: bool) -> list[list[str]]:
+    from tformer_cli.evaluate.evaluate import read_texts
+
+    check_stdin_is_read_once(texts.files)
+    prompt_at_terminal(files=texts.files, quiet=quiet)
+    return read_texts(texts.files, read)
 
 
 @contextmanager
@@ -201,6 +216,27 @@ def _writing(output: Path | None) -> Iterator[Callable[[Sequence[str]], None]]:
         yield write
 
 
+def _opens(options: TranslatorOptions, verb: "Verb", *, quiet: bool) -> Callable[..., "Opened"]:
+    """Makes what opens models of a verb and notes where they compute."""
+    from tformer_cli.kinds.opening import open_model
+
+    def opens(model: Path, **more: Any) -> "Opened":  # noqa: ANN401
+        opened = open_model(
+            model,
+            verb,
+            device=options.device,
+            precision=options.precision,
+            threads=options.threads,
+            tell=partial(note, quiet=quiet),
+            before_torch=torch_preparation(options.threads),
+            **more,
+        )
+        note_choices(opened, quiet=quiet)
+        return opened
+
+    return opens
+
+
 def _evaluate_labels(
     model: Path,
     texts: TextOptions,
@@ -213,45 +249,34 @@ def _evaluate_labels(
     references = texts.reference or ()
     if len(references) != 1 and not (pictures.images and not references):
         raise UsageError("--reference: an example has one right label; name one file")
-    from tformer_cli.kinds.lines import classify as workflow
-
     if texts.baseline is not None and texts.baseline_model is not None:
         raise UsageError("--baseline-model: --baseline has its labels; omit one of the two")
+    from tformer_cli.evaluate.evaluate import compare_predictions, evaluate_classifier
+    from tformer_cli.kinds.lines.job import ResultCounts
+
     read = LineCounts()
     given: list[list[str]] = []
     label = str(references[0]) if references else ""
     pairs = pictures.labeled(label, "--reference", read)
-    if pairs is not None:
+    if pairs is None:
+        sources, right, *given = _read(texts, read, quiet=quiet)
+    else:
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
             given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
-    else:
-        from tformer_cli.evaluate.evaluate import read_texts
-
-        check_stdin_is_read_once(texts.files)
-        prompt_at_terminal(files=texts.files, quiet=quiet)
-        sources, right, *given = read_texts(texts.files, read)
-    opens = partial(
-        workflow.open_classifier,
-        device=options.device,
-        precision=options.precision,
-        threads=options.threads,
-        before_torch=torch_preparation(options.threads),
-    )
-    damaged = pictures.damaged
+    opens, damaged = _opens(options, "classify", quiet=quiet), pictures.damaged
     with _writing(texts.output) as write:
         opened = opens(model)
-        note_choices(opened, quiet=quiet)
         with line_progress(len(sources), "labeling", quiet=quiet) as progress:
-            result = workflow.evaluate_classifier(opened, sources, right, progress.update, damaged)
+            result = evaluate_classifier(opened, sources, right, progress.update, damaged)
         write(result.predicted)
         if texts.baseline_model is not None:
             other = opens(texts.baseline_model)
-            compared = workflow.evaluate_classifier(other, sources, right, damaged=damaged)
-            given = [list(compared.predicted)]
+            given = [list(evaluate_classifier(other, sources, right, damaged=damaged).predicted)]
     warn_of_bytes(read)
-    warn_of_damaged(result.predicted.count(""), "omitted from the scores")
-    changes = [one for labels in given for one in workflow.compare_predictions(result, labels)]
+    counts = ResultCounts(damaged=result.predicted.count(""))
+    warn_of_results(counts, blank="omitted from the scores")
+    changes = [one for labels in given for one in compare_predictions(result, labels)]
     if as_json:
         more = _change_record(changes, "examples") if changes else {}
         write_line(json.dumps(result.record() | more, ensure_ascii=False))
@@ -279,52 +304,45 @@ def _evaluate_text(
     quiet: bool,
 ) -> None:
     """Shows the scores of a language model, masked or not, and the changes from another one."""
-    counts = LineCounts()
-    lines = list(texts.lines(counts, quiet=quiet))
+    read = LineCounts()
+    lines = list(texts.lines(read, quiet=quiet))
     for one in (model, *([] if baseline is None else [baseline])):
         _check_reads_text(one)
-    how: dict[str, Any] = {
-        "device": options.device,
-        "precision": options.precision,
-        "tell": partial(note, quiet=quiet),
-        "before_torch": torch_preparation(options.threads),
-    }
-    from tformer_cli.kinds.lines import evaluate_texts as workflow
+    from tformer_cli.evaluate import evaluate as workflow
 
+    result: TextEvaluation | MaskedEvaluation
+    more: dict[str, Any] = {}
+    compared: list[str] = []
     if _kind(model).measured_by == "gaps":
         _check_of_gaps(texts, options, baseline)
-        from tformer_cli.kinds.opening.encoder import open_encoder
-
-        encoder = open_encoder(model, kinds_for("fill"), by_kernels=False, **how)
-        note_choices(encoder, quiet=quiet)
-        _show_text(workflow.evaluate_masked(encoder, lines, texts.text_kind or "lines"), as_json)
-        warn_of_bytes(counts)
-        return
-    from tformer_cli.kinds.opening.generator import open_generator
-
-    def evaluated(one: Path, adapter: Path | None) -> "TextEvaluation":
-        opened = open_generator(one, adapter=adapter, threads=options.threads, **how)
-        note_choices(opened, quiet=quiet)
-        window, stride = texts.window or 0, texts.stride or 0
-        return workflow.evaluate_texts(
-            opened, lines, kind=texts.text_kind, window=window, stride=stride
+        opened = _opens(options, "fill", quiet=quiet)(model, by_kernels=False)
+        result = workflow.evaluate_masked(opened, lines, texts.text_kind or "lines")
+    else:
+        opens = _opens(options, "generate", quiet=quiet)
+        evaluated = partial(
+            workflow.evaluate_texts,
+            lines=lines,
+            kind=texts.text_kind,
+            window=texts.window or 0,
+            stride=texts.stride or 0,
         )
-
-    result = evaluated(model, options.adapter)
-    other = None if baseline is None else evaluated(baseline, None)
-    warn_of_bytes(counts)
-    if other is None:
-        _show_text(result, as_json)
-        return
-    changes = [workflow.compare_evaluations(result, other)]
-    units = "lines" if result.kind == "lines" else f"blocks of {workflow.BLOCK} tokens"
+        result = evaluated(opens(model, adapter=options.adapter))
+        if baseline is not None:
+            other = evaluated(opens(baseline))
+            changes = [workflow.compare_evaluations(result, other)]
+            units = "lines" if result.kind == "lines" else f"blocks of {workflow.BLOCK} tokens"
+            more = {"baseline": other.record(), **_change_record(changes, units)}
+            compared = [
+                f"{'baseline':<14}{'':>10}  {other.signature}",
+                *_change_lines(changes, units, 4),
+            ]
+    warn_of_bytes(read)
     if as_json:
-        more = {"baseline": other.record(), **_change_record(changes, units)}
         write_line(json.dumps(result.record() | more))
         return
-    _show_text(result, as_json)
-    write_line(f"{'baseline':<14}{'':>10}  {other.signature}")
-    for line in _change_lines(changes, units, 4):
+    for name, value, how in result.rows():
+        write_line(f"{name:<14}{value:>10}  {how}")
+    for line in compared:
         write_line(line)
 
 
@@ -351,14 +369,6 @@ def _check_of_gaps(
             raise UsageError(f"{name}: MODEL reads a text at once; omit it")
     if options.adapter is not None:
         raise UsageError("--adapter: is of other models; omit it")
-
-
-def _show_text(result: "TextEvaluation | MaskedEvaluation", as_json: bool) -> None:
-    if as_json:
-        write_line(json.dumps(result.record()))
-        return
-    for name, value, how in result.rows():
-        write_line(f"{name:<14}{value:>10}  {how}")
 
 
 def _change_record(changes: "Sequence[PairedDifference]", units: str) -> dict[str, Any]:
@@ -430,41 +440,6 @@ def _warn_of_sides(sources: list[str], references: list[str], info: "ModelInfo")
         )
 
 
-def _show_json(result: "Evaluation", *, has_intervals: bool) -> None:
-    record: dict[str, Any] = {"lines": len(result.hypotheses)}
-    for score in result.scores:
-        record[_key(score.name)] = {"score": score.value, "signature": score.signature}
-    for metric in result.tested:
-        before, after = metric.scores[0], metric.scores[-1]
-        if has_intervals:
-            intervals = {"mean": after.mean, "interval": after.interval, "test": metric.signature}
-            record[_key(metric.name)] |= intervals
-        if len(metric.scores) == 1:
-            continue
-        record[_key(metric.name)] |= {
-            "baseline": before.value,
-            "p_value": after.p_value,
-            "equals_baseline": after.equals_baseline,
-            "test": metric.signature,
-        }
-    if result.loss is not None:
-        record |= {"loss": result.loss, "perplexity": result.perplexity}
-    write_line(json.dumps(record, ensure_ascii=False))
-
-
-def _key(name: str) -> str:
-    return name.lower().removesuffix("2")
-
-
-def _write_text(result: "Evaluation", *, has_intervals: bool) -> None:
-    """Shows the scores on a terminal; elsewhere a signature is one piece, to be copied and cut."""
-    if sys.stdout.isatty():
-        show_evaluation(stdout_console(), result, has_intervals=has_intervals)
-        return
-    for name, value, how in _rows(result, has_intervals=has_intervals):
-        write_line(f"{name:<12}{value:>9}  {how}")
-
-
 def show_evaluation(
     console: "Console", result: "Evaluation", *, has_intervals: bool = False
 ) -> None:
@@ -474,26 +449,6 @@ def show_evaluation(
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim", overflow="fold")
-    for row in _rows(result, has_intervals=has_intervals):
+    for row in result.rows(has_intervals=has_intervals):
         table.add_row(*row)
     console.print(table)
-
-
-def _rows(result: "Evaluation", *, has_intervals: bool) -> list[tuple[str, str, str]]:
-    rows = [(score.name, f"{score.value:.2f}", score.signature) for score in result.scores]
-    for metric in result.tested:
-        before, after = metric.scores[0], metric.scores[-1]
-        if has_intervals:
-            ends = f"{after.mean - after.interval:.2f} to {after.mean + after.interval:.2f}"
-            how = f"95 % of the scores of resampled texts: {ends}  {metric.signature}"
-            rows.append((f"{metric.name} mean", f"{after.mean:.2f}", how))
-        if len(metric.scores) == 1:
-            continue
-        change = f"{after.value - before.value:+.2f}"
-        same = "; no sentence differs from the baseline" if after.equals_baseline else ""
-        how = f"from {before.value:.2f}, p = {after.p_value:.4f}{same}  {metric.signature}"
-        rows.append((f"{metric.name} change", change, how))
-    if result.loss is not None:
-        rows.append(("loss", f"{result.loss:.4f}", "nats per reference token"))
-        rows.append(("perplexity", f"{result.perplexity:.2f}", "exp(loss)"))
-    return rows

@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.options import Holds, LowercaseOption, PathRole, TokenizeOption, option
+from tformer_cli.cli.options import (
+    Holds,
+    LowercaseOption,
+    PathRole,
+    TokenizeOption,
+    option,
+    option_field,
+)
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import LineCounts
@@ -18,48 +25,41 @@ LANGUAGE_MODELS = "Language models"
 class TextOptions:
     """The texts that are compared, and where translations go."""
 
-    source: Annotated[
-        Path | None,
-        option(
-            "Source text that MODEL translates or labels; - is stdin.",
-            "--source",
-            "-i",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    reference: Annotated[
-        list[Path] | None,
-        option(
-            "Reference translation, or right labels. Repeat for several references.",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    hypothesis: Annotated[
-        Path | None,
-        option("Translation to score, without a model; - is stdin.", metavar="FILE"),
-        PathRole.reads_file,
-    ] = None
-    baseline: Annotated[
-        Path | None,
-        option(
-            "Other translations of the same text, or labels of another classifier: their scores, "
-            "and tests of the differences as `tformer compare` makes them.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    baseline_model: Annotated[
-        Path | None,
-        option(
-            "Another language model or classifier: its scores on the same text, and tests of the "
-            "differences.",
-            metavar="MODEL",
-        ),
-        PathRole.reads_model,
-    ] = None
+    source: Path | None = option_field(
+        None,
+        "Source text that MODEL translates or labels; - is stdin.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, or right labels. Repeat for several references.",
+        shown="none",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    hypothesis: Path | None = option_field(
+        None,
+        "Translation to score, without a model; - is stdin.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    baseline: Path | None = option_field(
+        None,
+        "Other translations of the same text, or labels of another classifier: their scores, "
+        "and tests of the differences as `tformer compare` makes them.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    baseline_model: Path | None = option_field(
+        None,
+        "Another language model or classifier: its scores on the same text, and tests of the "
+        "differences.",
+        metavar="MODEL",
+        role=PathRole.reads_model,
+    )
     output: Annotated[
         Path | None,
         option(
@@ -107,10 +107,9 @@ class ScoreOptions:
         TextOrJson,
         format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
     ] = TextOrJson.text
-    confidence: Annotated[
-        bool,
-        option("Also give each score's 95 % interval, by bootstrap (Koehn 2004).", "--confidence"),
-    ] = False
+    confidence: bool = option_field(
+        False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
+    )
     lowercase: LowercaseOption = False
     tokenize: TokenizeOption = "13a"
 
@@ -119,62 +118,50 @@ class ScoreOptions:
 class TextScoringOptions:
     """The text that a language model is evaluated on, and how it is read."""
 
-    text: Annotated[
-        str | None,
-        option(
-            "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
-            "accuracy of a masked one; - is stdin.",
-            panel=LANGUAGE_MODELS,
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    text_field: Annotated[
-        str | None,
-        option(
-            "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
-            "dataset (a hub name or a path).",
-            panel=LANGUAGE_MODELS,
-            shown="none; --text is text",
-            metavar="FIELD",
-        ),
-    ] = None
-    text_split: Annotated[
-        str | None,
-        option(
-            "Split of a dataset; slices such as test[:100] work.",
-            panel=LANGUAGE_MODELS,
-            shown="train",
-            metavar="SPLIT",
-        ),
-    ] = None
-    text_kind: Annotated[
-        Literal["lines", "stream"] | None,
-        option(
-            "Score each line or record of --text by itself, or all of it as one.",
-            panel=LANGUAGE_MODELS,
-            shown="as MODEL was trained",
-        ),
-    ] = None
-    window: Annotated[
-        int | None,
-        option(
-            "Positions that are read at once.",
-            panel=LANGUAGE_MODELS,
-            shown="as many as MODEL takes",
-            min=2,
-        ),
-    ] = None
-    stride: Annotated[
-        int | None,
-        option(
-            "Tokens between the beginnings of two windows; a smaller one gives each token more "
-            "context, and takes longer.",
-            panel=LANGUAGE_MODELS,
-            shown="--window",
-            min=1,
-        ),
-    ] = None
+    text: str | None = option_field(
+        None,
+        "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
+        "accuracy of a masked one; - is stdin.",
+        panel=LANGUAGE_MODELS,
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    text_field: str | None = option_field(
+        None,
+        "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
+        "dataset (a hub name or a path).",
+        panel=LANGUAGE_MODELS,
+        shown="none; --text is text",
+        metavar="FIELD",
+    )
+    text_split: str | None = option_field(
+        None,
+        "Split of a dataset; slices such as test[:100] work.",
+        panel=LANGUAGE_MODELS,
+        shown="train",
+        metavar="SPLIT",
+    )
+    text_kind: Literal["lines", "stream"] | None = option_field(
+        None,
+        "Score each line or record of --text by itself, or all of it as one.",
+        panel=LANGUAGE_MODELS,
+        shown="as MODEL was trained",
+    )
+    window: int | None = option_field(
+        None,
+        "Positions that are read at once.",
+        panel=LANGUAGE_MODELS,
+        shown="as many as MODEL takes",
+        min=2,
+    )
+    stride: int | None = option_field(
+        None,
+        "Tokens between the beginnings of two windows; a smaller one gives each token more "
+        "context, and takes longer.",
+        panel=LANGUAGE_MODELS,
+        shown="--window",
+        min=1,
+    )
 
     def lines(self, counts: LineCounts, *, quiet: bool) -> Iterable[str]:
         """Returns the lines or records of the text."""
@@ -185,7 +172,7 @@ class TextScoringOptions:
             return file_lines(name, counts, quiet=quiet)
         if name == STANDARD_STREAM:
             raise UsageError("--text-field: stdin is text; name a file")
-        from tformer_cli.kinds.lines.evaluate_texts import texts_in_field
+        from tformer_cli.evaluate.evaluate import texts_in_field
 
         return texts_in_field(name, self.text_field, self.text_split or "train", counts)
 

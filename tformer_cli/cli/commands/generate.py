@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Unpack
 
 import typer
 
-from tformer_cli.cli.commands.translate_options import FileOptions
 from tformer_cli.cli.help import LARGE_JOBS
+from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     DecodingPrecision,
@@ -18,30 +18,26 @@ from tformer_cli.cli.options import (
     QuietOption,
     SeedOption,
     ThreadsOption,
-    option,
+    option_field,
     takes_generation_options,
     takes_groups,
     torch_preparation,
 )
-from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
-    count_of_lines,
     input_lines,
     note,
     note_choices,
     results,
     stdin_is_terminal,
-    utf8_line,
-    warn,
     warn_of_bytes,
-    warn_of_unknown,
+    warn_of_results,
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import LineCounts, without_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from tformer_cli.search.generator import Generation, Generator
     from tformer_cli.search.keywords import SearchOverrides
@@ -60,51 +56,33 @@ PromptArgument = Annotated[
 class WritingOptions:
     """Options of what is written."""
 
-    n_best: Annotated[
-        int, option("Texts per prompt; needs --format jsonl if there are several.", min=1)
-    ] = 1
-    output_format: Annotated[
-        Literal["text", "jsonl"],
-        option(
-            "text: the prompt and what follows it; for prompts of -i or stdin a line each, line "
-            "ends inside become spaces. jsonl: one object per prompt.",
-            "--format",
-        ),
-    ] = "text"
-    stop: Annotated[
-        list[str] | None,
-        option(
-            r"End a text before the first occurrence of this one; \n is a line end. Repeatable.",
-            shown="none",
-            metavar="TEXT",
-        ),
-    ] = None
-    buffer_lines: Annotated[
-        int | None,
-        option(
-            "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
-            panel=LARGE_JOBS,
-            shown="64; 1 from a terminal",
-            min=1,
-        ),
-    ] = None
+    n_best: int = option_field(
+        1, "Texts per prompt; needs --format jsonl if there are several.", min=1
+    )
+    output_format: Literal["text", "jsonl"] = option_field(
+        "text",
+        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line "
+        "ends inside become spaces. jsonl: one object per prompt.",
+        "--format",
+    )
+    stop: list[str] | None = option_field(
+        None,
+        r"End a text before the first occurrence of this one; \n is a line end. Repeatable.",
+        shown="none",
+        metavar="TEXT",
+    )
+    buffer_lines: int | None = option_field(
+        None,
+        "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
+        panel=LARGE_JOBS,
+        shown="64; 1 from a terminal",
+        min=1,
+    )
 
     @property
     def stops(self) -> list[str]:
         """The texts that end one."""
         return [text.replace("\\n", "\n") for text in self.stop or ()]
-
-    def check(self) -> None:
-        """Refuses several texts where there is room for one.
-
-        Raises:
-            UsageError: if there are any.
-        """
-        if self.n_best > 1 and self.output_format == "text":
-            raise UsageError(
-                f"--n-best: {self.n_best} texts per prompt do not fit text output; add "
-                "--format jsonl"
-            )
 
 
 @takes_generation_options
@@ -133,21 +111,36 @@ def generate(
         tformer generate runs/shakespeare --stop '\n\n'
         tformer generate runs/shakespeare -i prompts.txt --n-best 3 --format jsonl
     """
-    writing.check()
-    counts = LineCounts()
-    is_stdin = files.is_stdin(prompt)
-    prompts: Iterable[str] | None = None
+    if writing.n_best > 1 and writing.output_format == "text":
+        raise UsageError(
+            f"--n-best: {writing.n_best} texts per prompt do not fit text output; add "
+            "--format jsonl"
+        )
+    read, is_typed = LineCounts(), files.is_typed(prompt)
+    prompts: Iterator[str] | None = None
     if not prompt and files.input_file is None and stdin_is_terminal():
         prompt = [""]
     if not prompt or prompt == [STANDARD_STREAM]:
-        prompts = input_lines(prompt, files.input_file, counts, "--input", quiet=quiet)
+        prompts = input_lines(prompt, files.input_file, read, "--input", quiet=quiet)
     elif files.input_file is not None:
         raise UsageError("--input: prompts are given as arguments already; omit one of the two")
-    from tformer_cli.kinds.opening.generator import open_generator
+    from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
+    from tformer_cli.kinds.lines.job import ResultCounts
+    from tformer_cli.kinds.opening import open_model
+
+    counts = ResultCounts()
+
+    def render(one: "Generation") -> str:
+        is_one_line, lists_texts = prompts is not None, writing.n_best > 1
+        return format_generation(
+            one, writing.output_format, lists_texts=lists_texts, is_one_line=is_one_line
+        )
 
     with results(files.output) as stream:
-        opened = open_generator(
+        is_seen = is_terminal(stream)
+        opened = open_model(
             model,
+            "generate",
             stops=writing.stops,
             adapter=adapter,
             device=device,
@@ -160,101 +153,43 @@ def generate(
             **decoding,
         )
         note_choices(opened, quiet=quiet)
-        if prompts is None:
-            counts_of_prompts = _continue_arguments(
-                opened.generator, [without_surrogates(one) for one in prompt or ()], stream, writing
-            )
+        generator = opened.generator
+        given = [without_surrogates(one) for one in prompt or ()]
+        if prompts is not None:
+            size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
+            lines = rendered(generator.stream(prompts, size), counts, render)
+        elif is_seen and writing.output_format == "text" and _is_told(generator, given):
+            lines = rendered([_told(generator, given, stream)], counts, lambda _: None)
         else:
-            is_typed = is_stdin and stdin_is_terminal()
-            n_lines = writing.buffer_lines or (1 if is_typed else None)
-            counts_of_prompts = _continue_lines(
-                opened.generator,
-                prompts,
-                stream,
-                writing,
-                n_lines,
-                quiet=quiet or is_typed or is_terminal(stream),
-            )
-    warn_of_bytes(counts)
-    if n_truncated := counts_of_prompts.truncated:
-        warn(f"{count_of_lines(n_truncated)} longer than the model takes; only the end was read")
-    warn_of_unknown(counts_of_prompts.unknown)
-
-
-@dataclass
-class PromptCounts:
-    """Counts of what a model could not read of prompts."""
-
-    truncated: int = 0
-    """Prompts whose beginning was not read."""
-    unknown: int = 0
-    """Their tokens that the model does not know."""
-
-    def add(self, generation: "Generation") -> None:
-        """Counts a prompt."""
-        self.truncated += generation.is_truncated
-        self.unknown += generation.n_unknown
-
-
-def _continue_arguments(
-    generator: "Generator", prompts: list[str], stream: BinaryIO, writing: WritingOptions
-) -> PromptCounts:
-    """Writes the texts of prompts that are arguments."""
-    from tformer_cli.kinds.lines.generate import format_generation
-
-    is_told = (
-        writing.output_format == "text"
-        and len(prompts) == 1
-        and is_terminal(stream)
-        and (generator.config.sampling or generator.config.beam_size == 1)
-        and generator.config.n_searched == 1
-    )
-    counts = PromptCounts()
-    if is_told:
-
-        def tell(text: str) -> None:
-            stream.write(without_surrogates(text).encode())
-            stream.flush()
-
-        tell(prompts[0])
-        (told,) = generator.generate(prompts, on_text=tell)
-        tell("\n")
-        counts.add(told)
-        return counts
-    for one in generator.generate(prompts):
-        counts.add(one)
-        line = format_generation(
-            one, writing.output_format, lists_texts=writing.n_best > 1, is_one_line=False
+            lines = rendered([generator.generate(given)], counts, render)
+        is_hidden = quiet or is_typed or is_seen or prompts is None
+        write_lines(
+            stream, lines, counts, doing="generating", output=files.output, is_hidden=is_hidden
         )
-        stream.write(utf8_line(line))
-    return counts
+    warn_of_bytes(read)
+    warn_of_results(counts, cut="only the end was read")
 
 
 def is_terminal(stream: BinaryIO) -> bool:
-    """True if a text that is written there is seen while it is written."""
+    """Returns whether a text that is written there is seen while it is written."""
     return stream is sys.stdout.buffer and sys.stdout.isatty()
 
 
-def _continue_lines(
-    generator: "Generator",
-    prompts: "Iterable[str]",
-    stream: BinaryIO,
-    writing: WritingOptions,
-    n_lines: int | None,
-    *,
-    quiet: bool,
-) -> PromptCounts:
-    """Writes a line for each prompt."""
-    from tformer_cli.kinds.lines.generate import BUFFER_PROMPTS, format_generation
+def _is_told(generator: "Generator", prompts: list[str]) -> bool:
+    """Returns whether a text can be shown while it is written: it is the only one."""
+    config = generator.config
+    is_straight = config.sampling or config.beam_size == 1
+    return len(prompts) == 1 and is_straight and config.n_searched == 1
 
-    counts, n_done = PromptCounts(), 0
-    with line_progress(None, "generating", quiet=quiet) as progress:
-        for buffer in generator.stream(prompts, n_lines or BUFFER_PROMPTS):
-            for one in buffer:
-                counts.add(one)
-                line = format_generation(one, writing.output_format, lists_texts=writing.n_best > 1)
-                stream.write(utf8_line(line))
-            stream.flush()
-            n_done += len(buffer)
-            progress.update(n_done)
-    return counts
+
+def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list[Generation]":
+    """Writes a prompt and its text token by token."""
+
+    def tell(text: str) -> None:
+        stream.write(without_surrogates(text).encode())
+        stream.flush()
+
+    tell(prompts[0])
+    found = generator.generate(prompts, on_text=tell)
+    tell("\n")
+    return found

@@ -21,9 +21,7 @@ from tformer_cli.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from tformer_cli.evaluate.evaluate import Evaluation
-    from tformer_cli.kinds.lines.classify import LabelEvaluation
-    from tformer_cli.kinds.lines.evaluate_texts import TextEvaluation
+    from tformer_cli.evaluate.evaluate import Evaluation, LabelEvaluation, TextEvaluation
     from tformer_cli.quickstart import QuickstartResult
 
 

@@ -1,10 +1,12 @@
 """`tformer score`: log-probabilities of given translations or labels, or of texts."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import Any, Literal
 
 from tformer_cli.artifacts.config_file import check_model, read_config
-from tformer_cli.cli.image_options import ReadImageOptions
+from tformer_cli.cli.line_job import ReadImageOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     CoveragePenaltyOption,
@@ -20,77 +22,82 @@ from tformer_cli.cli.options import (
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
-    option,
+    option_field,
     takes_groups,
     torch_preparation,
 )
-from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
     check_stdin_is_read_once,
-    count_of_lines,
     file_lines,
+    note,
     note_choices,
     results,
-    utf8_line,
     warn,
     warn_of_bytes,
+    warn_of_results,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.kinds import kinds_for
+from tformer_cli.kinds import kind_named, kinds_for
 from tformer_cli.text.lines import LineCounts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairOptions:
     """The pairs to score: sources, with targets or with n-best lists."""
 
-    source: Annotated[
-        str | None,
-        option(
-            "Source sentences, one per line, the texts of a language model or classifier, or names "
-            "of images; - is stdin.",
-            "--source",
-            "-i",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
-    target_file: Annotated[
-        str | None,
-        option("Their translations or labels, one per line; - is stdin.", metavar="FILE"),
-        PathRole.reads_file,
-    ] = None
-    n_best_file: Annotated[
-        str | None,
-        option(
-            "Instead of --target-file: an n-best list to rerank, of translate --format moses "
-            "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None
+    source: str | None = option_field(
+        None,
+        "Source sentences, one per line, the texts of a language model or classifier, or names "
+        "of images; - is stdin.",
+        "--source",
+        "-i",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    target_file: str | None = option_field(
+        None,
+        "Their translations or labels, one per line; - is stdin.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
+    n_best_file: str | None = option_field(
+        None,
+        "Instead of --target-file: an n-best list to rerank, of translate --format moses "
+        "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
+        metavar="FILE",
+        role=PathRole.reads_file,
+    )
     output: OutputOption = STANDARD_STREAM
-    output_format: Annotated[
-        Literal["text", "tsv", "jsonl"],
-        option(
-            "text: the log-probability. tsv: index, source, target, log-probability, score; of "
-            "texts index, text, log-probability, bits per byte; of labels index, text, label, "
-            "log-probability, the most probable label. jsonl: one object per line, with the "
-            "log-probability of every token.",
-            "--format",
-        ),
-    ] = "text"
+    output_format: Literal["text", "tsv", "jsonl"] = option_field(
+        "text",
+        "text: the log-probability. tsv: index, source, target, log-probability, score; of "
+        "texts index, text, log-probability, bits per byte; of labels index, text, label, "
+        "log-probability, the most probable label. jsonl: one object per line, with the "
+        "log-probability of every token.",
+        "--format",
+    )
 
-    def files(self) -> tuple[str, str]:
-        """Returns the files of sources and of targets.
+    def texts(self, of_translations: Mapping[str, object]) -> tuple[str, ...]:
+        """Returns the file of texts; refuses options that only translations have."""
+        if self.source is None:
+            raise UsageError("--source: is missing; name the file of the texts")
+        why = "MODEL is a language model, without a source; omit it"
+        _refuse({"--target-file": self.target_file, **of_translations}, why)
+        return (self.source,)
 
-        Raises:
-            UsageError: if the targets are missing or given twice, or the format is not theirs.
-        """
+    def labels(self) -> tuple[str, ...]:
+        """Returns the files of texts or names, and of labels."""
+        if self.source is None or self.target_file is None:
+            missing = "--source" if self.source is None else "--target-file"
+            what = "texts" if self.source is None else "labels"
+            raise UsageError(
+                f"{missing}: is missing; MODEL is a classifier, so name the file of the {what}"
+            )
+        return self.source, self.target_file
+
+    def sides(self) -> tuple[str, ...]:
+        """Returns the files of sources and of targets, which may be missing or given twice."""
         if self.source is None:
             raise UsageError("--source: is missing; name the file of the sources")
         if (self.target_file is None) == (self.n_best_file is None):
@@ -141,68 +148,82 @@ def score(
     pictures.check(has_texts=pairs.source is not None)
     check_model(model, kinds_for("score"))
     stored = read_config(model)
-    pictures.check_model(reads_images=stored.model.reads_images)
-    if stored.task != "translate":
-        of_translations = {
-            "--n-best-file": pairs.n_best_file,
-            "--source-language": source_language,
-            "--target-language": target_language,
-            "--length-penalty": length_penalty,
-            "--length-normalization": length_normalization,
-            "--coverage-penalty": coverage_penalty,
-        }
-        machine = (device, precision, adapter, threads)
-        if stored.task in ("language-model", "masked"):
-            from tformer_cli.cli.commands.score_texts import score_texts
-
-            is_masked = stored.task == "masked"
-            score_texts(model, pairs, of_translations, machine, is_masked=is_masked, quiet=quiet)
-        else:
-            from tformer_cli.cli.commands.score_texts import score_labels
-
-            score_labels(model, pairs, pictures, of_translations, machine, quiet=quiet)
-        return
-    files = pairs.files()
+    pictures.check_model(stored.model)
+    measured_by = kind_named(stored.task).measured_by
+    read = LineCounts()
+    penalties = {
+        "length_penalty": length_penalty,
+        "length_normalization": length_normalization,
+        "coverage_penalty": coverage_penalty,
+    }
+    languages = {"source_language": source_language, "target_language": target_language}
+    of_translations = {"--n-best-file": pairs.n_best_file} | {
+        f"--{name.replace('_', '-')}": value for name, value in (languages | penalties).items()
+    }
+    files: tuple[str, ...]
+    given: list[Iterable[Any]] = []
+    if measured_by == "translations":
+        files = pairs.sides()
+    elif measured_by in ("text", "gaps"):
+        files = pairs.texts(of_translations)
+        if measured_by == "gaps":
+            _refuse({"--adapter": adapter}, "is of other models; omit it")
+    else:
+        _refuse({**of_translations, "--adapter": adapter}, "MODEL is a classifier; omit it")
+        labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
+        files, given = (pairs.labels(), []) if labeled is None else ((), [labeled])
     check_stdin_is_read_once(files)
-    counts = LineCounts()
     # Before the imports: a missing file is an error at once, not after seconds
-    sources, targets = (file_lines(file, counts, quiet=quiet) for file in files)
+    given += [file_lines(file, read, quiet=quiet) for file in files]
     from tformer_cli.kinds.lines import score as workflow
-    from tformer_cli.kinds.opening.translator import open_translator
+    from tformer_cli.kinds.lines.job import ResultCounts, aligned_pairs
+    from tformer_cli.kinds.opening import open_model
 
+    counts = ResultCounts()
     with results(pairs.output) as stream:
-        opened = open_translator(
+        opened = open_model(
             model,
+            "score",
             device=device,
             precision=precision.value,
             adapter=adapter,
-            source_language=source_language,
-            target_language=target_language,
             threads=threads,
+            tell=partial(note, quiet=quiet),
             before_torch=torch_preparation(threads),
-            length_penalty=length_penalty,
-            length_normalization=length_normalization,
-            coverage_penalty=coverage_penalty,
+            **languages,
+            **penalties,
         )
         note_choices(opened, quiet=quiet)
-        scored = workflow.ScoreCounts()
-        lines: Iterator[str]
+        found: Iterable[list[Any]]
         if pairs.n_best_file is not None:
             # The sources are needed in any order, and a line may have many hypotheses
-            lines = workflow.rank_again(opened, list(sources), targets, pairs.n_best_file, scored)
+            sources, ranked = list(given[0]), given[1]
+            found = (
+                [one] for one in workflow.rank_again(opened, sources, ranked, pairs.n_best_file)
+            )
         else:
-            given = workflow.score_lines(opened, sources, targets, scored)
-            lines = (workflow.format_score(pair, pairs.output_format) for pair in given)
-        with line_progress(None, "scoring", quiet=quiet, output=pairs.output) as progress:
-            for line in lines:
-                stream.write(utf8_line(line))
-                progress.update(scored.lines)
-    warn_of_bytes(counts)
-    if scored.cut and workflow.was_cut_at_random(opened.directory.path):
+            lines = given[0] if len(given) == 1 else aligned_pairs(given[0], given[1])
+            found = workflow.scored_lines(opened, lines, pictures.damaged)
+        write_lines(
+            stream,
+            rendered(found, counts, lambda one: one.line(pairs.output_format)),
+            counts,
+            doing="scoring",
+            output=pairs.output,
+            is_hidden=quiet,
+        )
+    warn_of_bytes(read)
+    if counts.retokenized and workflow.was_cut_at_random(opened.directory.path):
         warn(
             "the model was trained with BPE dropout, so it may write a text in other tokens than "
             "the tokenizer's, which were scored; translate --n-best N --format jsonl keeps its own "
             "for --n-best-file"
         )
-    if scored.truncated:
-        warn(f"{count_of_lines(scored.truncated)} longer than the model takes; truncated")
+    warn_of_results(counts)
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuses options that are given."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"{name}: {why}")

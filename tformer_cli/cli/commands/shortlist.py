@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.inspect.jobs.align import AlignmentReport, PairTexts
     from tformer_cli.inspect.jobs.shortlist import LinkedTokens
-    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,9 +188,9 @@ def shortlist(
 
 def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: bool) -> "Opened":
     """Opens a model; where alignments are given, only its vocabularies are needed."""
-    from tformer_cli.kinds.opening.translator import open_translator
+    from tformer_cli.kinds.opening import open_model
 
-    opened = open_translator(
+    opened = open_model(
         model,
         precision="auto" if is_aligned else "float32",
         shortlist="none",

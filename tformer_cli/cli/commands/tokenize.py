@@ -246,19 +246,21 @@ def _show_json(algorithm: str, vocab_size: int, found: "dict[str, TokenizerStati
 
 def show_statistics(console: "Console", found: "dict[str, TokenizerStatistics]") -> None:
     """Prints a line for each measure and a column for each file; columns may continue below."""
-    from tformer_cli.show.terminal import Column, cut, is_ascii_only, shown, table_lines
+    from tformer_cli.show.document import Table
+    from tformer_cli.show.terminal import cut, is_ascii_only, show_blocks, shown
 
-    is_ascii = is_ascii_only(console)
     summaries = [statistics.summary() for statistics in found.values()]
-    names = list(summaries[0])
-    columns = [Column("", [name.replace("_", " ") for name in names], at_left=True)]
-    most = console.width - columns[0].natural - 2
-    for file, summary in zip(found, summaries, strict=True):
-        # A long path is cut at its beginning: its end tells files apart
-        head = cut(shown(file, is_ascii=is_ascii)[::-1], most, is_ascii=is_ascii)[::-1]
-        columns.append(Column(head, [_shown(name, summary[name]) for name in names]))
-    for line in table_lines(columns, console.width, is_ascii=is_ascii):
-        console.print(line)
+    names = [name.replace("_", " ") for name in summaries[0]]
+    is_ascii = is_ascii_only(console)
+    most = console.width - max(map(len, names)) - 2
+    # A long path is cut at its beginning: its end tells files apart
+    ends = (shown(file, is_ascii=is_ascii)[::-1] for file in found)
+    heads = (cut(end, most, is_ascii=is_ascii)[::-1] for end in ends)
+    rows = [
+        [label, *(_shown(name, summary[name]) for summary in summaries)]
+        for label, name in zip(names, summaries[0], strict=True)
+    ]
+    show_blocks(console, [Table(head=("", *heads), rows=rows, labels=(), texts=(0,))])
 
 
 def _shown(name: str, value: float) -> str:

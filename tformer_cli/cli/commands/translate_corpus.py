@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import typer
 
-from tformer_cli.cli.commands.parts_of_input import parse_shard
-from tformer_cli.cli.commands.translate_options import ConstraintOptions, EnsembleOptions
+from tformer_cli.cli.commands.translate_options import (
+    ConstraintOptions,
+    EnsembleOptions,
+    parse_shard,
+)
 from tformer_cli.cli.help import FORMATS, LARGE_JOBS
 from tformer_cli.cli.options import (
     ModelArgument,
@@ -23,7 +26,7 @@ from tformer_cli.cli.options import (
     takes_groups,
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
-from tformer_cli.cli.streams import count_of_lines, note, warn_of_bytes, warn_of_lengths, write_line
+from tformer_cli.cli.streams import count_of_lines, note, warn_of_bytes, warn_of_results, write_line
 from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import LineCounts, check_file
 from tformer_cli.wording import count_of
@@ -280,7 +283,7 @@ def _preview(report: "CorpusReport", output: Path) -> None:
 
 def _report(report: "CorpusReport", *, quiet: bool) -> None:
     """Notes the speed, and warns of lines that were replaced, split or cut off."""
-    from tformer_cli.kinds.lines.translate import TranslationCounts
+    from tformer_cli.kinds.lines.job import ResultCounts
 
     counts = report.counts
     n_lines = counts["lines"] - report.begun
@@ -288,8 +291,8 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
     done = f"{count_of_lines(n_lines)} in {report.seconds:.1f} s"
     note(f"{done}, {rate:,.1f} lines/s; {count_of(len(report.plan.shards), 'shard')}", quiet=quiet)
     warn_of_bytes(LineCounts(not_utf8=counts["not_utf8"]))
-    warn_of_lengths(
-        TranslationCounts(
+    warn_of_results(
+        ResultCounts(
             split=counts["split"],
             truncated=counts["truncated"],
             unsatisfied=counts["unsatisfied"],

@@ -1,19 +1,33 @@
-"""Options of `translate`: input and output, constraints, ensembles, large jobs."""
+"""Options of `translate`: constraints, ensembles, formats, large jobs and their parts."""
 
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
 from tformer_cli.cli.help import CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS
-from tformer_cli.cli.options import OutputOption, PathRole, option_field
-from tformer_cli.cli.streams import STANDARD_STREAM, file_lines, note
+from tformer_cli.cli.line_job import FileOptions, count_lines
+from tformer_cli.cli.options import PathRole, option_field
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    check_not_compressed,
+    file_lines,
+    note,
+    results,
+)
 from tformer_cli.errors import UsageError
-from tformer_cli.text.lines import LineCounts
+from tformer_cli.text.lines import LineCounts, shard_range
+from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.artifacts.resumable import ResumableFiles
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.search.constraints import Term
 
 
@@ -21,28 +35,6 @@ TextArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="TEXT", help="Sentences to translate; without any, -i or stdin."),
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileOptions:
-    """Input and output."""
-
-    input_file: str | None = option_field(
-        None,
-        "Input file, one sentence per line; - is stdin.",
-        "--input",
-        "-i",
-        shown="stdin",
-        metavar="FILE",
-        role=PathRole.reads_file,
-    )
-    output: OutputOption = STANDARD_STREAM
-
-    def is_stdin(self, texts: list[str] | None) -> bool:
-        """Returns whether the lines come from stdin, which the arguments may also ask for."""
-        return self.input_file in (None, STANDARD_STREAM) and (
-            not texts or texts == [STANDARD_STREAM]
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +58,7 @@ class ConstraintOptions:
     )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the banned phrases as an argument of `open_translator`."""
+        """Returns the banned phrases as an argument of `open_model`."""
         if self.ban and not all(phrase.strip() for phrase in self.ban):
             raise UsageError("--ban: is empty; name the text that no translation may contain")
         return {"banned": self.ban or ()}
@@ -105,7 +97,7 @@ class EnsembleOptions:
     )
 
     def arguments(self) -> dict[str, Any]:
-        """Returns them as arguments of `open_translator`."""
+        """Returns them as arguments of `open_model`."""
         if self.ensemble_weights is not None and not self.ensemble:
             raise UsageError("--ensemble-weights: there is one model; add --ensemble MODEL")
         try:
@@ -227,3 +219,55 @@ class FormatOptions:
         aligner = Aligner(opened.directory)
         note(f"aligning by {aligner.choice}", quiet=quiet)
         return {**arguments, "aligner": aligner, "alignment_format": self.alignments}
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Reads I/N, I from 0; launchers provide it as `--shard $RANK/$WORLD_SIZE`."""
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if match is None or int(match[1]) >= int(match[2]):
+        raise UsageError(f'--shard: "{text}" is not I/N with I from 0 to N - 1; write 0/4')
+    return int(match[1]), int(match[2])
+
+
+def chosen_lines(
+    lines: Iterator[str], file: str | None, shard: str | None
+) -> tuple[range, Iterator[str]]:
+    """Returns the numbers of the lines to translate, and these lines."""
+    if shard is None:
+        return range(0), lines
+    index, count = parse_shard(shard)
+    n_lines = count_lines(file)
+    if n_lines is None:
+        raise UsageError("--shard: the lines have to be counted first; give a file with --input")
+    chosen = shard_range(n_lines, index, count)
+    return chosen, islice(lines, chosen.start, chosen.stop)
+
+
+@contextmanager
+def opened_output(
+    files: FileOptions, model: Path, settings: Mapping[str, object], *, resume: bool
+) -> Iterator[tuple[BinaryIO, "ResumableFiles | None"]]:
+    """Opens the output as `results` does or, to resume, behind the lines that are done."""
+    output, input_file = files.output, files.input_file
+    if not resume:
+        with results(output) as stream:
+            yield stream, None
+        return
+    if output == STANDARD_STREAM or input_file is None or not Path(input_file).is_file():
+        raise UsageError("--resume: works from a file to a file; give --input and --output")
+    from tformer_cli.artifacts.config_file import WEIGHTS
+    from tformer_cli.artifacts.resumable import resumable_file
+    from tformer_cli.files.regular_file import hash_file
+
+    if Path(output).is_dir():
+        raise UsageError(f"--output: {output} is a directory; name a file")
+    check_not_compressed(output)
+    origin = {
+        "input": hash_file(Path(input_file)),
+        "model": hash_file(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",
+        "settings": json.dumps(settings, sort_keys=True, default=str),
+    }
+    with resumable_file(Path(output).resolve(), origin) as file:
+        if file.done:
+            note(f"{output}.part: {count_of(file.done, 'line')} done; resuming after them")
+        yield file.stream, file

@@ -8,7 +8,6 @@ from typing import Annotated, Unpack
 
 import typer
 
-from tformer_cli.cli.image_options import ImageOptions
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
     emit_view,
@@ -17,6 +16,7 @@ from tformer_cli.cli.inspect.inspect_view import (
     view_format,
     view_format_option,
 )
+from tformer_cli.cli.line_job import ImageOptions
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         Bidirectional,
         PairTexts,
     )
-    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.text.pharaoh import GoldLinks, Link
 
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspect.jobs.reader import ReadReport
-    from tformer_cli.kinds.opening.translator import Opened
+    from tformer_cli.kinds.opening import Opened
 
 
 TextsArgument = Annotated[

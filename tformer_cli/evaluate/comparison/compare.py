@@ -19,8 +19,8 @@ from tformer_cli.evaluate.comparison.paired_tests import (
 
 LENGTHS = (10, 20, 30, 40, 50, 60)
 """Edges of buckets of lengths, in words."""
+# Edges of buckets of word frequencies. Both are compare-mt's (Neubig et al. 2019).
 FREQUENCIES = (1, 2, 3, 4, 5, 10, 100, 1000)
-"""Edges of buckets of word frequencies. Both are compare-mt's (Neubig et al. 2019)."""
 Words = list[list[str]]
 Tokenizer = Callable[[str], str]
 
@@ -56,14 +56,12 @@ class Difference:
     """A sentence that a system translates much better or worse than the baseline."""
 
     line: int
-    """Number of its line, from 1."""
     system: str
     value: float
     """Its score by the first metric …"""
     baseline_value: float
     """… and the baseline's."""
     source: str | None
-    """The source sentence, if it is known."""
     references: tuple[str, ...]
     baseline_text: str
     text: str
@@ -130,6 +128,7 @@ def gains(
     metric: MeasuredMetric, by_sentence: Sequence[Sequence[float]], number: int
 ) -> list[float]:
     """How much better than the baseline a system is on each sentence; less than 0: worse."""
+    # of TER less is better
     sign = -1.0 if metric.less_is_better else 1.0
     pairs = zip(by_sentence[number], by_sentence[0], strict=True)
     return [sign * (ours - theirs) for ours, theirs in pairs]
@@ -233,6 +232,7 @@ def frequencies(
     lowercase: bool = False,
 ) -> Counter[str]:
     """Counts in a text, such as that of the training, the words that other texts have."""
+    # a training text has millions of words that no translation has
     counts = dict.fromkeys(chain.from_iterable(chain.from_iterable(wanted)), 0)
     for line in lines:
         for word in tokenize(line.lower() if lowercase else line).split():

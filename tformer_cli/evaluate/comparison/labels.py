@@ -65,7 +65,6 @@ class LabelComparison:
         }
 
     def document(self) -> Document:
-        """Returns a table of each measure, for people."""
         tables = [
             Table(
                 title=measure.name,
@@ -105,6 +104,7 @@ def compare_labelings(
     seed: int = 1,
 ) -> LabelComparison:
     """Compares classifiers by paired bootstrap over the examples."""
+    # white space around a label is no part of it, as in training
     right = [label.strip() for label in right]
     blank = next((number for number, label in enumerate(right, 1) if not label), None)
     if blank is not None or not right:

@@ -35,7 +35,6 @@ class MeasuredMetric:
         self.references = tuple(map(tuple, references))
         """The references, as the metric has remembered them."""
         self.less_is_better = type(metric).__name__ == "TER"
-        """True for an error rate."""
         self._of_sentence = metric
         if isinstance(metric, BLEU):
             # Most sentences have no 4-gram in common with their reference (Chen & Cherry 2014)
@@ -52,7 +51,6 @@ class MeasuredMetric:
         return [self._aggregate(self._of_sentence, row[None]) for row in rows]
 
     def is_equal(self, hypotheses: Sequence[str], others: Sequence[str]) -> bool:
-        """Returns whether two texts are the same to the metric in every sentence."""
         return np.array_equal(self._statistics(hypotheses), self._statistics(others))
 
     def _statistics(self, hypotheses: Sequence[str]) -> np.ndarray:
@@ -67,8 +65,8 @@ class MeasuredMetric:
         return float(metric._aggregate_and_compute(rows.tolist()).score)
 
 
+# Largest p-value that is marked, as by sacreBLEU.
 SIGNIFICANT = 0.05
-"""Largest p-value that is marked, as by sacreBLEU."""
 SAMPLES: Mapping[TestName, int] = {
     "paired-bootstrap": 1000,
     "paired-approximate-randomization": 10000,
@@ -116,7 +114,6 @@ class TestedScore:
     __test__ = False
 
     value: float
-    """The score of the whole text."""
     mean: float
     """Mean of the scores of resampled texts …"""
     interval: float
@@ -145,9 +142,7 @@ class TestedMetric:
     name: str
     """Name of the metric, such as "BLEU" or "chrF2"."""
     signature: str
-    """sacreBLEU's signature, with the test's seed and samples."""
     less_is_better: bool
-    """True for an error rate."""
     scores: tuple[TestedScore, ...]
     """Of each system, the baseline first."""
 

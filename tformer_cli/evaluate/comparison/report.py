@@ -21,7 +21,6 @@ def comparison_document(comparisons: Sequence[Comparison]) -> Document:
 
 
 def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
-    """Makes the sections of a report: an overview of several test sets, then each of them."""
     sections = [_section(one) for one in comparisons]
     if len(comparisons) > 1:
         names = comparisons[0].systems
@@ -38,7 +37,6 @@ def sections_of(comparisons: Sequence[Comparison]) -> list[Section]:
 def _overview(
     names: Sequence[str], head: tuple[str, ...], metrics: Sequence[TestedMetric]
 ) -> Table:
-    """Puts the scores of systems on all test sets into one table."""
     columns = [[score.value for score in metric.scores] for metric in metrics]
     columns.append([sum(values) / len(values) for values in zip(*columns, strict=True)])
     marked = [_marked(column, less=metrics[0].less_is_better) for column in columns]
@@ -80,7 +78,6 @@ def _section(one: Comparison) -> Section:
 
 
 def _scores(one: Comparison, metric: TestedMetric) -> Table:
-    """Puts scores, tests, wins and losses of all systems into a table."""
     baseline = metric.scores[0]
     values = _marked([score.value for score in metric.scores], less=metric.less_is_better)
     is_alone = len(one.systems) == 1
@@ -150,6 +147,7 @@ def _name_of(metric: TestedMetric) -> str:
 
 def _marked(values: Sequence[float], *, less: bool) -> list[Cell]:
     """Writes numbers, the best of them marked: several that look the same are all best."""
+    # compared as they are written: a reader could not tell two that look alike
     texts = [f"{value:.2f}" for value in values]
     best = f"{(min if less else max)(values):.2f}"
     return [Cell(text, text == best) for text in texts]

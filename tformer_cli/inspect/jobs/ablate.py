@@ -51,7 +51,7 @@ from tformer_cli.inspect.views.ablation import (
 )
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
-from tformer_cli.kinds.opening.translator import Opened, open_translator
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
@@ -444,7 +444,7 @@ def _save(whole: ModelDirectory, heads: Sequence[HeadId], directory: Path) -> No
 
 def _opened_like(opened: Opened, directory: Path) -> Opened:
     config = opened.translator.config
-    return open_translator(
+    return open_model(
         load_model_directory(directory, opened.device),
         precision=opened.precision,
         beam_size=config.beam_size,

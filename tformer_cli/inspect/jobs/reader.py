@@ -27,8 +27,7 @@ from tformer_cli.inspect.heads.metrics import HeadStatistics, HeadSummary
 from tformer_cli.inspect.jobs.align import read_pairs
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.kind import PlacePredictor
-from tformer_cli.kinds.opening.encoder import OpenedEncoder
-from tformer_cli.kinds.opening.translator import Opened, open_translator
+from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.operations import StandardProducts
 from tformer_cli.text.lines import check_lines, given_lines
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class InspectionOptions(TypedDict, total=False):
-    """Keyword arguments of `open_for_inspection`, each as `open_translator` takes it."""
+    """Keyword arguments of `open_for_inspection`, each as `open_model` takes it."""
 
     adapter: Path | None  # Directory of a low-rank adapter that is added to the weights
     source_language: str | None  # Code of the language to read; None: the model's own
@@ -70,9 +69,7 @@ def open_for_inspection(
 ) -> Opened:
     """Opens a model and its search in float32, the precision whose numbers can be checked."""
     try:
-        return open_translator(
-            model, tasks=tasks, precision="float32", n_best=hypothesis, **options
-        )
+        return open_model(model, inspected=tasks, precision="float32", n_best=hypothesis, **options)
     except UsageError as error:
         raise UsageError(str(error).replace("--n-best", "--rank", 1)) from None
 
@@ -94,8 +91,7 @@ def is_written(pair: IdPair, config: ModelConfig) -> bool:
 
 def place_predictor(opened: Opened) -> PlacePredictor | None:
     """Makes what fills gaps or labels words, of a model that does."""
-    encoder = OpenedEncoder(directory=opened.directory, place=opened.place, precision="float32")
-    return kind_of(opened.directory.config).predictor(encoder)
+    return kind_of(opened.directory.config).predictor(opened)
 
 
 def encoder_of_texts(opened: Opened) -> Callable[[Sequence[str]], list[list[int]]]:

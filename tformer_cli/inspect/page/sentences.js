@@ -31,11 +31,19 @@ const readsText = () => Boolean(data.model) && !data.model.n_encoder_layers;
 /** True of an encoder alone, which has no target. */
 const isEncoder = () => Boolean(data.model) && !data.model.n_decoder_layers;
 
-/** True of a masked language model, which fills gaps. */
-const fillsGaps = () => data.model?.task === "masked";
+/** True of a masked language model, which fills gaps, and of a tagger, which labels words. */
+const hasPlaces = () => ["masked", "tag"].includes(data.model?.task);
+
+/** True of a tagger. */
+const givesTags = () => data.model?.task === "tag";
+
+/** A place of a text where a model predicts something, what it predicts, and what is done with it. */
+const placeName = () => givesTags() ? "word" : "gap";
+const placedName = () => givesTags() ? "label" : "token";
+const placeVerb = () => givesTags() ? "given" : "filled in";
 
 /** True of a classifier or an encoder, which make one label or vector of all tokens. */
-const isPooled = () => isEncoder() && !fillsGaps();
+const isPooled = () => isEncoder() && !hasPlaces();
 
 /** True of a classifier. */
 const isLabeled = () => isPooled() && data.model.task !== "embed";
@@ -59,13 +67,13 @@ function showStrips() {
   fillStrip(byId("source"), sentence.sourcePieces, "source");
   fillStrip(byId("target"), [...sentence.inputPieces, ...sentence.targetPieces.slice(-1)], "target");
   const name = sentence.rank > 1 ? `Translation ${sentence.rank}` : "Translation";
-  const isText = readsText(), isAlone = isEncoder(), hasTarget = !isAlone || isLabeled() || (fillsGaps() && sentence.target);
+  const isText = readsText(), isAlone = isEncoder(), hasTarget = !isAlone || isLabeled() || (hasPlaces() && sentence.target);
   for (const id of ["source-label", "source-text", "source-name", "source"]) byId(id).hidden = isText;
   for (const id of ["target-name", "target"]) byId(id).hidden = isAlone;
   for (const id of ["target-label", "target-text"]) byId(id).hidden = !hasTarget;
   byId("source-label").textContent = readsImages() ? "Image" : isAlone ? "Text" : "Source";
   byId("source-name").textContent = readsImages() ? "Patches" : isAlone ? "Tokens" : "Source tokens";
-  byId("target-label").textContent = isLabeled() ? "Label" : isAlone ? "Filled" : isText ? "Text" : sentence.isForced ? "Given target" : name;
+  byId("target-label").textContent = isLabeled() ? "Label" : givesTags() ? "Labels" : isAlone ? "Filled" : isText ? "Text" : sentence.isForced ? "Given target" : name;
   byId("target-name").textContent = isText ? "Tokens" : sentence.isForced ? "Target tokens" : "Translation tokens";
 }
 

@@ -9,7 +9,7 @@ addTab({
   show(panel, one) {
     const { loss, n_tokens: nTokens, effects } = viewOf(one, "ablation");
     panel.append(card("The loss without each head", make("p", { class: "says" },
-      `With all heads the loss of ${fillsGaps() ? "what is filled in" : `this ${isLabeled() ? "label" : readsText() ? "text" : one.isForced ? "target" : "translation"}`} is ${decimal(loss, 4)} nats${isLabeled() ? "" : ` a token, over ${nTokens} token${nTokens === 1 ? "" : "s"}`}. A number says how much `
+      `With all heads the loss of ${hasPlaces() ? `what is ${placeVerb()}` : `this ${isLabeled() ? "label" : readsText() ? "text" : one.isForced ? "target" : "translation"}`} is ${decimal(loss, 4)} nats${isLabeled() ? "" : ` a token, over ${nTokens} token${nTokens === 1 ? "" : "s"}`}. A number says how much `
       + "it changes when that head alone is switched off: orange, the head helps here; blue, it does harm. One sentence is little evidence: ",
       make("code", {}, "tformer inspect-ablate"), " measures a whole text, with p-values.")));
     const largest = Math.max(...Object.values(effects).map(Math.abs), 1e-9);

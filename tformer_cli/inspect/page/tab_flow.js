@@ -14,7 +14,7 @@ addTab({
       showTabs();
     }));
     const isWhole = isPooled(), hasBar = !readsText() && !isEncoder(), bar = !hasBar ? "" : "The rest of a bar is the prefix, what the decoder has read. ";
-    panel.append(card(isWhole ? `What the ${isLabeled() ? "label" : "vector"} comes from` : `What each ${fillsGaps() ? "gap" : "written token"} is made of`,
+    panel.append(card(isWhole ? `What the ${isLabeled() ? "label" : "vector"} comes from` : `What each ${hasPlaces() ? placeName() : "written token"} is made of`,
       make("div", { class: "choices", role: "group", "aria-label": "Method" }, ...choices),
       make("p", { class: "says" }, `${flow.meaning[0].toUpperCase()}${flow.meaning.slice(1)} (${flow.source}). ${bar}`
         + `Largest difference from what the model computed: ${flow.residual.toExponential(1)}.`),
@@ -22,11 +22,11 @@ addTab({
         : hasBar ? [shareTable(one, flow)] : [])));
     if (isEncoder()) {
       const read = (heads ?? []).map(({ id, reads, shares }) => [`${id}  `, Math.max(...shares), reads]);
-      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, `The token that a head takes most from, all rows ${fillsGaps() ? "of gaps " : ""}together: `
+      if (read.length) panel.append(card("What each head reads", make("p", { class: "says" }, `The token that a head takes most from, all rows ${hasPlaces() ? `of ${placeName()}s ` : ""}together: `
         + "its share in the norms of what the head reads (Kobayashi et al. 2020)."), barTable(read, ["head", "share", "reads most"], "The token that each head reads most")));
     }
     if (isWhole) return;
-    panel.append(card("From which token", make("p", { class: "says" }, `Row: the token that is ${fillsGaps() ? "filled in. Column: tokens of the text" : `written. Column: ${readsText() ? "tokens" : "source tokens, then those"} that the decoder has read`}. `
+    panel.append(card("From which token", make("p", { class: "says" }, `Row: the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}. Column: tokens of the text` : `token that is written. Column: ${readsText() ? "tokens" : "source tokens, then those"} that the decoder has read`}. `
       + "Every row sums to 1. Shares are stored in 8 bits, within 4.0e-3."), flowMap(one, flow), flowTable(one, flow)));
   },
 });
@@ -65,7 +65,7 @@ function flowMap(one, flow) {
   const ramps = [rampOf("cross"), rampOf("dec")];
   const figure = heatMap({
     rows: flow.rows, columns: [...one.sourcePieces, ...one.inputPieces], room: roomBeside(7),
-    title: `${flow.name}: shares of ${of} in ${flow.rows.length} ${fillsGaps() ? "gaps" : "written tokens"}`,
+    title: `${flow.name}: shares of ${of} in ${flow.rows.length} ${hasPlaces() ? `${placeName()}s` : "written tokens"}`,
     shade(i, j) {
       const { source = [], prefix = [] } = flow.positions[i], share = j < nSource ? source[j] : prefix[j - nSource] ?? 0;
       return share < .002 ? null : { color: ramps[j < nSource ? 0 : 1](share), text: share < .095 ? "" : share >= .995 ? "1" : share.toFixed(2).slice(1) };

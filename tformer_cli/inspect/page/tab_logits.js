@@ -9,20 +9,20 @@ addTab({
     const labels = isLabeled();
     panel.append(labels ? card("The labels", make("p", { class: "says" },
       "The label that is given, how probable it is and how sure the model is, and the most probable labels."), candidateTable(positions))
-      : card(fillsGaps() ? "What would fill the gaps" : "What the decoder would write", make("p", { class: "says" },
-        `A row is ${fillsGaps() ? "a gap: its place, the token filled in" : "a decoder position: the token read last, the token written"}, how probable it was `
-        + "and how sure the model was, and the most probable tokens."), candidateTable(positions)));
+      : card(hasPlaces() ? (givesTags() ? "The label of each word" : "What would fill the gaps") : "What the decoder would write", make("p", { class: "says" },
+        `A row is ${hasPlaces() ? `a ${placeName()}: its place, the ${placedName()} ${placeVerb()}` : "a decoder position: the token read last, the token written"}, how probable it was `
+        + `and how sure the model was, and the most probable ${hasPlaces() ? placedName() : "token"}s.`), candidateTable(positions)));
     if (positions[0].lens) {
-      panel.append(card(`The logit lens: ${labels ? "the label by each layer" : `what each layer would have ${fillsGaps() ? "filled in" : "written"}`}`, make("p", { class: "says" },
+      panel.append(card(`The logit lens: ${labels ? "the label by each layer" : `what each layer would have ${hasPlaces() ? placeVerb() : "written"}`}`, make("p", { class: "says" },
         labels ? "Each layer's hidden states are pooled and compared with the labels as if they were the last. Framed: the layer already has the label that is given."
-          : `Each ${fillsGaps() ? "" : "decoder "}layer's hidden state is read as if it were the last: through the final norm and the output projection. `
-            + `Framed: the layer already has the token that is ${fillsGaps() ? "filled in" : "written"}.`), lensTable(positions)));
+          : `Each ${hasPlaces() ? "" : "decoder "}layer's hidden state is read as if it were the last: through the final norm and the output projection. `
+            + `Framed: the layer already has the ${hasPlaces() ? `${placedName()} that is ${placeVerb()}` : "token that is written"}.`), lensTable(positions)));
     }
   },
 });
 
 /** The name of the column of what is predicted. */
-const predictedName = () => isLabeled() ? "label" : fillsGaps() ? "fills in" : "writes";
+const predictedName = () => isLabeled() ? "label" : hasPlaces() ? (givesTags() ? "label" : "fills in") : "writes";
 
 function candidateTable(positions) {
   const nTop = positions[0].top.length;
@@ -32,7 +32,7 @@ function candidateTable(positions) {
     make("td", { class: "text", "aria-hidden": "true" }, make("span", { class: "share", style: `width:${(90 * position.probability).toFixed(1)}px` })),
     make("td", {}, String(position.rank)), make("td", {}, decimal(position.entropy, 2)),
     ...position.top.map(one => candidate(one, one.id === position.id))));
-  return wideTable(names, lines, isLabeled() ? "The most probable labels" : `Candidates ${fillsGaps() ? "for each gap" : "at each decoder position"}`);
+  return wideTable(names, lines, isLabeled() ? "The most probable labels" : `Candidates ${hasPlaces() ? `for each ${placeName()}` : "at each decoder position"}`);
 }
 
 function lensTable(positions) {

@@ -260,6 +260,7 @@ def _shares(record: FlowRecord, method: Method, room: Room) -> Table:
     pieces = [readable(piece, room) for piece in record.written]
     width = min(LABEL, max(map(width_of, pieces)), room.width // 5)
     head = "fills in" if record.sentence.gaps else "writes"
+    head = "label" if record.sentence.gives_labels else head
     labels = [readable(piece, room, max(width, len(head))) for piece in pieces]
     before = max(len(head), *map(width_of, labels)) + len("source") + 3 * GAP
     bar = BAR if room.width - before - BAR >= ROOM_FOR_LARGEST else SHORT_BAR

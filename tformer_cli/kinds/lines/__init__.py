@@ -1,5 +1,5 @@
 """Jobs on lines, one for each verb: translate, classify, embed, fill, generate, score.
 
-Each opens a model with `kinds/opening`, reads lines, and yields a result for each. Nothing here
+Begin with `job.py`, which all of them stand on; `kinds/opening.py` opens the model. Nothing here
 prints.
 """

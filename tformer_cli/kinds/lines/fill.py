@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import UNUSED
 from tformer_cli.kinds.kind import FilledGap
-from tformer_cli.kinds.opening.encoder import TooLong, fitting
+from tformer_cli.kinds.lines.job import LineResult, fitting
 from tformer_cli.search.formats import TSV_ENDS
-from tformer_cli.text.lines import given_lines
-from tformer_cli.text.prefetch import buffers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from tformer_cli.kinds.opening.encoder import OpenedEncoder
-    from tformer_cli.search.pooled import Candidates
+    from tformer_cli.kinds.lines.job import TooLong
+    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.search.pooled import Candidates, TokenHead
 
 FillFormat = Literal["text", "tsv", "jsonl"]
 MASKS = ("[MASK]", "<mask>")
 """Names of gaps that every model takes besides its own."""
 TOP = 5
-BUFFER_LINES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,33 +40,41 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FilledText:
+class FilledText(LineResult):
     """A text and what may fill its gaps."""
 
-    index: int
-    """Number of the line, from 0."""
-    text: str
-    """As it was given."""
     filled: str
     """With each gap filled by its first candidate."""
     gaps: tuple[tuple[Candidate, ...], ...]
     """The candidates of each gap; none for a gap behind the end of what the model takes."""
-    is_truncated: bool = False
-    """True if the text was longer than the model takes; its end was not read."""
+
+    @property
+    def is_unchanged(self) -> bool:
+        return not self.gaps and bool(self.text.strip())
+
+    def line(self, output_format: FillFormat) -> str:
+        """Writes it as a line, without its end."""
+        if output_format == "text":
+            return self.filled.translate(TSV_ENDS) if "\n" in self.filled else self.filled
+        if output_format == "tsv":
+            cells = [str(self.index), self.text.translate(TSV_ENDS)]
+            for one in (one for gap in self.gaps for one in gap):
+                cells += [one.token.translate(TSV_ENDS), f"{one.probability:.6f}"]
+            return "\t".join(cells)
+        gaps = [
+            [
+                {"token": one.token, "piece": one.piece, "probability": one.probability}
+                for one in gap
+            ]
+            for gap in self.gaps
+        ]
+        return self.object_line({"filled": self.filled, "gaps": gaps})
 
 
 class GapFiller:
     """Fills gaps with an opened model."""
 
-    def __init__(self, opened: OpenedEncoder) -> None:
-        """Takes a model.
-
-        Args:
-            opened: from `open_encoder`.
-
-        Raises:
-            ArtifactError: if its tokenizer has no token for gaps.
-        """
+    def __init__(self, opened: Opened) -> None:
         self._opened = opened
         self._side = side = opened.directory.tokenizer.source
         mask = side.mask_id
@@ -97,18 +102,9 @@ class GapFiller:
         too_long: TooLong = "truncate",
         first_index: int = 0,
     ) -> list[FilledText]:
-        """Fills the gaps of texts; in float32 on a CPU none depends on the other texts.
+        """Fills the gaps of texts, each as if the others of its text stayed open.
 
-        Each gap is filled as if the others of its text stayed open.
-
-        Args:
-            texts: the texts.
-            top: candidates of each gap; 0: the whole vocabulary.
-            too_long: what becomes of texts longer than the model takes.
-            first_index: number of the first one.
-
-        Raises:
-            DataError: if one is too long and `too_long` is "error".
+        In float32 on a CPU no text depends on the others.
         """
         parts = [self._gap.split(text) for text in texts]
         there = [number for number, one in enumerate(parts) if len(one) > 1]
@@ -149,12 +145,13 @@ class GapFiller:
 
     def _candidates(self, texts: Sequence[Sequence[int]], top: int) -> list[list[Candidates]]:
         """Finds candidates for the gaps of each text, by the kernels if they can."""
-        compiled, head = self._opened.compiled, self._opened.token_head
-        if compiled is None or head is None:
+        compiled = self._opened.compiled
+        if compiled is None:
             from tformer_cli.search.encoding import gap_candidates
 
-            model, precision = self._opened.directory.masked_model, self._opened.precision
+            model, precision = self._opened.directory.masked_model, self._opened.products
             return gap_candidates(model, texts, self.mask_id, top, self._never, precision=precision)
+        head = cast("TokenHead", self._opened.head)
 
         def fill(number: int, hidden: NDArray[np.float32]) -> list[Candidates]:
             gaps = (place for place, one in enumerate(texts[number]) if one == self.mask_id)
@@ -190,57 +187,3 @@ class GapFiller:
             else:
                 found += piece
         return found + text[last:]
-
-
-def fill_lines(
-    filler: GapFiller,
-    lines: Iterable[str],
-    buffer_lines: int = BUFFER_LINES,
-    *,
-    top: int = TOP,
-    too_long: TooLong = "truncate",
-    max_wait: float | None = None,
-) -> Iterator[list[FilledText]]:
-    """Fills the gaps of lines as they come, in order, a buffer at a time.
-
-    Args:
-        filler: with an opened model.
-        lines: the texts.
-        buffer_lines: lines that are batched together; 1 answers line by line.
-        top: candidates of each gap; 0: the whole vocabulary.
-        too_long: what becomes of lines longer than the model takes.
-        max_wait: seconds after which a buffer is filled although it is not full.
-
-    Raises:
-        TypeError: if the lines are one string, or hold something else.
-        DataError: if a line is too long and `too_long` is "error".
-    """
-    first = 0
-    for buffer in buffers(given_lines(lines), buffer_lines, max_wait):
-        yield filler.fill(buffer, top, too_long, first)
-        first += len(buffer)
-
-
-def format_filled(filled: FilledText, output_format: FillFormat) -> str:
-    """Writes a filled text as a line, without its end.
-
-    Args:
-        filled: what to write.
-        output_format: "text": the text with its gaps filled; "tsv": index, text, and for each gap
-            its candidates, each with its probability; "jsonl": an object.
-    """
-    if output_format == "text":
-        return filled.filled.translate(TSV_ENDS) if "\n" in filled.filled else filled.filled
-    if output_format == "tsv":
-        cells = [str(filled.index), filled.text.translate(TSV_ENDS)]
-        for one in (one for gap in filled.gaps for one in gap):
-            cells += [one.token.translate(TSV_ENDS), f"{one.probability:.6f}"]
-        return "\t".join(cells)
-    record: dict[str, Any] = {"index": filled.index, "text": filled.text, "filled": filled.filled}
-    record["gaps"] = [
-        [{"token": one.token, "piece": one.piece, "probability": one.probability} for one in gap]
-        for gap in filled.gaps
-    ]
-    if filled.is_truncated:
-        record["truncated"] = True
-    return json.dumps(record, ensure_ascii=False)

@@ -1,18 +1,20 @@
-"""Generating text with a language model."""
+"""Generating text with a language model, and how probable it finds texts."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tformer_cli.kinds.opening.generator import open_generator
+from tformer_cli.kinds.opening import open_model
+from tformer_cli.search.text_windows import scored_windows
 from tformer_cli.search.translator import LINE_ENDS
 from tformer_cli.text.lines import check_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.search.generator import GeneratedText, Generation
     from tformer_cli.search.keywords import TranslatorOptions
 
@@ -27,19 +29,9 @@ def generate_texts(
     stops: Sequence[str] = (),
     **options: Unpack[TranslatorOptions],
 ) -> list[Generation]:
-    """Continues prompts; an empty one is the beginning of a text.
-
-    Args:
-        model: the directory of a language model.
-        prompts: the prompts.
-        stops: texts that end what is written.
-        **options: of `open_generator`: seed, sampling, temperature, max_length, n_best, …
-
-    Raises:
-        TypeError: if the prompts are one string, or hold something else.
-    """
+    """Continues prompts; an empty one is the beginning of a text."""
     check_lines(prompts, "prompts")
-    return open_generator(model, stops=stops, **options).generator.generate(list(prompts))
+    return open_model(model, "generate", stops=stops, **options).generator.generate(list(prompts))
 
 
 def format_generation(
@@ -51,11 +43,8 @@ def format_generation(
 ) -> str:
     """Writes a prompt and what follows it, without a line end behind it.
 
-    Args:
-        generation: what to write.
-        output_format: "text": the prompt and the best text; "jsonl": an object.
-        lists_texts: "jsonl": add a "texts" list.
-        is_one_line: "text": line ends in it become spaces.
+    With `lists_texts` JSONL has a list of all texts; with `is_one_line` line ends in text become
+    spaces.
     """
     best = generation.texts[0]
     if output_format == "text":
@@ -81,3 +70,37 @@ def _fields(text: GeneratedText) -> dict[str, Any]:
         "tokens": len(text.token_ids),
         "finished": text.is_finished,
     }
+
+
+def log_probabilities(
+    opened: Opened,
+    texts: Sequence[Sequence[int]],
+    window: int,
+    stride: int,
+    progress: Callable[[], None] | None = None,
+) -> list[list[float]]:
+    """Computes log p of all tokens of texts, by the kernels if they can."""
+    scorer = opened.generator.compiled_scorer()
+    if scorer is not None:
+        return scored_windows(
+            scorer,
+            texts,
+            opened.config,
+            window=window,
+            stride=stride,
+            before_batch=progress or (lambda: None),
+        )
+    from tformer_cli.runtime import autocast, check_threads
+    from tformer_cli.search.scoring import score_texts
+
+    check_threads()
+    with autocast(opened.device, opened.products):
+        return score_texts(
+            opened.directory.model,
+            texts,
+            window=window,
+            stride=stride,
+            batch_tokens=opened.generator.config.torch_batch_tokens,
+            device=opened.device,
+            before_batch=progress,
+        )

@@ -1,28 +1,53 @@
-"""Scoring given translations with a model directory, and ranking n-best lists again."""
+"""How probable a model finds what is given: translations, labels or texts; and n-best lists.
+
+Each kind of model has a function here that scores a buffer; `scored_lines` chooses it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
-from itertools import chain, groupby, islice, zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tformer_cli.errors import DataError, TformerError
+from tformer_cli.errors import ArtifactError, DataError, TformerError
+from tformer_cli.kinds import kind_of, reads_names
+from tformer_cli.kinds.lines.classify import label_texts
+from tformer_cli.kinds.lines.generate import log_probabilities
+from tformer_cli.kinds.lines.job import (
+    LineResult,
+    aligned_pairs,
+    computed_by_buffer,
+    fitting,
+    source_ids,
+)
 from tformer_cli.recipe import load_recipe
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.hypothesis import longest_source
+from tformer_cli.text.images.named import short_name
 from tformer_cli.text.lines import given_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tformer_cli.kinds.opening.translator import Opened
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tformer_cli.kinds.lines.job import Damaged
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.search.hypothesis import Hypothesis
+    from tformer_cli.search.pooled import TokenHead
 
 ScoreFormat = Literal["text", "tsv", "jsonl"]
 PAIRS_AT_ONCE = 1024
+MASKED_LINES_AT_ONCE = 16
+"""Each is read as often as it has tokens."""
+_LEAST = 1e-300
+"""Smallest probability: its logarithm is still a number."""
 _MOSES_LINE = re.compile(r"(\d+) \|\|\| (.*?) \|\|\|(?: (.*?))??(?: \|\|\| .*)?")
 
 
@@ -38,81 +63,311 @@ class ScoredPair:
     """The target's tokens, log-probabilities and score."""
     is_truncated: bool
     """True if a side was longer than the model takes; its end was cut off."""
+    is_retokenized: bool = True
+    """True if the target's tokens were not given, so that the tokenizer made them."""
+
+    def line(self, output_format: ScoreFormat) -> str:
+        """Writes it as a line, without its end."""
+        result = self.result
+        if output_format == "text":
+            return f"{result.log_probability:.6f}"
+        if output_format == "tsv":
+            texts = (text.translate(TSV_ENDS) for text in (self.source, self.target))
+            numbers = (f"{result.log_probability:.6f}", f"{result.score:.6f}")
+            return "\t".join((str(self.index), *texts, *numbers))
+        record = {
+            "index": self.index,
+            "source": self.source,
+            "target": self.target,
+            "log_probability": result.log_probability,
+            "score": result.score,
+            "token_ids": list(result.token_ids),
+            "token_log_probabilities": list(result.token_log_probabilities),
+        }
+        if self.is_truncated:
+            record["truncated"] = True
+        return json.dumps(record, ensure_ascii=False)
 
 
-@dataclass
-class ScoreCounts:
-    """Counts of a stream of scored pairs; they grow as the stream continues."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredText(LineResult):
+    """A text and the log-probabilities of its tokens."""
 
-    lines: int = 0
-    """Pairs scored."""
-    truncated: int = 0
-    """Pairs with a truncated side."""
-    cut: int = 0
-    """Targets that the tokenizer cut into tokens, which were not given."""
+    token_ids: tuple[int, ...]
+    token_log_probabilities: tuple[float, ...]
+    """ln p of each, and of the text's end if the model has texts that end; without `<s>` the first
+    token has none."""
+    n_bytes: int
+    """Bytes of the text; its end, where it is predicted, is one."""
+
+    @property
+    def log_probability(self) -> float:
+        """Σ ln p."""
+        return math.fsum(self.token_log_probabilities)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """-Σ log₂ p by the bytes of the text; 0 of an empty one without an end."""
+        return abs(self.log_probability) / math.log(2.0) / max(1, self.n_bytes)
+
+    def line(self, output_format: ScoreFormat) -> str:
+        """Writes it as a line, without its end."""
+        if output_format == "text":
+            return f"{self.log_probability:.6f}"
+        if output_format == "tsv":
+            numbers = (f"{self.log_probability:.6f}", f"{self.bits_per_byte:.6f}")
+            return "\t".join((str(self.index), self.text.translate(TSV_ENDS), *numbers))
+        return self.object_line(
+            {
+                "log_probability": self.log_probability,
+                "bits_per_byte": self.bits_per_byte,
+                "token_ids": list(self.token_ids),
+                "token_log_probabilities": list(self.token_log_probabilities),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredLabel(LineResult):
+    """A text, or the name of an image, and the log-probability of a label that it was given."""
+
+    label: str
+    """The given one."""
+    log_probability: float | None
+    """ln p of it; None for a blank text, and an image that could not be read."""
+    predicted: str
+    """The most probable label; empty for a blank text."""
+
+    def line(self, output_format: ScoreFormat) -> str:
+        """Writes it as a line, without its end."""
+        value = self.log_probability
+        shown = "" if value is None else f"{value:.6f}"
+        if output_format == "text":
+            return shown
+        if output_format == "tsv":
+            cells = (one.translate(TSV_ENDS) for one in (self.text, self.label))
+            return "\t".join((str(self.index), *cells, shown, self.predicted.translate(TSV_ENDS)))
+        return self.object_line(
+            {"label": self.label, "log_probability": value, "predicted": self.predicted or None}
+        )
+
+
+def scored_lines(
+    opened: Opened, lines: Iterable[Any], damaged: Damaged = "error"
+) -> Iterator[list[Any]]:
+    """Scores lines as a model of its kind can, a buffer at a time."""
+    scorers: dict[str, tuple[Callable[..., list[Any]], int | None]] = {
+        "translations": (score_pairs, PAIRS_AT_ONCE),
+        "labels": (partial(score_labels, damaged=damaged), None),
+        "text": (score_texts, PAIRS_AT_ONCE),
+        "gaps": (score_masked, MASKED_LINES_AT_ONCE),
+    }
+    score, size = scorers[kind_of(opened.config).measured_by]
+    yield from computed_by_buffer(opened.directory, lines, partial(score, opened), size)
 
 
 def score_lines(
-    opened: Opened,
-    sources: Iterable[str],
-    targets: Iterable[str],
-    counts: ScoreCounts | None = None,
+    opened: Opened, sources: Iterable[str], targets: Iterable[str]
 ) -> Iterator[ScoredPair]:
     """Scores translations by forced decoding, line by line, some at a time.
 
-    Args:
-        opened: from `open_translator`; its length and coverage penalties count.
-        sources: source sentences.
-        targets: a translation of each.
-        counts: counts every pair.
-
-    Raises:
-        DataError: if one side has more lines.
+    The length and coverage penalties of the opened model count.
     """
-    counts = counts if counts is not None else ScoreCounts()
     pairs = aligned_pairs(given_lines(sources, "sources"), given_lines(targets, "targets"))
-    while buffer := list(islice(pairs, PAIRS_AT_ONCE)):
-        yield from scored_pairs(opened, buffer, counts)
+    return chain.from_iterable(scored_lines(opened, pairs))
+
+
+def score_pairs(
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    first_index: int = 0,
+    targets_ids: Sequence[Sequence[int] | None] = (),
+) -> list[ScoredPair]:
+    """Scores pairs of sentences; `targets_ids` are tokens of the targets where they are given."""
+    tokenizer = opened.directory.tokenizer
+    longest = longest_source(opened.config.max_positions)
+    whole = [
+        side.encode_batch(list(texts))
+        for side, texts in zip(
+            (tokenizer.source, tokenizer.target), zip(*pairs, strict=True), strict=True
+        )
+    ]
+    given = targets_ids or [None] * len(pairs)
+    whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
+    sources, targets = ([ids[:longest] for ids in side] for side in whole)
+    results = opened.translator.score(sources, targets)
+    lengths = [max(map(len, one)) for one in zip(*whole, strict=True)]
+    rows = zip(pairs, results, lengths, given, strict=True)
+    return [
+        ScoredPair(index, *pair, result, length > longest, ids is None)
+        for index, (pair, result, length, ids) in enumerate(rows, first_index)
+    ]
+
+
+def score_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> list[ScoredText]:
+    """Scores each text by itself, in windows that the model takes."""
+    window = opened.config.max_positions
+    encoded = opened.directory.tokenizer.target.encode_phrases(list(texts))
+    rows = zip(texts, encoded, log_probabilities(opened, encoded, window, window), strict=True)
+    return [
+        ScoredText(
+            index=index,
+            text=text,
+            token_ids=tuple(ids),
+            token_log_probabilities=tuple(steps),
+            n_bytes=len(text.encode("utf-8", "replace")) + opened.config.target_eos,
+        )
+        for index, (text, ids, steps) in enumerate(rows, first_index)
+    ]
+
+
+def score_masked(opened: Opened, texts: Sequence[str], first_index: int = 0) -> list[ScoredText]:
+    """Scores texts by their pseudo-log-likelihood.
+
+    That is Σ ln p of each token where it alone is hidden (Salazar et al. 2020, "Masked Language
+    Model Scoring", equation 1): a pass for each token, and no probability of the whole text.
+    """
+    directory = opened.directory
+    side = directory.tokenizer.source
+    mask = side.mask_id
+    if mask is None:
+        raise ArtifactError(
+            f"{directory.path}: its tokenizer has no token for gaps; name another model"
+        )
+    encoded, _ = source_ids(directory, texts, first_index)
+    read = fitting(directory, encoded, "truncate", first_index)
+    hidden: list[list[int]] = []
+    gaps: list[tuple[int, int]] = []
+    own: list[tuple[int, ...]] = []
+    for ids, whole in zip(read, encoded, strict=True):
+        # Tokens that begin and end every text say nothing about this one
+        stop = min(len(ids), len(whole) - len(side.end))
+        own.append(tuple(ids[len(side.start) : stop]))
+        for place in range(len(side.start), stop):
+            hidden.append([*ids[:place], mask, *ids[place + 1 :]])
+            gaps.append((place, ids[place]))
+    steps = iter(_gap_log_probabilities(opened, hidden, gaps))
+    return [
+        ScoredText(
+            index=index,
+            text=text,
+            token_ids=tokens,
+            token_log_probabilities=tuple(islice(steps, len(tokens))),
+            n_bytes=len(text.encode("utf-8", "replace")),
+            is_truncated=len(ids) < len(whole),
+        )
+        for index, (text, ids, tokens, whole) in enumerate(
+            zip(texts, read, own, encoded, strict=True), first_index
+        )
+    ]
+
+
+def _gap_log_probabilities(
+    opened: Opened, texts: Sequence[Sequence[int]], gaps: Sequence[tuple[int, int]]
+) -> list[float]:
+    """Computes ln p of a token at a gap of every text, by the kernels if they can."""
+    if opened.compiled is None:
+        from tformer_cli.search.encoding import gap_log_probabilities
+
+        model = opened.directory.masked_model
+        return gap_log_probabilities(model, texts, gaps, precision=opened.products)
+    head = cast("TokenHead", opened.head)
+
+    def take(number: int, hidden: NDArray[np.float32]) -> float:
+        place, token = gaps[number]
+        return float(head.log_probabilities(hidden[place])[token])
+
+    return opened.compiled.each(texts, take)
+
+
+def score_labels(
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    first_index: int = 0,
+    damaged: Damaged = "error",
+) -> list[ScoredLabel]:
+    """Scores a label of each text or image; a blank text has none."""
+    given = [(text, label.strip()) for text, label in pairs]
+    check_labels(opened, given, first_index)
+    texts = [text for text, _ in given]
+    labeled = label_texts(opened, texts, first_index, damaged=damaged)
+    found = []
+    for one, (_, label) in zip(labeled, given, strict=True):
+        share = dict(one.labels).get(label)
+        found.append(
+            ScoredLabel(
+                index=one.index,
+                text=one.text,
+                label=label,
+                log_probability=None if share is None else math.log(max(share, _LEAST)),
+                predicted=one.label,
+                is_truncated=one.is_truncated,
+                error=one.error,
+            )
+        )
+    return found
+
+
+def check_labels(
+    opened: Opened,
+    pairs: Sequence[tuple[str, str]],
+    first: int = 0,
+    *,
+    takes_blank: bool = True,
+) -> None:
+    """Makes sure that a classifier has the labels of examples, from number `first` on."""
+    for number, (text, label) in enumerate(pairs, first + 1):
+        if text.strip() and label not in opened.directory.info.labels:
+            problem = f'"{label}" is none of the labels of {opened.directory.path}'
+        elif not text.strip() and not takes_blank:
+            problem = "has no text"
+        else:
+            continue
+        if reads_names(opened.config):
+            raise DataError(f"{short_name(text)}: {problem}; correct it, or leave the image out")
+        raise DataError(
+            f"line {number} of texts and labels: {problem}; correct it, or remove the line from "
+            "both"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RankedLine:
+    """A line of an n-best list in its new place."""
+
+    text: str
+    is_truncated: int
+    """Number of its translations with a side that was cut off."""
+    is_retokenized: int
+    """Number of those whose tokens were not given."""
+
+    def line(self, _: ScoreFormat) -> str:
+        return self.text
 
 
 def rank_again(
-    opened: Opened, sources: Sequence[str], lines: Iterable[str], name: str, counts: ScoreCounts
-) -> Iterator[str]:
-    """Ranks the translations of an n-best list by the model's scores.
-
-    Args:
-        opened: from `open_translator`.
-        sources: the source sentences that the list's indices count from 0.
-        lines: ``index ||| translation ||| features ||| score``, those of an index together; or
-            objects of JSONL, whose "token_ids" are scored where they are given.
-        name: the list's name, for messages.
-        counts: counts every translation.
-
-    Yields:
-        The list's lines, best first for each index, with the model's log-probability added to the
-        features and its score in place of theirs; in JSONL both in place of theirs.
-
-    Raises:
-        DataError: naming the line that does not fit an n-best list.
-    """
+    opened: Opened, sources: Sequence[str], lines: Iterable[str], name: str
+) -> Iterator[RankedLine]:
+    """Ranks the translations of an n-best list by the model's scores."""
     lines = iter(lines)
     first = next(lines, "")
     is_jsonl = first.startswith("{")
     lines = chain([first] if first else [], lines)
     if is_jsonl:
         for number, line in enumerate(lines, 1):
-            record = read_record(line, f"{name}, line {number}")
-            yield _ranked(opened, record, sources, f"{name}, line {number}", counts)
+            where = f"{name}, line {number}"
+            yield _ranked(opened, read_record(line, where), sources, where)
         return
     entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
     for index, group in groupby(entries, key=lambda entry: entry[0]):
         candidates = list(group)
         pairs = [(sources[index], text) for _, text, _ in candidates]
-        scored = zip(candidates, scored_pairs(opened, pairs, counts), strict=True)
+        scored = zip(candidates, score_pairs(opened, pairs), strict=True)
         for (_, text, features), pair in sorted(scored, key=lambda item: -item[1].result.score):
             result = pair.result
             added = f"{features} ForcedLogProbability= {result.log_probability:.6f}".lstrip()
-            yield f"{index} ||| {text} ||| {added} ||| {result.score:.6f}"
+            shown = f"{index} ||| {text} ||| {added} ||| {result.score:.6f}"
+            yield RankedLine(shown, pair.is_truncated, pair.is_retokenized)
 
 
 def _ranked(
@@ -120,8 +375,7 @@ def _ranked(
     record: dict[str, Any],
     sources: Sequence[str],
     where: str,
-    counts: ScoreCounts,
-) -> str:
+) -> RankedLine:
     """Ranks the translations of an object of JSONL; what it has besides is kept."""
     index = record.get("index")
     listed = record.get("hypotheses", [record])
@@ -146,7 +400,8 @@ def _ranked(
         # Parts of a line each end in a token of their own, so together they are no translation
         given.append(ids if record.get("parts", 1) == 1 else None)
     pairs = [(sources[index], one["translation"]) for one in listed]
-    scored = zip(listed, scored_pairs(opened, pairs, counts, given), strict=True)
+    scored = score_pairs(opened, pairs, targets_ids=given)
+    rows = sorted(zip(listed, scored, strict=True), key=lambda item: -item[1].result.score)
     found = [
         {**one, "score": pair.result.score, "log_probability": pair.result.log_probability}
         | (
@@ -154,77 +409,14 @@ def _ranked(
             if "token_log_probabilities" in one
             else {}
         )
-        for one, pair in sorted(scored, key=lambda item: -item[1].result.score)
+        for one, pair in rows
     ]
     ranked = {**record, **found[0]} | ({"hypotheses": found} if "hypotheses" in record else {})
-    return json.dumps(ranked, ensure_ascii=False)
-
-
-def format_score(pair: ScoredPair, output_format: ScoreFormat) -> str:
-    """Writes a scored pair as a line, without its end.
-
-    Args:
-        pair: the scored pair.
-        output_format: "text": the log-probability; "tsv": index, source, target, log-probability,
-            score; "jsonl": an object with the tokens' log-probabilities, too.
-    """
-    result = pair.result
-    if output_format == "text":
-        return f"{result.log_probability:.6f}"
-    if output_format == "tsv":
-        texts = (text.translate(TSV_ENDS) for text in (pair.source, pair.target))
-        numbers = (f"{result.log_probability:.6f}", f"{result.score:.6f}")
-        return "\t".join((str(pair.index), *texts, *numbers))
-    record = {
-        "index": pair.index,
-        "source": pair.source,
-        "target": pair.target,
-        "log_probability": result.log_probability,
-        "score": result.score,
-        "token_ids": list(result.token_ids),
-        "token_log_probabilities": list(result.token_log_probabilities),
-    }
-    if pair.is_truncated:
-        record["truncated"] = True
-    return json.dumps(record, ensure_ascii=False)
-
-
-def scored_pairs(
-    opened: Opened,
-    pairs: Sequence[tuple[str, str]],
-    counts: ScoreCounts,
-    targets_ids: Sequence[Sequence[int] | None] = (),
-) -> list[ScoredPair]:
-    """Scores pairs of sentences, all at once; `counts` has the number of the first.
-
-    Args:
-        opened: from `open_translator`.
-        pairs: the texts of each.
-        counts: counts every pair.
-        targets_ids: tokens of the targets where they are given; None: the tokenizer's own.
-    """
-    tokenizer = opened.directory.tokenizer
-    longest = longest_source(opened.directory.config.max_positions)
-    whole = [
-        side.encode_batch(list(texts))
-        for side, texts in zip(
-            (tokenizer.source, tokenizer.target), zip(*pairs, strict=True), strict=True
-        )
-    ]
-    given = targets_ids or [None] * len(pairs)
-    whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
-    sources, targets = ([ids[:longest] for ids in side] for side in whole)
-    results = opened.translator.score(sources, targets)
-    scored = []
-    for pair, result, lengths in zip(
-        pairs, results, zip(*(map(len, side) for side in whole), strict=True), strict=True
-    ):
-        is_truncated = max(lengths) > longest
-        scored.append(ScoredPair(counts.lines, *pair, result, is_truncated))
-        counts.lines += 1
-        counts.truncated += is_truncated
-    counts.cut += sum(ids is None for ids in given)
-    return scored
+    return RankedLine(
+        json.dumps(ranked, ensure_ascii=False),
+        sum(pair.is_truncated for pair in scored),
+        sum(pair.is_retokenized for pair in scored),
+    )
 
 
 def was_cut_at_random(model: Path) -> bool:
@@ -236,30 +428,6 @@ def was_cut_at_random(model: Path) -> bool:
         return load_recipe(str(model / "recipe.toml")).tokenizer.bpe_dropout > 0
     except TformerError:
         return False
-
-
-def aligned_pairs(
-    sources: Iterable[str],
-    targets: Iterable[str],
-    names: tuple[str, str] = ("--source", "--target-file"),
-) -> Iterator[tuple[str, str]]:
-    """Yields each source with its target.
-
-    Args:
-        sources: the one side.
-        targets: the other.
-        names: what messages call the two.
-
-    Raises:
-        DataError: if one side has more lines.
-    """
-    for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
-        if source is None or target is None:
-            raise DataError(
-                f"{names[source is not None]}: has no line {number}, but the other text has; give "
-                "texts whose lines correspond"
-            )
-        yield source, target
 
 
 def _entry(line: str, number: int, name: str, sources: Sequence[str]) -> tuple[int, str, str]:

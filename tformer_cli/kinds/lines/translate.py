@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
-from tformer_cli.kinds.opening.translator import open_translator
+from tformer_cli.kinds.lines.job import ResultCounts
+from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.search.formats import (
     NO_DETAILS,
@@ -18,7 +18,6 @@ from tformer_cli.search.formats import (
 )
 from tformer_cli.search.translator import BUFFER_LINES, Translation, Translator
 from tformer_cli.text.lines import check_lines
-from tformer_cli.text.tokenizer import UNK_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -47,40 +46,6 @@ class Aligner(Protocol):
     ) -> Sequence[Sequence[Alignment]]: ...
 
 
-@dataclass
-class TranslationCounts:
-    """Counts of a stream of translations; they grow as the stream continues."""
-
-    lines: int = 0
-    """Lines translated."""
-    split: int = 0
-    """Lines that were too long and translated in parts."""
-    truncated: int = 0
-    """Lines that were too long and cut off."""
-    unsatisfied: int = 0
-    """Lines whose translation lacks a required phrase or holds a banned one."""
-    unknown: int = 0
-    """Source words or characters that the vocabulary lacks; the model read `<unk>`."""
-    sentences: int = 0
-    """Lines of several sentences, which were translated one by one."""
-    unseen: int = 0
-    """Lines of mostly words that training never saw."""
-    first_unseen: Translation | None = None
-    """The first of them."""
-
-    def add(self, translation: Translation) -> None:
-        """Counts a translation."""
-        self.lines += 1
-        self.split += translation.is_too_long
-        self.truncated += translation.is_truncated
-        self.unsatisfied += bool(translation.unsatisfied)
-        self.unknown += translation.source_ids.count(UNK_ID)
-        self.sentences += translation.n_sentences > 1
-        if translation.unseen:
-            self.unseen += 1
-            self.first_unseen = self.first_unseen or translation
-
-
 def translate_lines(
     model: Path | str | ModelDirectory,
     lines: Iterable[str],
@@ -94,13 +59,13 @@ def translate_lines(
         model: a model directory, or its path.
         lines: the source text, a sentence each.
         buffer_lines: lines that are sorted and batched together; 1 answers line by line.
-        **options: of `open_translator`: device, precision, beam_size, length_penalty, n_best, …
+        **options: of `open_model`: device, precision, beam_size, length_penalty, n_best, …
 
     Raises:
         TypeError: if the lines are one string, or hold something else.
     """
     check_lines(lines)
-    return open_translator(model, **options).translator.stream(lines, buffer_lines)
+    return open_model(model, **options).translator.stream(lines, buffer_lines)
 
 
 def translate_file(
@@ -108,14 +73,14 @@ def translate_file(
     source: Path,
     target: Path,
     **options: Unpack[TranslatorOptions],
-) -> TranslationCounts:
+) -> ResultCounts:
     """Translates a file into another, which is there whole or not at all.
 
     Args:
         model: a model directory, or its path.
         source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
         target: where the translations go, line by line.
-        **options: of `open_translator`.
+        **options: of `open_model`.
 
     Raises:
         UsageError: if the target is the source, or a file of the model.
@@ -133,8 +98,8 @@ def translate_file(
             NamedPath(name="model", path=directory, is_model=True),
         ],
     )
-    translator = open_translator(model, **options).translator
-    counts = TranslationCounts()
+    translator = open_model(model, **options).translator
+    counts = ResultCounts()
     with (
         written_aside(Path(target)) as aside,
         aside.open("w", encoding="utf-8", errors="replace", newline="") as file,
@@ -148,7 +113,7 @@ def translated_text(
     translator: Translator,
     lines: Iterable[str],
     *,
-    counts: TranslationCounts,
+    counts: ResultCounts,
     output_format: OutputFormat = "text",
     input_format: InputFormat = "text",
     input_name: str = "input",
@@ -161,29 +126,7 @@ def translated_text(
     aligner: Aligner | None = None,
     alignment_format: AlignmentFormat = "pharaoh",
 ) -> Iterator[list[str]]:
-    """Translates lines of text or JSONL into the lines that are to be written.
-
-    Args:
-        translator: from `open_translator`.
-        lines: the input; with "jsonl" an object a line, whose other fields are passed through.
-        counts: counts every translation before its lines are yielded; where a buffer is
-            yielded, all lines up to its end are counted and no others.
-        output_format: "text", "tsv", "jsonl" or "moses" (see `tformer_cli.search.formats`).
-        input_format: "text" or "jsonl".
-        input_name: what messages call the input.
-        lists_hypotheses: "jsonl" output lists all hypotheses.
-        details: what else "jsonl" output says.
-        glossary: phrases that translations must or must not hold.
-        buffer_lines: lines that are batched together.
-        first_index: number of the first line.
-        max_wait: seconds after which a buffer is translated although it is not full.
-        aligner: of the same model; aligns every hypothesis once it is found.
-        alignment_format: "pharaoh" links or "soft" weights, by words; not for "text" output.
-
-    Yields:
-        Output lines without their ends, those of a buffer as soon as it is translated; as many as
-        input lines but for "tsv" and "moses", which have one for each hypothesis.
-    """
+    """Translates lines of text or JSONL into the lines that are to be written."""
     records: deque[dict[str, Any]] = deque()
     texts: Iterable[str | tuple[str, Demands]] = lines
     if input_format == "jsonl":

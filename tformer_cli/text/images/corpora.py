@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _SEPARATORS = ("\t", ",", ";", " ")
 _LABEL_COLUMNS = ("label", "class", "target", "digit")
+# In names such as train-images-idx3-ubyte.gz, beside which lies train-labels-idx1-ubyte.gz.
 _MNIST = re.compile(r"images([-.])idx\d")
-"""In names such as train-images-idx3-ubyte.gz, beside which lies train-labels-idx1-ubyte.gz."""
 
 
 def labeled_images(
@@ -79,6 +79,7 @@ def content_of(path: Path, labels: str) -> list[str]:
 
 
 def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
+    # sorted: the order of a directory differs from machine to machine
     folders = sorted(one for one in path.iterdir() if one.is_dir() and one.name[0] != ".")
     found = False
     for folder in folders:
@@ -94,6 +95,7 @@ def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
 
 def _is_picture(file: Path) -> bool:
     """Tells by its name whether a file is a picture."""
+    # Thumbs.db and ._cat.png lie beside pictures
     if file.suffix.lower() not in ENDINGS or file.name[0] == "." or not file.is_file():
         return False
     try:
@@ -149,6 +151,7 @@ def _of_table(
     separator = next((one for one in _SEPARATORS if one in first[1].strip()), ",")
     cells = _cells(first[1], separator)
     names = [cell.lower() for cell in cells]
+    # one cell that is no number may be a label
     has_names = sum(not is_number(cell) for cell in cells) > 1
     if has_names and not field:
         known = [column for column, name in enumerate(names, 1) if name in _LABEL_COLUMNS]

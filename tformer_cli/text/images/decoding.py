@@ -20,24 +20,23 @@ from tformer_cli.errors import DataError, UsageError
 if TYPE_CHECKING:
     from PIL import Image
 
+# (H, W, C) bytes; C is 1 for gray, 3 for red, green and blue.
 Pixels = NDArray[np.uint8]
-"""(H, W, C) bytes; C is 1 for gray, 3 for red, green and blue."""
 Resample = Literal["bilinear", "bicubic"]
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-"""Endings of the names of pictures."""
 _FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+# Of a picture: a small file may unpack to any number of them, of up to 10 bytes each.
 MOST_PIXELS = 80_000_000
-"""Of a picture: a small file may unpack to any number of them, of up to 10 bytes each."""
+# Of a WebP, whose reader takes 16 bytes for each.
 _MOST_WEBP_PIXELS = 50_000_000
-"""Of a WebP, whose reader takes 16 bytes for each."""
 MOST_BYTES = 1 << 28
 """Of the file of a picture."""
 GRAY = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I")
 """Pillow's names of kinds of gray pictures."""
+# Of a picture whose bytes are taken at a time, so that a large one is held twice at most.
 _STRIP_PIXELS = 1 << 20
-"""Of a picture whose bytes are taken at a time, so that a large one is held twice at most."""
+# Of an image that is scaled whole; of a thinner one only the middle is.
 _MOST_SCALED_PIXELS = 1 << 25
-"""Of an image that is scaled whole; of a thinner one only the middle is."""
 _FILTER_REACH = 3
 """Pixels beyond those that fall together which a filter takes in on each side, and one."""
 
@@ -195,7 +194,6 @@ def _resized(
 
 
 def _scaled_size(size: tuple[int, ...], resize: tuple[int, ...]) -> tuple[int, int]:
-    """Height and width that an image is scaled to."""
     if not resize:
         return size[0], size[1]
     if len(resize) == 2:

@@ -49,7 +49,6 @@ MOST_SHOWN = 200
 
 
 def is_row(name: str) -> bool:
-    """Tells whether a name is the values of pixels."""
     return _ROW.fullmatch(name) is not None
 
 
@@ -76,6 +75,7 @@ def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_P
         return shapes.shape_image(split, int(seed), int(number)).pixels[..., None]
     path = Path(name).expanduser()
     file, mark, number = name.rpartition("#")
+    # a file may have "#" in its name
     if mark and number.isascii() and number.isdigit() and not path.exists():
         return _one_of_many(Path(file).expanduser(), int(number))
     return _picture(path, name)
@@ -136,7 +136,6 @@ def row_of_pixels(
 
 
 def is_number(cell: str) -> bool:
-    """Tells whether a cell of a table is a number."""
     try:
         float(cell)
     except ValueError:
@@ -198,8 +197,8 @@ def short_name(name: str) -> str:
 
 _UNSIGNED_BYTES = 8
 _MOST_DIMENSIONS = 4
+# Of an array: a damaged or hostile header must not make the program allocate without end.
 MOST_ARRAY_BYTES = 1 << 32
-"""Of an array: a damaged or hostile header must not make the program allocate without end."""
 
 
 def is_idx(path: Path) -> bool:
@@ -228,6 +227,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
             n_bytes = math.prod(shape)
             if n_bytes > MOST_ARRAY_BYTES:
                 raise DataError(f"{path}: says it has {n_bytes:,} bytes; split it into files")
+            # one more, to see that nothing follows
             content = stream.read(n_bytes + 1)
     except (OSError, EOFError, zlib.error):
         raise DataError(wrong) from None

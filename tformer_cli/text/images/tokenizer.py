@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FIRST_PIXEL = 4
 """Id of the byte 0, behind the special tokens."""
 N_IDS = FIRST_PIXEL + LARGEST_PIXEL + 1
+# Of images that were read: validation reads the same ones again and again.
 _KEPT_BYTES = 1 << 26
-"""Of images that were read: validation reads the same ones again and again."""
 _LARGEST_SIDE = 1 << 13
 
 
@@ -56,7 +56,6 @@ class ImageTokenizer(OneSidedTokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> ImageTokenizer:
-        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             file = structure(_File, json.loads(text))
         except (StructureError, ValueError, RecursionError) as error:
@@ -88,7 +87,6 @@ class ImageTokenizer(OneSidedTokenizer):
         return json.dumps(record, indent=1) + "\n"
 
     def pixels(self, name: str) -> Pixels:
-        """Reads an image and gives it the model's size, (H, W, C)."""
         read = read_image(name, self.scaling.size, self.pixel_max)
         return scaled(read, self.scaling, short_name(name))
 
@@ -100,7 +98,6 @@ class ImageTokenizer(OneSidedTokenizer):
 
     @property
     def vocab_size(self) -> int:
-        """Special tokens and bytes."""
         return N_IDS
 
     def encode_phrases(self, texts: Sequence[str]) -> list[list[int]]:

@@ -30,8 +30,8 @@ from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.tokenizer import Tokenizer, TokenizerSide
 
 CHUNK_PAIRS = 8192
+# A chunk is tokenized at once and becomes one record batch; both bound its memory.
 CHUNK_CHARACTERS = 4_000_000
-"""A chunk is tokenized at once and becomes one record batch; both bound its memory."""
 
 
 SCHEMA = pa.schema(
@@ -113,7 +113,6 @@ class ArrowTable:
         return counts
 
     def longest(self) -> int:
-        """Tokens of the longest side of all pairs."""
         return max((int(part.max(initial=0)) for side in self._lengths for part in side), default=0)
 
     def strings(self, column: int, indices: NDArray[np.int64]) -> list[str]:
@@ -156,7 +155,6 @@ class EncodedCorpus:
         from_cache: bool,
         ids_per_token: int = 1,
     ) -> None:
-        """Use `encode_corpus`."""
         self._table = table
         self._ids_per_token = ids_per_token
         self.n_read = counts.n_read
@@ -179,7 +177,6 @@ class EncodedCorpus:
     def token_ids(
         self, indices: Sequence[int] | NDArray[np.int64]
     ) -> tuple[list[list[int]], list[list[int]]]:
-        """Source and target ids of these pairs, without special tokens."""
         rows = np.asarray(indices, dtype=np.int64)
         return self._table.ids(0, rows), self._table.ids(1, rows)
 
@@ -188,7 +185,6 @@ class EncodedCorpus:
         return self._table.counts(int(is_target), vocab_size)
 
     def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:
-        """Source and target texts of these pairs."""
         rows = np.asarray(indices, dtype=np.int64)
         return self._table.strings(2, rows), self._table.strings(3, rows)
 
@@ -222,7 +218,6 @@ def cache_directory(data: DataConfig) -> Path:
 
 
 def _open_counts(directory: Path, key: str) -> Counts | None:
-    """The counts of a complete corpus, else None."""
     try:
         counts = Counts(**json.loads(read_regular(directory / f"{key}.json", MIB)))
         path = directory / f"{key}.arrow"
@@ -330,7 +325,6 @@ def _encode(
 
 
 def _blocks(blocks: Sequence[Sequence[int]], tokenizer: Tokenizer) -> pa.RecordBatch:
-    """Packs the blocks of a stream."""
     nothing = [""] * len(blocks)
     texts = tokenizer.target.decode_batch(blocks)
     return record_batch([[] for _ in blocks], blocks, nothing, texts)
@@ -370,7 +364,6 @@ KNOWN_CORPUS_KEYS: Mapping[str, Container[Any]] = MappingProxyType(
         "weight": ANY,  # of the mixture: does not matter
     }
 )
-"""Settings of a corpus that `cache_key` takes account of."""
 KNOWN_DATA_KEYS: Mapping[str, Container[Any]] = MappingProxyType(
     {
         **dict.fromkeys(("max_length", "max_length_ratio"), ANY),
@@ -384,7 +377,6 @@ KNOWN_DATA_KEYS: Mapping[str, Container[Any]] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Settings of data that `cache_key` takes account of."""
 
 
 def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> str:
@@ -405,8 +397,8 @@ def cache_key(config: CorpusConfig, data: DataConfig, tokenizer: Tokenizer) -> s
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+# Tokens of a block: something to read, and something to predict from it.
 SHORTEST_BLOCK = 2
-"""Tokens of a block: something to read, and something to predict from it."""
 
 
 class TextStream:
@@ -434,5 +426,4 @@ class TextStream:
 
 
 def joined(lines: Iterable[str]) -> str:
-    """Puts lines together, with their line ends."""
     return "".join(f"{line}\n" for line in lines)

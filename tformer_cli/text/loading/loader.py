@@ -37,20 +37,20 @@ POOL_BATCHES = 32
 _MASKS = 3
 """Sets the draws of masks apart from others by the same numbers."""
 
+# Room left in planned batches for pools whose pairs come out longer than expected.
 POOL_SLACK = 1.05
-"""Room left in planned batches for pools whose pairs come out longer than expected."""
 
 Ids = list[list[int]]
 Item = TypeVar("Item")
 
 
+# Most examples that are sorted into batches together. Planning takes some 60 bytes for each.
 WINDOW = 1 << 19
-"""Most examples that are sorted into batches together. Planning takes some 60 bytes for each."""
 
 
+# Examples that stay together when an epoch of several windows is shuffled: neighbors in the file
+# too, so that a window reads a corpus larger than memory in pieces and not page by page.
 BLOCK = 256
-"""Examples that stay together when an epoch of several windows is shuffled: neighbors in the file
-too, so that a window reads a corpus larger than memory in pieces and not page by page."""
 
 
 class Mixture:
@@ -69,9 +69,7 @@ class Mixture:
         self._first_pairs = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         self._first_places = np.concatenate(([0], np.cumsum(n_examples, dtype=np.int64)))
         self.n_examples = int(self._first_places[-1])
-        """Examples of an epoch."""
         self.n_windows = max(1, -(-self.n_examples // WINDOW))
-        """Windows of an epoch."""
         self._shuffled = lru_cache(maxsize=len(self._sizes))(self._shuffle_corpus)
 
     def places(self, epoch: int, window: int) -> Indices:
@@ -128,13 +126,11 @@ class LoaderPosition:
     """A place between two batches of the stream."""
 
     epoch: int = 0
-    """Passes over the corpora completed."""
     batch: int = 0
     """Batches of this epoch already given."""
 
 
 START = LoaderPosition()
-"""Where a stream begins."""
 
 
 class BatchStream:
@@ -156,6 +152,7 @@ class BatchStream:
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[tuple[Batch, LoaderPosition]]:
+        # a thread, for tensors need no copy and numpy releases the lock
         worker = Prefetcher(self._stream(), self._prefetch)
         self._workers.append(worker)
         try:
@@ -165,7 +162,6 @@ class BatchStream:
             self._workers.remove(worker)
 
     def close(self) -> None:
-        """Ends the background work of every iteration."""
         for worker in list(self._workers):
             worker.close()
 

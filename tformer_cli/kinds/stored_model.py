@@ -1,37 +1,100 @@
-"""Making a model compute in a precision."""
+"""A model on disk: converted to torch on demand, and computing in a precision."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.artifacts.model_directory import original_of
 from tformer_cli.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
     from tformer_cli.artifacts.model_directory import ModelDirectory
+    from tformer_cli.artifacts.weights_file import StoredWeights
+    from tformer_cli.model.config import ModelConfig
     from tformer_cli.model.encoder_only import EncoderOnly
     from tformer_cli.model.transformer import Transformer
     from tformer_cli.search.config import PrecisionChoice
     from tformer_cli.search.opening import OpeningSettings
 
+GPU_FILES = ("nvidia*", "dxg", "kfd")
+"""Devices in /dev of Nvidia's driver, of Windows' for Linux, and of AMD's."""
+
+
+@dataclass(frozen=True)
+class DirectoryModel:
+    """A `StoredModel` of a model directory, which searches on the CPU without torch."""
+
+    directory: ModelDirectory
+    """The directory; its own model computes in the same numbers."""
+    weights: StoredWeights
+    in_integers: bool
+    """True if it computes in int8."""
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.directory.config
+
+    @property
+    def vocab_size(self) -> int:
+        return self.directory.tokenizer.vocab_size
+
+    @property
+    def max_positions(self) -> int:
+        return self.config.longest_text
+
+    @property
+    def source_eos(self) -> bool:
+        return self.config.source_eos
+
+    @contextmanager
+    def arrays(self) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """Yields the weights; the memory of the file is given back in the end."""
+        from tformer_cli.fast.native.weights import in_integers
+
+        arrays = self.weights.arrays
+        is_stored = any(array.dtype == "int8" for array in arrays.values())
+        is_stored = is_stored or not self.in_integers
+        yield arrays if is_stored else in_integers(arrays, self.release)
+        self.weights.free_pages()
+
+    def release(self, array: NDArray[Any]) -> None:
+        self.weights.free_pages(array)
+
+    def made(self) -> Transformer | None:
+        return self.directory.model if self.directory.has_model else None
+
+    def make(self) -> Transformer:
+        return self.directory.model
+
+
+def is_cpu(device: str) -> bool:
+    """Returns whether a value of `--device` is the CPU as far as is known without torch."""
+    if device == "auto":
+        return "torch" not in sys.modules and not may_have_gpu()
+    return device == "cpu"
+
+
+def may_have_gpu(devices: Path = Path("/dev"), system: str = sys.platform) -> bool:
+    """Returns whether torch has to be asked about GPUs: only where a driver's device is there."""
+    if system == "linux":
+        return any(any(devices.glob(name)) for name in GPU_FILES)
+    return system != "darwin"  # where there is no CUDA
+
 
 def choose_precision(
     directory: ModelDirectory, wanted: PrecisionChoice, device: str
 ) -> PrecisionChoice:
-    """Chooses the precision of a model: "auto" is the type that its weights are stored in.
-
-    Args:
-        directory: the model.
-        wanted: the value of `--precision`.
-        device: where the model is or is to be.
-
-    Raises:
-        ArtifactError: if int8 weights are to compute in anything else.
-        UsageError: if int8 is wanted on a GPU, or what computes in it is missing.
-    """
+    """Chooses the precision of a model: "auto" is the type that its weights are stored in."""
     stored = directory.weight_type
     chosen = stored if wanted == "auto" else wanted
     if stored == "int8" and chosen != "int8":
@@ -55,16 +118,12 @@ def in_precision(
 ) -> ModelDirectory:
     """Makes a directory whose model, once it is asked for, computes in a precision.
 
-    Args:
-        directory: the directory.
-        precision: from `choose_precision`.
-        settings: what is to happen before torch computes.
-        may_change: whether the directory's own model may be changed; if not, a copy is.
+    Without `may_change` a copy of the directory's own model does.
     """
 
     def load() -> Transformer | EncoderOnly:
         settings.prepare_torch()
-        if directory.config.is_encoder_only:  # looked into in float32 alone
+        if directory.config.is_encoder_only:  # inspected in float32, and never packed
             return directory.encoder
         return computing_in(directory.model, precision, may_change=may_change)
 
@@ -75,16 +134,7 @@ def in_precision(
 def computing_in(
     model: Transformer, precision: PrecisionChoice, *, may_change: bool
 ) -> Transformer:
-    """Gives a model the products of a precision.
-
-    Args:
-        model: in evaluation mode.
-        precision: from `choose_precision`.
-        may_change: whether the model may compute otherwise from then on; if not, a copy does.
-
-    Returns:
-        The model, or its copy.
-    """
+    """Gives a model, or a copy of it unless it may change, the products of a precision."""
     if not has_fast():  # products are torch's own, under autocast if need be
         return model
     from tformer_cli.fast.products import (

@@ -1,0 +1,226 @@
+"""Lines as one job: a buffer of texts, names of images or pairs in, a result for each out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+from tformer_cli.errors import DataError, UsageError
+from tformer_cli.text.prefetch import buffers
+from tformer_cli.text.tokenizer import UNK_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tformer_cli.artifacts.model_directory import ModelDirectory
+
+TooLong = Literal["truncate", "error"]
+Damaged = Literal["error", "skip"]
+"""Treatments of images that cannot be read."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+BUFFER_LINES = 1024
+BUFFER_IDS = 1 << 22
+"""Most ids of a buffer; of texts there are fewer by far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineResult:
+    """A line, a text or the name of an image, and how much of it the model read."""
+
+    index: int
+    """Number of the line, from 0."""
+    text: str
+    is_truncated: bool = False
+    """True if it was longer than the model takes; its end was cut off."""
+    error: str = ""
+    """The problem with an image that could not be read."""
+    n_unknown: int = 0
+    """Words or characters that the model does not know; it reads `<unk>` in their place."""
+
+    def object_line(self, fields: dict[str, Any]) -> str:
+        """Writes an object of JSONL; fields that say what went wrong come last."""
+        record = {"index": self.index, "text": self.text, **fields}
+        if self.is_truncated:
+            record["truncated"] = True
+        if self.error:
+            record["error"] = self.error
+        return json.dumps(record, ensure_ascii=False)
+
+
+COUNTS_OF_TRANSLATIONS = (
+    "lines",
+    "split",
+    "truncated",
+    "unsatisfied",
+    "unknown",
+    "sentences",
+    "unseen",
+)
+"""Those of `ResultCounts` that say something of translations."""
+
+
+@dataclass
+class ResultCounts:
+    """Counts of a stream of results of any verb; they grow as the stream continues."""
+
+    lines: int = 0
+    split: int = 0
+    """Lines that were too long and translated in parts."""
+    truncated: int = 0
+    """Lines that were too long and cut off."""
+    unsatisfied: int = 0
+    """Lines whose translation lacks a required phrase or holds a banned one."""
+    unknown: int = 0
+    """Words or characters that the vocabulary lacks; the model read `<unk>`."""
+    sentences: int = 0
+    """Lines of several sentences, which were translated one by one."""
+    unseen: int = 0
+    """Lines of mostly words that training never saw."""
+    damaged: int = 0
+    """Images that cannot be read."""
+    unchanged: int = 0
+    """Lines in which there was nothing to do."""
+    retokenized: int = 0
+    """Targets whose tokens were not given, so that the tokenizer made them."""
+    first_unseen: Any = None
+    """The first translation of unseen words."""
+
+    def add(self, one: Any) -> None:  # noqa: ANN401 - results of every verb
+        self.lines += 1
+        self.truncated += one.is_truncated
+        # What only some verbs know of a line counts for nothing with the others
+        self.unknown += getattr(one, "n_unknown", 0)
+        self.damaged += bool(getattr(one, "error", ""))
+        self.split += getattr(one, "is_too_long", False)
+        self.unsatisfied += bool(getattr(one, "unsatisfied", ()))
+        self.sentences += getattr(one, "n_sentences", 1) > 1
+        self.unchanged += getattr(one, "is_unchanged", False)
+        self.retokenized += getattr(one, "is_retokenized", False)
+        if getattr(one, "unseen", ()):
+            self.unseen += 1
+            self.first_unseen = self.first_unseen or one
+
+
+class DamagedImage(DataError):  # noqa: N818 - of the image, not of a program
+    """An image cannot be read; those before it in its buffer can."""
+
+    def __init__(self, message: str, n_before: int) -> None:
+        super().__init__(message)
+        self.n_before = n_before
+
+
+def usual_buffer(directory: ModelDirectory) -> int:
+    """Returns the lines of a buffer: as many as usual, but of large images only some."""
+    return max(1, min(BUFFER_LINES, BUFFER_IDS // directory.config.longest_source))
+
+
+def computed_by_buffer(
+    directory: ModelDirectory,
+    lines: Iterable[Item],
+    compute: Callable[[list[Item], int], Result],
+    buffer_lines: int | None = None,
+    max_wait: float | None = None,
+) -> Iterator[Result]:
+    """Computes something of lines as they come, a buffer at a time."""
+    first = 0
+    size = usual_buffer(directory) if buffer_lines is None else buffer_lines
+    for buffer in buffers(lines, size, max_wait):
+        try:
+            yield compute(buffer, first)
+        except DamagedImage as error:
+            # The results before the image come first, as if the buffer had ended there
+            if error.n_before:
+                yield compute(buffer[: error.n_before], first)
+            raise
+        first += len(buffer)
+
+
+def results_of(
+    directory: ModelDirectory, lines: Iterable[Item], compute: Callable[[list[Item], int], Any]
+) -> Iterator[Any]:
+    """Yields the results of lines one by one, computed in buffers of the usual size."""
+    return chain.from_iterable(computed_by_buffer(directory, lines, compute))
+
+
+def each_read(
+    directory: ModelDirectory,
+    texts: Sequence[str],
+    compute: Callable[[list[Sequence[int]]], Sequence[Result]],
+    *,
+    first_index: int = 0,
+    too_long: TooLong = "truncate",
+    damaged: Damaged = "error",
+) -> Iterator[tuple[dict[str, Any], Result | None]]:
+    """Reads texts or images and computes something of those that are not blank."""
+    ids, problems = source_ids(directory, texts, first_index, damaged)
+    read = fitting(directory, ids, too_long, first_index)
+    there = [number for number, one in enumerate(read) if one]
+    found = dict(zip(there, compute([read[number] for number in there]), strict=True))
+    for number, text in enumerate(texts):
+        fields = {
+            "index": first_index + number,
+            "text": text,
+            "is_truncated": len(ids[number]) > len(read[number]),
+            "error": problems.get(number, ""),
+            # The ids of an image are its pixels, none of which is unknown
+            "n_unknown": 0 if directory.config.reads_images else ids[number].count(UNK_ID),
+        }
+        yield fields, found.get(number)
+
+
+def source_ids(
+    directory: ModelDirectory, texts: Sequence[str], first_index: int, damaged: Damaged = "error"
+) -> tuple[list[list[int]], dict[int, str]]:
+    """Encodes texts, or reads the images whose names they are; a blank one has no ids.
+
+    Returns the ids of each, and the problems with images that cannot be read, by their places.
+    """
+    side = directory.tokenizer.source
+    given = [text if text.strip() else "" for text in texts]
+    if not directory.config.reads_images:
+        return side.encode_batch(given), {}
+    found: list[list[int]] = []
+    problems = {}
+    for place, text in enumerate(given):
+        try:
+            found.append(side.encode(text))
+        except DataError as error:
+            if damaged == "error":
+                raise DamagedImage(f"line {first_index + place + 1}: {error}", place) from None
+            found.append([])
+            problems[place] = str(error)
+    return found, problems
+
+
+def fitting(
+    directory: ModelDirectory, ids: Sequence[Sequence[int]], too_long: TooLong, first_index: int
+) -> list[Sequence[int]]:
+    """Cuts texts off where a model takes no more."""
+    if too_long not in get_args(TooLong):
+        raise UsageError(f"--too-long: must be truncate or error; found {too_long!r}")
+    longest = directory.config.longest_source
+    for number, one in enumerate(ids, first_index + 1) if too_long == "error" else ():
+        if len(one) > longest:
+            raise DataError(
+                f"line {number}: has {len(one)} tokens, but the model takes {longest}; shorten "
+                "it, or --too-long truncate"
+            )
+    return [one[:longest] for one in ids]
+
+
+def aligned_pairs(
+    sources: Iterable[str],
+    targets: Iterable[str],
+    names: tuple[str, str] = ("--source", "--target-file"),
+) -> Iterator[tuple[str, str]]:
+    """Yields each source with its target; `names` is what messages call the two sides."""
+    for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
+        if source is None or target is None:
+            raise DataError(
+                f"{names[source is not None]}: has no line {number}, but the other text has; give "
+                "texts whose lines correspond"
+            )
+        yield source, target
