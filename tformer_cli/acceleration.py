@@ -20,13 +20,6 @@ def has_fast() -> bool:
 
 
 def require_fast(what: str) -> None:
-    """Makes sure that the folder is there.
-
-    Args:
-        what: what needs it, such as an option; begins the message.
-
-    Raises:
-        UsageError: if it is missing.
-    """
+    """Makes sure that the folder is there."""
     if not has_fast():
         raise UsageError(f"{what}: needs tformer_cli/fast, which is missing; install tformer again")

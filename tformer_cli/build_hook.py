@@ -25,12 +25,7 @@ class KernelsHook(BuildHookInterface[Any]):
         return ["ziglang"] if os.environ.get("TFORMER_BUILD_COMPILER") == "zig" else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles; what a user asked for must be had, and else a wheel goes without.
-
-        Args:
-            version: "editable" or "standard".
-            build_data: hatchling's, which is changed: the libraries and the wheel's tag.
-        """
+        """Compiles; what a user asked for must be had, and else a wheel goes without."""
         has_kernels = (Path(self.root) / "tformer_cli/fast").is_dir()
         if self.target_name != "wheel" or not has_kernels:
             return

@@ -111,12 +111,7 @@ class ModelDetails:
 
 
 def model_details(path: Path) -> ModelDetails:
-    """Reads the facts about a model from its directory.
-
-    Raises:
-        ArtifactError: if it is not a model directory, or its weights cannot be read.
-        DataError: if its tokenizer cannot be read.
-    """
+    """Reads the facts about a model from its directory."""
     path = resolve_model(path)
     config = read_config(path)
     tokenizer = read_tokenizer(path / TOKENIZER)

@@ -17,13 +17,7 @@ _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
-    """Writes a number with what it counts: "1 line", "1,234 lines", "0 lines".
-
-    Args:
-        number: how many.
-        noun: one of them.
-        plural: several of them; None: the noun with an s.
-    """
+    """Writes a number with what it counts: "1 line", "1,234 lines", "0 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -62,13 +56,6 @@ def suggestions(given: str, known: Iterable[str]) -> list[str]:
     Those that it is the beginning of come first; then those with two letters swapped (``tpo``:
     ``top``); then those that hold its words (``n_layers``: ``n_encoder_layers``); else the one that
     is most like it. None is better than a far guess.
-
-    Args:
-        given: what was written: an option, a key, a command, a value.
-        known: all that there are.
-
-    Returns:
-        Three at most.
     """
     plain = {name: name.lstrip("-").lower() for name in known}
     word = given.lstrip("-").lower()

@@ -9,11 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from tformer_cli.text.lines import read_lines
 
@@ -90,7 +89,7 @@ class Cost(NamedTuple):
     peak: float
 
 
-def cost_of(command, *, threads=None, stdin=None, **variables) -> Cost:
+def cost_of(command, *, threads=None, stdin=None, **variables):
     """Runs a command to its end; its output is shown if it fails."""
     if threads:
         variables |= {"OMP_NUM_THREADS": str(threads), "RAYON_NUM_THREADS": str(threads)}
@@ -111,25 +110,25 @@ def cost_of(command, *, threads=None, stdin=None, **variables) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024)
 
 
-def output_by(*arguments, stdin=None) -> str:
+def output_by(*arguments, stdin=None):
     """Runs Python with arguments; returns what it wrote."""
     command = [sys.executable, *map(str, arguments)]
     done = subprocess.run(command, input=stdin, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout
 
 
-def output_of(*arguments, stdin=None) -> str:
+def output_of(*arguments, stdin=None):
     """Runs a command of tformer; returns what it wrote."""
     return output_by(*TFORMER[1:], *arguments, stdin=stdin)
 
 
-def write(line: str) -> None:
+def write(line):
     """Prints a line at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def print_table(title: str, columns, rows, width: int = 130) -> None:
+def print_table(title, columns, rows, width=130):
     """Prints a table; all columns but the first hold numbers."""
     from rich.console import Console  # here, or it would count as memory of those who print none
     from rich.table import Table
@@ -142,13 +141,13 @@ def print_table(title: str, columns, rows, width: int = 130) -> None:
     Console(width=None if sys.stdout.isatty() else width, highlight=False).print(table)
 
 
-def write_json(file: Path | None, report) -> None:
+def write_json(file, report):
     """Writes all figures, if they are asked for."""
     if file:
         file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
-def common_parser(description: str) -> argparse.ArgumentParser:
+def common_parser(description):
     """Options of data, model, threads and environments."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, required=True, help="directory of parallel text")
@@ -165,7 +164,7 @@ def common_parser(description: str) -> argparse.ArgumentParser:
 
 
 @contextmanager
-def work_directory(path: Path | None) -> Iterator[Path]:
+def work_directory(path):
     """The directory of a benchmark's files; a temporary one goes at the end."""
     if path is not None:
         path.mkdir(parents=True, exist_ok=True)
@@ -175,18 +174,18 @@ def work_directory(path: Path | None) -> Iterator[Path]:
         yield Path(directory)
 
 
-def say(text: str) -> None:
+def say(text):
     """Tells how far the work is."""
     sys.stderr.write(text + "\n")
 
 
-def fail(text: str) -> NoReturn:
+def fail(text):
     """Ends the benchmark with one line."""
     say(f"error: {text}")
     sys.exit(2)
 
 
-def environments(given: list[str]) -> dict[str, str]:
+def environments(given):
     """`NAME=PATH`s as a mapping of names to Python interpreters."""
     found = {}
     for text in given:
@@ -199,12 +198,12 @@ def environments(given: list[str]) -> dict[str, str]:
     return found
 
 
-def python_of(name: str, contestant: Contestant, pythons: dict[str, str]) -> str:
+def python_of(name, contestant, pythons):
     """The interpreter of a contestant: its own environment's, or this one."""
     return pythons.get(name, pythons.get(contestant.venv or name.split("-")[0], sys.executable))
 
 
-def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_size: int) -> None:
+def prepare(data, work, files, vocab_size):
     """Writes raw text, the shared tokenizer and token ids of every split that is not there yet."""
     text, ids = work / "text", work / "ids"
     text.mkdir(exist_ok=True)
@@ -228,9 +227,7 @@ def prepare(data: Path, work: Path, files: dict[str, tuple[str, str]], vocab_siz
         done.touch()
 
 
-def run_contestant(
-    name: str, contestant: Contestant, work: Path, python: str, job: dict[str, Any]
-) -> Answer:
+def run_contestant(name, contestant, work, python, job):
     """Runs one contestant in a process of its own."""
     scratch = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=work))
     job = {
@@ -262,7 +259,7 @@ def run_contestant(
     return Answer(answer, usage.ru_maxrss / 1024)
 
 
-def answers_in_turns(contestants, pythons, work: Path, job, n_rounds: int):
+def answers_in_turns(contestants, pythons, work, job, n_rounds):
     """Runs all, A B C A B C, so that slow minutes of the machine hit everybody.
 
     Yields the key and the answer of each; what fails is said and left out. A key is a name, or a
@@ -279,7 +276,7 @@ def answers_in_turns(contestants, pythons, work: Path, job, n_rounds: int):
                 say(str(error))
 
 
-def mean_lengths(work: Path) -> tuple[float, float]:
+def mean_lengths(work):
     """Mean source and target tokens of a training pair, the end of the sentence included."""
     means = []
     for side in SIDES:
@@ -289,7 +286,7 @@ def mean_lengths(work: Path) -> tuple[float, float]:
     return means[0], means[1]
 
 
-def decode(work: Path, hypotheses: Path) -> Path:
+def decode(work, hypotheses):
     """Turns lines of token ids into text."""
     output = hypotheses.with_name(f"{hypotheses.name}.text")
     tokenizer = work / "ids" / "tokenizer.json"
@@ -297,7 +294,7 @@ def decode(work: Path, hypotheses: Path) -> Path:
     return output
 
 
-def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
+def bleu(work, hypotheses, split):
     """Cased BLEU of text against the raw reference, with its signature."""
     # What this process held before it started others would count as their peak memory
     from tformer_cli.metrics import scores
@@ -307,14 +304,14 @@ def bleu(work: Path, hypotheses: Path, split: str) -> tuple[float, str]:
     return score.value, score.signature
 
 
-def _tformer(*arguments: object, stdin: Path = DEVNULL, stdout: Path = DEVNULL) -> None:
+def _tformer(*arguments, stdin=DEVNULL, stdout=DEVNULL):
     command = [*TFORMER, *map(str, arguments)]
     with stdin.open("rb") as lines, stdout.open("wb") as output:
         if subprocess.run(command, stdin=lines, stdout=output, check=False).returncode:
             fail(f"a command of tformer failed ({' '.join(command[2:])}): see above")
 
 
-def _unpack(file: Path, output: Path) -> None:
+def _unpack(file, output):
     """Copies a plain or gzipped file."""
     packed = file.with_name(f"{file.name}.gz")
     if not (file.is_file() or packed.is_file()):
@@ -326,7 +323,7 @@ def _unpack(file: Path, output: Path) -> None:
         shutil.copyfileobj(source, target)
 
 
-def _leave_out_long_pairs(text: Path, ids: Path) -> None:
+def _leave_out_long_pairs(text, ids):
     """Rewrites the training files without pairs that are blank or too long on a side.
 
     Line by line: what this process once held would count as its children's peak memory.

@@ -144,7 +144,7 @@ def streaming(command, kinds, n_lines, stdout=subprocess.PIPE):
             feeder.join()
 
 
-def feed(process: subprocess.Popen[bytes], kinds, n_lines):
+def feed(process, kinds, n_lines):
     """Writes the stream to the program's stdin."""
     with suppress(BrokenPipeError):  # it has ended
         for number in count() if n_lines is None else range(n_lines):
@@ -201,7 +201,7 @@ def check_interrupt(command, kinds, output):
         fail(f"Ctrl-C left {', '.join(left)}")
 
 
-def interrupt(process: subprocess.Popen[bytes]):
+def interrupt(process):
     """Does what Ctrl-C does."""
     process.send_signal(signal.SIGINT)
     watchdog = threading.Timer(PATIENCE, process.kill)
@@ -209,7 +209,7 @@ def interrupt(process: subprocess.Popen[bytes]):
     watchdog.start()
 
 
-def expect_end(process: subprocess.Popen[bytes], errors, status):
+def expect_end(process, errors, status):
     """Waits for the program; it must end with this status and without a traceback."""
     found = process.wait(PATIENCE)
     said = errors.read_text(encoding="utf-8", errors="replace")

@@ -161,7 +161,7 @@ def scored(work, point):
 
 def summary(runs):
     """All curves; what each contestant reaches; and how soon tformer has what a peer ends with."""
-    by_label: dict[str, list[Run]] = {}
+    by_label = {}
     for run in runs:
         by_label.setdefault(run.label, []).append(run)
     finals = {

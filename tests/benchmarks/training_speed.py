@@ -82,7 +82,7 @@ def main():
         say("measuring the limits of the machine")
         measured = Contestant(script="limits.py", environment=KEEP_PAGES)
         limits = run_contestant("limits", measured, work, sys.executable, job).values["gflops"]
-        results: dict[str, Result] = {}
+        results = {}
         for name, answer in answers_in_turns(contestants, pythons, work, job, arguments.rounds):
             result = results.setdefault(name, Result())
             result.updates += answer.values["updates"][WARM_UP:]

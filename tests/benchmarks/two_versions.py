@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,7 +34,7 @@ Command = Callable[[Path, int], list[str]]
 
 
 @contextmanager
-def started(checkout: Path, arguments: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def started(checkout, arguments):
     """Starts a command of a checkout and stops it at once; it is killed if it is still there."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "tformer_cli", *arguments, "--threads", "1", "--quiet"]
@@ -54,7 +54,7 @@ def started(checkout: Path, arguments: Sequence[str]) -> Iterator[subprocess.Pop
                 process.wait()
 
 
-def race(processes: Sequence[subprocess.Popen[bytes]]) -> list[float]:
+def race(processes):
     """Lets processes work in turns to their end; the processor seconds of each."""
     seconds = [0.0] * len(processes)
     running = dict(enumerate(processes))
@@ -79,7 +79,7 @@ def race(processes: Sequence[subprocess.Popen[bytes]]) -> list[float]:
     return seconds
 
 
-def compared(checkouts: Sequence[Path], command: Command, amounts: tuple[int, int]) -> list[float]:
+def compared(checkouts, command, amounts):
     """Processor seconds of each checkout for the work between two amounts of it."""
     found = []
     for amount in amounts:
@@ -94,7 +94,7 @@ def compared(checkouts: Sequence[Path], command: Command, amounts: tuple[int, in
     return [b - a for a, b in zip(less, more, strict=True)]
 
 
-def training(changes: Sequence[str], precision: str) -> Command:
+def training(changes, precision):
     """The command that trains by the recipe quickstart for an amount of steps."""
     sets = [word for change in changes for word in ("--set", change)]
     return lambda folder, n_steps: [
@@ -103,10 +103,10 @@ def training(changes: Sequence[str], precision: str) -> Command:
     ]
 
 
-def translation(model: Path, source: Path, beam_size: int, precision: str) -> Command:
+def translation(model, source, beam_size, precision):
     """The command that translates an amount of a file's lines."""
 
-    def arguments(folder: Path, n_lines: int) -> list[str]:
+    def arguments(folder, n_lines):
         with source.open(encoding="utf-8") as lines:
             given = list(itertools.islice(lines, n_lines))
         (folder / "source").write_text("".join(given), encoding="utf-8")
@@ -118,7 +118,7 @@ def translation(model: Path, source: Path, beam_size: int, precision: str) -> Co
     return arguments
 
 
-def main() -> None:
+def main():
     """Races both checkouts and prints a table of medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", type=Path, required=True, help="checkout of the old version")
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of the name of what is raced")
     options = parser.parse_args()
     checkouts = [options.before.resolve(), Path(__file__).resolve().parents[2]]
-    races: dict[str, tuple[Command, tuple[int, int]]] = {}
+    races = {}
     for precision in options.precision:
         races[f"train, tiny, {precision}"] = training((), precision), (10, 70)
         races[f"train, small, {precision}"] = training(SMALL, precision), (5, 30)

@@ -14,14 +14,13 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.errors import TformerError
-from tformer_cli.model.config import PRESETS, ModelConfig
+from tformer_cli.model.config import PRESETS
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.text.tokenizer import EOS_ID
 
@@ -29,7 +28,7 @@ LARGEST_DIFFERENCE = 1e-3
 """Of a log-probability; sums of float32 in another order differ by some 1e-5."""
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description="Makes a model as large as a preset.")
     parser.add_argument("model", type=Path, help="a model directory of tformer")
     parser.add_argument("output", type=Path, help="the model directory to write")
@@ -42,7 +41,7 @@ def main() -> None:
         sys.exit(2)
 
 
-def widen_directory(model: Path, output: Path, preset: str) -> None:
+def widen_directory(model, output, preset):
     """Writes the model directory of a grown model."""
     directory = load_model_directory(model)
     wide = widened(directory.model, preset)
@@ -57,7 +56,7 @@ def widen_directory(model: Path, output: Path, preset: str) -> None:
     )
 
 
-def widened(model: Transformer, preset: str) -> Transformer:
+def widened(model, preset):
     """Makes the larger model.
 
     With c copies of every dimension, √(c·D)·embedding must be what √D·embedding was, so embeddings
@@ -83,7 +82,7 @@ def widened(model: Transformer, preset: str) -> Transformer:
     return wide
 
 
-def wide_config(config: ModelConfig, preset: str) -> ModelConfig:
+def wide_config(config, preset):
     """Returns the larger model's shape; its positions are a table."""
     shape = {name: size for name, size in PRESETS[preset].items() if name != "dropout"}
     if config.norm != "pre" or config.tied_embeddings != "all":
@@ -99,7 +98,7 @@ def wide_config(config: ModelConfig, preset: str) -> ModelConfig:
     return wide
 
 
-def check_equal(model: Transformer, wide: Transformer) -> None:
+def check_equal(model, wide):
     """Compares log-probabilities on random tokens."""
     draw = torch.Generator().manual_seed(1)
     length = min(24, model.config.max_positions)
@@ -115,7 +114,7 @@ def check_equal(model: Transformer, wide: Transformer) -> None:
         raise ValueError(f"its log-probabilities differ by {difference:g}")
 
 
-def _fill_layers(wide: Any, layers: Any) -> None:
+def _fill_layers(wide, layers):
     """Fills layers; of those that come of one, all but the first add nothing to the residual."""
     n_each = len(wide) // len(layers)
     for i, layer in enumerate(wide):
@@ -127,7 +126,7 @@ def _fill_layers(wide: Any, layers: Any) -> None:
                         parameter.zero_()
 
 
-def _fill(wide: nn.Module, module: nn.Module) -> None:
+def _fill(wide, module):
     """Fills a sub-layer or a norm with copies."""
     for name, large in wide.named_parameters():
         small = module.get_parameter(name)
@@ -141,7 +140,7 @@ def _fill(wide: nn.Module, module: nn.Module) -> None:
             large.div_(large.shape[1] // small.shape[1])  # the mean over copies of an input
 
 
-def _repeat(large: Tensor, small: Tensor) -> None:
+def _repeat(large, small):
     """Writes a matrix or vector as often as it goes in."""
     times = [n // m for n, m in zip(large.shape, small.shape, strict=True)]
     large.copy_(small.repeat(times))

@@ -361,7 +361,7 @@ def test_what_opennmt_has_that_is_not_supported_is_named(tmp_path, said):
 
 
 REFUSED_VOCABULARIES = {
-    "of a kind that is not known": {"src": 3},
+    "has an unknown format": {"src": 3},
     "57 rows, but its vocabulary has 56 entries": {"src": SOURCE[:-1]},
     "lacks </s>": {"tgt": TARGET[:3] + TARGET[4:]},
     "has an entry twice": {"src": [*SOURCE, SOURCE[-1]]},

@@ -9,14 +9,13 @@ from safetensors.numpy import load_file
 
 pytest.importorskip("transformers")
 
-from tformer_cli.kinds.lines.evaluate_texts import evaluate_masked
-
 import tformer_cli
 from tests.cli.commands.test_fill import expected_candidates, run
 from tests.foreign import encoders
 from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
+from tformer_cli.evaluate.evaluate import evaluate_masked
 from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.ablation import (
     batch_of_gaps,

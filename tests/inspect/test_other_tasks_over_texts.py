@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from tformer_cli.kinds.lines.evaluate_texts import evaluate_texts
 from typer.testing import CliRunner
 
 from tests.models import LINES
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.cli.app import app
+from tformer_cli.evaluate.evaluate import evaluate_texts
 from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.follow_heads import HeadFollower, probe_pairs
 from tformer_cli.inspect.jobs.heads import inspect_heads

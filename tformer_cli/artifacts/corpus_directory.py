@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, TypedDict
 from tformer_cli.artifacts.resumable import check_same_origin
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.files.atomic import (
+    hold,
     make_directory,
     not_writable,
     remove_leftovers,
@@ -24,7 +25,6 @@ from tformer_cli.files.atomic import (
     write_text,
     written_aside,
 )
-from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import hash_file, read_regular
 
 MANIFEST = "manifest.json"

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tformer_cli.model.encoder_only import Classifier, EncoderOnly, MaskedLanguageModel
     from tformer_cli.model.transformer import Transformer
     from tformer_cli.search.config import DecodingConfig
+    from tformer_cli.text.images.tokenizer import ImageTokenizer
     from tformer_cli.text.tokenizer import Tokenizer
 
 
@@ -255,7 +256,7 @@ def read_model_directory(
             "this model's own tokenizer"
         )
     weights = read_weights(path / WEIGHTS, record.model, record.vocab_size, record.weight_type)
-    if adapter is not None:
+    if adapter is not None:  # few are: a cold line does without the modules of adapters and images
         from tformer_cli.artifacts.adapter_directory import merge_adapter
 
         weights = merge_adapter(path, record.model, weights, adapter)
@@ -273,12 +274,9 @@ def read_model_directory(
 
 def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
     """Tells whether a tokenizer makes images of another size than a model reads, or texts."""
-    if not (config.reads_images or tokenizer.source.ids_per_text):
-        return False
-    from tformer_cli.text.images.tokenizer import ImageTokenizer
-
-    if not isinstance(tokenizer, ImageTokenizer):
+    if tokenizer.algorithm != "images":
         return config.reads_images
+    tokenizer = cast("ImageTokenizer", tokenizer)
     size, patch = tokenizer.scaling.size, tokenizer.patch_size
     return (size, patch) != (config.image_size, config.patch_size)
 

@@ -17,12 +17,12 @@ from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.files.atomic import (
     check_unread,
     flush_directory,
+    hold,
     not_writable,
     remove_tree,
     replaceable_directory,
     write_text,
 )
-from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import MIB, read_regular
 
 

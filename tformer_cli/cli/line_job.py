@@ -201,11 +201,13 @@ class LineJob(FileOptions):
             given = input_lines(
                 texts, self.input_file, read, "--input", quiet=self.quiet, takes_names=takes_names
             )
+        # Who types lines waits for each answer; a buffer would hold them back
         is_typed = images is None and self.is_typed(texts)
         from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
         from tformer_cli.kinds.opening import open_model
 
         counts = ResultCounts()
+        # The output first: an unwritable one is an error at once, not after the model is loaded
         with results(self.output) as stream:
             opened = open_model(
                 model,
@@ -231,6 +233,7 @@ class LineJob(FileOptions):
                 total=lambda: self.count(texts) if images is None else None,
                 is_hidden=self.quiet or is_typed,
             )
+        # Warnings last on stderr, where they are not scrolled away by the progress
         warn_of_bytes(read)
         if gaps is not None and counts.unchanged:
             warn(f"{count_of_lines(counts.unchanged)} without a gap ({gaps()}); unchanged")
@@ -262,6 +265,7 @@ def write_lines(
 ) -> float:
     """Writes lines a buffer at a time while `counts` grow, and shows the progress."""
     is_hidden = is_hidden or shares_terminal(output)
+    # Counting reads the whole file, so it is done only for those who see the number
     n_lines = None if is_hidden else total()
     start = monotonic()
     with line_progress(n_lines, doing, quiet=is_hidden) as progress:

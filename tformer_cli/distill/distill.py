@@ -32,8 +32,7 @@ from tformer_cli.distill.translations import (
     translation_stages,
 )
 from tformer_cli.errors import TformerError
-from tformer_cli.files.atomic import make_directory, not_writable, remove_tree
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked, make_directory, not_writable, remove_tree
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
@@ -101,6 +100,7 @@ def _training_stage(
         files=tuple(f"{name}/{file}" for file in (CONFIG, TOKENIZER, WEIGHTS)),
         inputs=partial(_training_inputs, setup, recipe),
         run=partial(_train, setup, recipe, setup.directory / name),
+        # decoding settings change no weight: they are stored without another training
         settle=lambda: store_decoding(setup.directory / name, recipe.decoding),
         needs=needs,
         is_whole=False,
@@ -117,6 +117,7 @@ def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
         for number, corpus in enumerate(given)
     ]
     for corpus in corpora:
+        # a corpus that was moved is the same corpus: its content is hashed beside
         for name in ("source", "target", "tsv", "jsonl", "dataset"):
             del corpus[name]
     values["data"] |= {"train": [], "valid": [], "directory": ""}
@@ -124,6 +125,7 @@ def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
     if tokenizer and not recipe.start.model:
         path = Path(recipe.data.directory) / tokenizer
         values["tokenizer"]["path"] = hash_file(path / TOKENIZER if path.is_dir() else path)
+    # what ranks a beam chooses the best checkpoint where validation has one
     ranking = RANKING if recipe.validation.beam_size == 1 else ()
     for key in (*DECIDE_NOTHING, "decoding.beam_size", "decoding.n_best", *ranking):
         table, _, name = key.partition(".")
@@ -154,6 +156,7 @@ def _make_shortlist(setup: Setup) -> None:
     """Links the tokens of all pairs that the student has learned, by its own attention."""
     student, data = setup.directory / STUDENT, student_recipe(setup).data
     options = setup.student_options(student)
+    # attention of the exact weights, and not through a shortlist of an earlier student
     options["precision"], options["shortlist"] = "float32", "none"
     opened = open_model(student, **options)
     aligner, lexicon = Aligner(opened.directory), lexicon_of(opened.directory.tokenizer)
@@ -164,6 +167,7 @@ def _make_shortlist(setup: Setup) -> None:
         for linked in linked_by_model(aligner, texts, report):
             lexicon.add(*linked)
             progress(report.lines)
+    # an empty shortlist would leave the student without a word
     if not lexicon.n_linked:
         raise TformerError(f"{setup.directory / CORPORA}: has no pair to align for a shortlist")
     is_joint = opened.directory.tokenizer.is_joint

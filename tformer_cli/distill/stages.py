@@ -117,6 +117,7 @@ class Manifest:
 
     def state(self, stage: Stage, inputs: Mapping[str, str]) -> State:
         """Returns what is to be done for a stage with these inputs."""
+        # by content: files may be moved, touched and copied
         record = self.stages.get(stage.name)
         is_same = record is not None and record.inputs == inputs
         if record is not None and is_same and record.outputs is None:
@@ -176,6 +177,7 @@ class Manifest:
         place = self.directory / stage.place
         there = [path for path in (place, *parts_of(place)) if path.exists()]
         record = self.stages.pop(stage.name, None)
+        # translations and trainings took hours; the rest is made again in seconds
         keeps = stage.keeps_earlier and bool(there)
         target = _free_name(self.directory / EARLIER, place.stem)
         if keeps and record is not None:
@@ -202,6 +204,7 @@ class Manifest:
             try:
                 for path in source.iterdir():
                     path.rename(target / path.name)
+                # nothing is left in it: a name in `earlier` holds what one stage made
                 source.rmdir()
             except OSError as error:
                 raise not_writable(source, error) from None
@@ -213,6 +216,7 @@ class Manifest:
 def states(manifest: Manifest, stages: Sequence[Stage]) -> list[tuple[Stage, State]]:
     found: dict[str, tuple[Stage, State]] = {}
     for stage in stages:
+        # hashing what a stage before will replace would tell nothing
         is_ready = all(found[name][1] is State.unchanged for name in stage.needs)
         state = manifest.state(stage, stage.inputs()) if is_ready else State.later
         found[stage.name] = stage, state

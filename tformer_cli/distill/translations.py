@@ -184,6 +184,7 @@ def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
     for number, line in enumerate(read_lines(path), 1):
         try:
             record = json.loads(line)
+            # without --n-best a line has one translation and no list
             listed = record.get("hypotheses") or [record]
             found = [_text(one["translation"]) for one in listed]
             source = record.get("source")
@@ -225,8 +226,10 @@ def sentence_score(choice: Choice) -> SentenceScore | None:
 
 def chosen(translations: Sequence[str], reference: str, score: SentenceScore | None) -> int:
     """Returns the place of the translation to learn; of equal ones that of the first."""
+    # of monolingual text there is no reference: the teacher decides
     if score is None or not reference.strip():
         return 0
+    # an n-best list often has a text twice
     scores = {text: score(text, reference) for text in dict.fromkeys(translations)}
     return max(range(len(translations)), key=lambda place: (scores[translations[place]], -place))
 

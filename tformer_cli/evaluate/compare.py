@@ -113,6 +113,7 @@ def compare_classifiers(
 
 def _ordered(files: TestSetFiles, baseline: str | None) -> list[str]:
     names = list(files.systems)
+    # the order of a command line is the order of the tables, but for the baseline
     first = names[0] if baseline is None else baseline
     if first not in names:
         hint = did_you_mean(suggestions(first, names)) or f"name one of {', '.join(names)}"
@@ -183,6 +184,7 @@ def _labels(model: str, sources: Sequence[str], how: Mapping[str, Any]) -> Itera
 def _compared(
     test_set: TestSet, settings: CompareSettings, counts: LineCounts, *, on_gpu: bool
 ) -> Comparison:
+    # words of the buckets are BLEU's words, so that both count alike
     words = make_bleu(lowercase=settings.lowercase, tokenize=settings.tokenize)
     train = settings.train_text
     return compare_systems(

@@ -191,6 +191,7 @@ def evaluate_model(
     check_counts([*names, *((f"reference {i}", len(r)) for i, r in enumerate(references, 1))])
     opened = model if isinstance(model, Opened) else open_model(model, **options)
     counts = counts if counts is not None else ResultCounts()
+    # As `translate` would: splitting, shortlists and searches are part of what is measured
     hypotheses = []
     for translation in opened.translator.stream(sources):
         counts.add(translation)
@@ -326,6 +327,7 @@ def evaluate_classifier(
             progress(len(predicted))
     if predicted and not losses:
         raise DataError(f"none of the {len(predicted):,} images can be read; name others")
+    # An image that cannot be read has no prediction, and says nothing about the model
     read = [number for number, label in enumerate(predicted) if label]
     return LabelEvaluation(
         scores=scores_of([predicted[n] for n in read], [right[n] for n in read], known),
@@ -475,6 +477,7 @@ def evaluate_texts(
     found = log_probabilities(opened, encoded, window, stride, progress)
     if not any(found):
         raise DataError("--text: has nothing to predict; give a text of two tokens or more")
+    # Bytes, not tokens: models with other vocabularies are compared by bits per byte
     sizes = [len(text.encode("utf-8", "replace")) + config.target_eos for text in texts]
     return TextEvaluation(
         scores=text_scores(found, sum(sizes)),

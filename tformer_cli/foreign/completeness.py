@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import UNUSED, ForeignModel
+from tformer_cli.foreign.hugging_face.keys import TOKENIZER_CONFIG, added_tokens
 from tformer_cli.foreign.keys import read_json_file
 from tformer_cli.text.foreign_pieces import BytePieceTokenizer
 from tformer_cli.text.pieces import CONTINUES, END, PieceSide
@@ -29,7 +29,6 @@ _NAME = re.compile(r"<.*>|\[.*\]|madeupword\d+", re.DOTALL)
 _VOCABULARIES = ("vocab", "dict", "tokenizer", ".spm", ".model")
 # parts of the names of files of vocabularies and of merges
 _MERGES = ("merges", "code", ".bpe", ".model", "tokenizer")
-_DECLARING = ("added_tokens.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def check_complete(model: ForeignModel) -> ForeignModel:
@@ -62,27 +61,12 @@ def _file(files: Sequence[Path], parts: Iterable[str]) -> Path:
 
 
 def _declared(files: Iterable[Path]) -> dict[str, int]:
-    """Tokens that files beside a model add to its vocabulary, with their ids."""
-    found: dict[str, int] = {}
+    """Tokens that files beside a model add to its vocabulary, with their ids; -1: none is given."""
+    found: dict[str, int | None] = {}
     for directory in dict.fromkeys(file.parent for file in files if file.parent.is_dir()):
-        for name in _DECLARING:
-            if not (directory / name).is_file():
-                continue
-            content = read_json_file(directory / name)
-            decoder = content.get("added_tokens_decoder")
-            added: Any = [*(content.get("added_tokens") or ())]
-            if isinstance(decoder, dict):
-                added += [
-                    {**token, "id": int(number)}
-                    for number, token in decoder.items()
-                    if isinstance(token, dict) and number.isdecimal()
-                ]
-            if name == _DECLARING[0]:
-                added = [{"content": token, "id": number} for token, number in content.items()]
-            for token in added:
-                if isinstance(token, dict) and isinstance(token.get("content"), str):
-                    found[token["content"]] = token.get("id", -1)
-    return found
+        file = directory / TOKENIZER_CONFIG
+        found |= added_tokens(directory, read_json_file(file) if file.is_file() else {})
+    return {token: -1 if number is None else number for token, number in found.items()}
 
 
 def _rows_without_piece(

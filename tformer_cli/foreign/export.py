@@ -158,6 +158,7 @@ def export_hugging_face(model: Path | str, output: Path | str, adapter: Path | N
     if parts.generation is not None:
         texts["generation_config.json"] = _json(parts.generation)
     weights = family.prefixed(parts.weights, has_head=head != "none")
+    # beside its place first, so that an interrupted export leaves nothing
     with directory_aside(Path(output)) as aside:
         for file, content in files.items():
             (aside / file).write_bytes(content)

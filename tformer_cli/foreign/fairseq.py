@@ -18,8 +18,8 @@ from tformer_cli.foreign.foreign_model import (
     ForeignModel,
     Reader,
     Rows,
-    arranged,
     model_config,
+    reorder_vocabulary,
     tensor2tensor_halves,
 )
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
@@ -201,8 +201,8 @@ def convert(source: FairseqSource) -> ForeignModel:
     languages, files = _languages(settings), _dictionaries(path, settings)
     pieces = [_read_dictionary(file) for file in files]
     sides = (
-        arranged(pieces[0], _PAD, _UNK, _EOS, _EOS),
-        arranged(pieces[1], _PAD, _UNK, _EOS, _EOS),
+        reorder_vocabulary(pieces[0], _PAD, _UNK, _EOS, _EOS),
+        reorder_vocabulary(pieces[1], _PAD, _UNK, _EOS, _EOS),
     )
     config, tables = _config(source, reader, sides)
     reader.ignore(name for name in source.arrays if _IGNORED.fullmatch(name))

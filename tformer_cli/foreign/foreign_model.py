@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tformer_cli.allow_list import ANY
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.artifacts.weights_file import SCALE, all_finite
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
-from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.shortlist import Shortlist
 from tformer_cli.text.tokenizer import SPECIAL_PIECES, Tokenizer
 
-NEVER = -1e9  # bias of a token that is never written
+BANNED_BIAS = -1e9  # bias of a token that is never written
 MOST_ROWS = 1 << 20  # of a vocabulary's embedding
 UNUSED = "<unused "  # begins the name of a row without a piece
 _LAYER = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|bias)")
@@ -29,6 +30,19 @@ _WEIGHT = {"part": "weight", "W": "W", "scale": "scale", "gamma": "gamma", "laye
 # words of the names of weights and of biases in the tables of families
 _BIAS = {"part": "bias", "W": "b", "scale": "bias", "gamma": "beta", "layer_part": "bias"}
 MOST_SHOWN = 4
+
+
+# settings that every export can hold, or that change none of its numbers
+HELD_BY_EXPORTS: Mapping[str, Container[Any]] = {
+    **PLAIN_TRANSLATION,
+    **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions"), ANY),
+    # dropout changes training, and no output
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+    # these belong to kinds of positions that a table names or refuses
+    **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
+    # numbers that differ from layer to layer are refused with a message of their own
+    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
+}
 
 
 class Integers(NamedTuple):
@@ -68,6 +82,7 @@ class Reader:
 
     def take_first(self, names: Iterable[str]) -> Array:
         """Reads the first of several names of the same array; the others must be equal."""
+        # tools store a tied matrix under one name or several; an edit of one would be lost
         there = [name for name in names if name in self.arrays]
         first = self.take(there[0] if there else next(iter(names)))
         for name in there[1:]:
@@ -128,7 +143,7 @@ def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
     return found
 
 
-def arranged(
+def reorder_vocabulary(
     pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int | None
 ) -> Rows:
     """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
@@ -139,6 +154,7 @@ def arranged(
     first = [-1 if number is None else number for number in (pad, unk, start, eos)]
     rest = [n for n in range(len(pieces)) if n not in first]
     names = [f"<foreign {piece}>" if piece in SPECIAL_PIECES else piece for piece in pieces]
+    # a padding or start that is no token of its own would take probability from the others
     banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
     return Rows((*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned))
 
@@ -150,6 +166,7 @@ def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[s
             f"{where}: the vocabulary does not fit into the {size:,} rows of the model; use this "
             "model's own files"
         )
+    # tools pad matrices to multiples of 8 or 64, so rows without a piece are common
     names = [f"{UNUSED}{place}>" for place in range(size)]
     for piece, place in pieces.items():
         names[place] = piece
@@ -157,7 +174,7 @@ def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[s
 
 
 def original_piece(piece: str) -> str:
-    """Returns the name that a piece had before `arranged` renamed those named as specials."""
+    """Returns the name of a piece before `reorder_vocabulary` renamed those named as specials."""
     inner = piece.removeprefix("<foreign ").removesuffix(">")
     return inner if inner != piece and inner in SPECIAL_PIECES else piece
 
@@ -165,13 +182,14 @@ def original_piece(piece: str) -> str:
 def output_bias(rows: Rows, bias: Array | None) -> Array:
     """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
-    plain = np.where(plain == -np.inf, NEVER, plain)
+    # -inf would make NaN of the softmax of a row whose tokens are all banned
+    plain = np.where(plain == -np.inf, BANNED_BIAS, plain)
     found = _ordered(plain.astype(np.float32), np.array(rows.foreign))
-    found[list(rows.banned)] = NEVER
+    found[list(rows.banned)] = BANNED_BIAS
     return found
 
 
-def assembled(
+def build_weights(
     config: ModelConfig,
     vocab_size: int,
     table: Mapping[str, Sequence[str]],
@@ -192,6 +210,7 @@ def assembled(
         if name in given or not lacks_bias(name, table):
             weight = given[name] if name in given else _stacked(name, table, read)
         matrix = weight.integers if isinstance(weight, Integers) else weight
+        # files of two models of one family differ here first
         if matrix.shape != shape:
             raise ArtifactError(
                 f"{where}: {name} would have the shape {list(matrix.shape)}, but the settings ask "

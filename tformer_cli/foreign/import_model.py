@@ -19,9 +19,8 @@ from tformer_cli.artifacts.config_file import (
     read_config,
 )
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
-from tformer_cli.files.atomic import check_free, directory_aside, make_directory
+from tformer_cli.files.atomic import awaited, check_free, directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory, remember_name
-from tformer_cli.files.lock import awaited
 from tformer_cli.files.regular_file import hash_file, open_regular
 from tformer_cli.text.lines import without_surrogates
 
@@ -352,6 +351,7 @@ def _cached(model: Path, path: Path, weights: ImportedWeights | None) -> Path:
 
 def _imported(model: Path, path: Path, weights: ImportedWeights | None) -> Path | None:
     """Returns the import of a model that lies in the cache, if one has the weights asked for."""
+    # most models have no integers, so one import serves whatever weights are asked for
     for kind in dict.fromkeys((None, weights)):
         cached = _cached(model, path, kind)
         if _is_ours(cached) and weights in (None, kind, read_config(cached).weight_type):

@@ -85,7 +85,7 @@ def _read(path: Path, values: Mapping[str, Any], rows: KeyRows, within: str) -> 
         name = within + (key if key.isascii() and key.isprintable() else json.dumps(key))[:60]
         row = rows.get(key)
         if row is None:
-            if value is not None:
+            if value is not None:  # null is how libraries write a key that is not set
                 raise ArtifactError(
                     f"{path}: {name} = {shown(value)} is unknown, so it could change results; "
                     "remove it if the model is computed without it"

@@ -9,10 +9,10 @@ llama2.c, export.py (version 0), tokenizer.py and run.c.
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -145,7 +145,7 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
 def _shape(arrays: LazyArrays, name: str, path: Path) -> tuple[int, int]:
     shape = arrays[name].shape if name in arrays else ()
     if len(shape) != 2:
-        raise ArtifactError(f"{path}: {name} is no matrix; save the model again")
+        raise ArtifactError(f"{path}: {name} is not a matrix; save the model again")
     return shape[0], shape[1]
 
 
@@ -193,18 +193,20 @@ _HEADER = struct.Struct("<7i")
 _MOST_LAYERS, _LARGEST = 1000, 1 << 24
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """Shape of a model in a file of llama2.c."""
+class Shape(NamedTuple):
+    """Shape of a model in a file of llama2.c, as its header has it."""
 
     d_model: int
     d_ff: int
     n_layers: int
     n_heads: int
     n_key_heads: int
-    vocab_size: int
+    n_entries: int  # of the vocabulary; negative where the output has a matrix of its own
     max_positions: int
-    is_tied: bool
+
+    @property
+    def vocab_size(self) -> int:
+        return abs(self.n_entries)
 
     @property
     def head_width(self) -> int:
@@ -229,7 +231,7 @@ class Shape:
             # cosines and sines, which are computed here
             ("frequencies", (self.max_positions * e,)),
         ]
-        return found if self.is_tied else [*found, ("lm_head.weight", (self.vocab_size, d))]
+        return found if self.n_entries > 0 else [*found, ("lm_head.weight", (self.vocab_size, d))]
 
     @property
     def n_bytes(self) -> int:
@@ -244,21 +246,12 @@ def find_file(path: Path) -> Shape | None:
         header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
         return None
-    d_model, d_ff, n_layers, n_heads, n_key_heads, n_entries, n_positions = _HEADER.unpack(header)
-    sizes = (d_model, d_ff, n_layers, n_heads, n_key_heads, abs(n_entries), n_positions)
-    if min(sizes) < 1 or max(sizes) > _LARGEST or n_layers > _MOST_LAYERS or d_model % n_heads:
+    shape = Shape(*_HEADER.unpack(header))
+    sizes = shape._replace(n_entries=shape.vocab_size)
+    if min(sizes) < 1 or max(sizes) > _LARGEST or shape.n_layers > _MOST_LAYERS:
         return None
-    shape = Shape(
-        d_model=d_model,
-        d_ff=d_ff,
-        n_layers=n_layers,
-        n_heads=n_heads,
-        n_key_heads=n_key_heads,
-        vocab_size=abs(n_entries),
-        max_positions=n_positions,
-        is_tied=n_entries > 0,
-    )
-    return shape if path.stat().st_size == shape.n_bytes else None
+    is_whole = shape.d_model % shape.n_heads == 0 and path.stat().st_size == shape.n_bytes
+    return shape if is_whole else None
 
 
 def convert_file(path: Path, shape: Shape) -> ForeignModel:

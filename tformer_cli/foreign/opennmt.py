@@ -19,9 +19,9 @@ from tformer_cli.foreign.foreign_model import (
     ForeignModel,
     Reader,
     Rows,
-    arranged,
     model_config,
     name_table,
+    reorder_vocabulary,
 )
 from tformer_cli.foreign.formats.mapped_file import LazyArrays
 from tformer_cli.foreign.formats.weight_files import named_tensors, plain, read_safetensors
@@ -185,7 +185,8 @@ def vocabulary_sides(
                 f"{path}: its vocabulary lacks {missing or UNK}, or has an entry twice; import "
                 "another model"
             )
-        found.append(arranged(pieces, ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)))
+        first = ids.get(pad), ids[UNK], ids.get(start), ids.get(EOS)
+        found.append(reorder_vocabulary(pieces, *first))
     return found[0], found[1]
 
 
@@ -223,8 +224,7 @@ def _vocabularies(path: Path, saved: Any) -> tuple[tuple[list[str], list[str]], 
         entries = _entries(saved.get(side), _MOST_NESTED)
         if entries is None or not all(isinstance(entry, str) for entry in entries):
             raise ArtifactError(
-                f"{path}: its vocabulary is of a kind that is not known; save it with OpenNMT-py 1 "
-                "to 3"
+                f"{path}: its vocabulary has an unknown format; save it with OpenNMT-py 1 to 3"
             )
         found.append(entries)
     start = saved.get("decoder_start_token", START)

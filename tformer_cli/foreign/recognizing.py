@@ -70,6 +70,7 @@ def find_checkpoint(path: Path) -> Callable[[], ForeignModel] | None:
     file = _checkpoint(path)
     if file is None:
         return None
+    # OpenNMT-py and nanoGPT have keys of their own; fairseq is what else holds a "model"
     checkpoint = read_checkpoint(file)
     for family in (opennmt, nanogpt, fairseq):
         source = family.open_source(file, checkpoint)

@@ -1,4 +1,4 @@
-"""One reader for models of fairseq, OpenNMT-py and Eole: each of them is a table of names.
+"""One reader for models of fairseq, OpenNMT-py and Eole, each a table; and what cuts their texts.
 
 Their settings are those of a training run, of which few concern the model; their texts are cut by
 SentencePiece, by a list of merges, or before they reach the tool.
@@ -19,7 +19,7 @@ from tformer_cli.foreign.foreign_model import (
     Reader,
     Rows,
     Weight,
-    assembled,
+    build_weights,
     output_bias,
 )
 from tformer_cli.foreign.formats.mapped_file import Array
@@ -27,11 +27,13 @@ from tformer_cli.foreign.keys import read_bytes
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.pieces import PieceTokenizer
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
+from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
 from tformer_cli.text.tokenizer import Tokenizer
 
 CODES = ("bpecodes", "bpe.codes", "codes", "code", "*.bpecodes", "*.codes", "*.bpe")
 SPMS = ("*.model", "*.spm")  # names of SentencePiece models; a file of merges may be called so, too
+# words in the names of a side's files
+_SIDES = ("source", "src"), ("target", "tgt", "trg")
 # begins a file of merges
 _VERSION = b"#version:"
 DECODING = DecodingConfig(beam_size=5, length_normalization="average", length_penalty=1.0)
@@ -45,23 +47,38 @@ IN_WORDS = (
 )
 
 
+def spm_tokenizer(
+    spms: tuple[Path, Path], sides: tuple[Rows, Rows], tokens: Languages = NO_LANGUAGES
+) -> SentencePieceTokenizer:
+    """Makes a tokenizer of a SentencePiece model for each side; what is alike is there once."""
+    return SentencePieceTokenizer.build(
+        read_bytes(spms[0]),
+        None if spms[0] == spms[1] else read_bytes(spms[1]),
+        sides[0].pieces,
+        None if sides[1].pieces == sides[0].pieces else sides[1].pieces,
+        languages=tokens,
+        where=str(spms[0]),
+    )
+
+
 def read_tokenizer(
-    directory: Path, languages: tuple[str, str], sides: tuple[Rows, Rows]
+    directory: Path,
+    languages: tuple[str, str],
+    sides: tuple[Rows, Rows],
+    tokens: Languages = NO_LANGUAGES,
 ) -> tuple[Tokenizer, list[Path], list[str]]:
+    """Finds what cuts text: SentencePiece models, merges, or nothing; the last is a note."""
     pieces = sides[0].pieces
     others = None if sides[1].pieces == pieces else sides[1].pieces
     models, merges = _files(directory)
     spms = _by_side(directory, models, languages)
     if spms is not None:
-        same = spms[0] == spms[1]
-        made = SentencePieceTokenizer.build(
-            read_bytes(spms[0]),
-            None if same else read_bytes(spms[1]),
-            pieces,
-            others,
-            where=str(spms[0]),
+        return spm_tokenizer(spms, sides, tokens), list(dict.fromkeys(spms)), []
+    if tokens.before_target:  # texts of pieces do not name a language
+        raise ArtifactError(
+            f"{directory}: has no SentencePiece model; put the one that it was trained with there "
+            "(one *.spm or *.model file, or source.spm and target.spm)"
         )
-        return made, list(dict.fromkeys(spms)), []
     codes = _by_side(directory, merges, languages)
     if codes is None:
         return PieceTokenizer.build(pieces, others, where=str(directory)), [], [IN_PIECES]
@@ -72,6 +89,7 @@ def read_tokenizer(
 
 def _files(directory: Path) -> tuple[list[Path], list[Path]]:
     """Finds SentencePiece models and files of merges; these may be called as those are."""
+    # subword-nmt's users call their merges bpe.model, too, so the first bytes decide
     models = sorted({path for pattern in SPMS for path in directory.glob(pattern)})
     in_text = [path for path in models if read_bytes(path).startswith(_VERSION)]
     named = {path for pattern in CODES for path in directory.glob(pattern)}
@@ -81,18 +99,18 @@ def _files(directory: Path) -> tuple[list[Path], list[Path]]:
 def _by_side(
     directory: Path, found: Sequence[Path], languages: tuple[str, str]
 ) -> tuple[Path, Path] | None:
-    """Picks a file for both sides, or one for each with its language in the name; None: none."""
+    """Picks a file for both sides, or one for each with its name or language; None: none."""
     if len(found) < 2:
         return (found[0], found[0]) if found else None
-    source, target = (
-        [path for path in found if code and code in path.name.split(".")] for code in languages
-    )
-    if len(source) == len(target) == 1:
-        return source[0], target[0]
+    by_code = [[path for path in found if code in path.name.split(".")] for code in languages]
+    by_word = [[path for path in found if any(w in path.name for w in words)] for words in _SIDES]
+    for source, target in (by_code, by_word) if all(languages) else (by_word,):
+        if len(source) == len(target) == 1 and source != target:
+            return source[0], target[0]
     names = ", ".join(path.name for path in found[:4])
     raise ArtifactError(
         f"{directory}: has {names}, and it is unclear which of them its texts were cut with; leave "
-        "one, or one for each language with its code in the name (spm.en.model)"
+        "one, or one for each language with its code in the name (spm.en.model, or source.spm)"
     )
 
 
@@ -132,7 +150,7 @@ def flag(path: Path, settings: Mapping[str, Any], name: str, *, default: bool = 
 class Names:
     """A tool's names of weights."""
 
-    # those of the modules of a layer and of norms; see `assembled`
+    # those of the modules of a layer and of norms; see `build_weights`
     layers: Mapping[str, Sequence[str]]
     source: str
     target: str
@@ -164,7 +182,7 @@ def read_model(
         given[f"{side}_input.positions.table"] = rows
     read = partial(_take_or_zeros, reader) if names.lacks_biases else reader.take
     n_pieces = len(sides[1].pieces)
-    weights = assembled(config, n_pieces, names.layers, read, given, reader.where)
+    weights = build_weights(config, n_pieces, names.layers, read, given, reader.where)
     reader.check_all_taken()
     tokenizer, texts, notes = read_tokenizer(directory, languages, sides)
     return ForeignModel(

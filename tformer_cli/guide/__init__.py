@@ -42,11 +42,7 @@ def guides() -> list[Guide]:
 
 
 def find_guide(topic: str) -> Guide:
-    """Finds the guide about a topic.
-
-    Raises:
-        UsageError: if there is no such guide; it names the nearest.
-    """
+    """Finds the guide about a topic."""
     found = {guide.topic: guide for guide in guides()}
     if topic.lower() in found:
         return found[topic.lower()]

@@ -119,11 +119,12 @@ def open_model(
             know a setting.
         ArtifactError: if the model directory cannot be used, or is of another kind.
     """
+    # One set of keyword arguments for all kinds: `load` takes them before it knows the kind
     settings, overrides = split_options(options)
     takes = inspected or kinds_for(verb)
     weights: StoredWeights | None = None
     if isinstance(model, ModelDirectory) and settings.adapter is not None:
-        model = model.path
+        model = model.path  # an adapter is added to the weights while they are read
     if isinstance(model, ModelDirectory):
         directory, place = model, str(next(model.any_model.parameters()).device)
         check_task(directory.path, directory.config, takes)
@@ -140,8 +141,10 @@ def open_model(
         directory = _for_languages(directory, settings)
         decoding = overridden(directory.decoding, settings.tell, **overrides)
     precision = choose_precision(directory, settings.precision, place)
+    # Who gives an opened directory may go on to use its model, so a copy is changed
     directory = in_precision(directory, precision, settings, may_change=weights is not None)
     opened = Opened(directory=directory, place=place, precision=precision, engine=settings.engine)
+    # A user who asks for torch, a GPU or bfloat16 knows that the kernels do not search
     has_kernels = place == "cpu" and precision != "bfloat16" and settings.engine == "tformer"
     if has_kernels and settings.tell is not None:
         _tell_if_slower(directory, settings.tell)
@@ -174,6 +177,7 @@ def open_model(
         split_sentences=_splitter(directory, settings),
         seed=settings.seed,
         banned=settings.banned,
+        # Forced decoding by torch knows every model, even where `--engine` names the kernels
         scorers=[TorchEngine(place, opened.products)],
         shortlist=chosen_shortlist(directory, settings.shortlist),
         seen_words=load_seen_words(directory.path),
@@ -202,7 +206,7 @@ def _encoder(
     def load() -> Model:
         settings.prepare_torch()
         encoder = stored.encoder
-        if is_fast:
+        if is_fast:  # packed matrices are multiplied faster, to the same bits
             from tformer_cli.fast.products import pack_layers
 
             pack_layers(encoder)
@@ -234,7 +238,7 @@ def resolved(model: Path | str, settings: OpeningSettings) -> Path:
 
 def device_of(settings: OpeningSettings) -> str:
     """Resolves the name of the device, by torch where it may be a GPU."""
-    if is_cpu(settings.device):
+    if is_cpu(settings.device):  # without torch, whose import takes longer than most lines
         return "cpu"
     settings.prepare_torch()
     from tformer_cli.runtime import resolve_device
@@ -271,7 +275,7 @@ def search_engines(
 
 
 def _tell_if_slower(directory: ModelDirectory, tell: Callable[[str], None]) -> None:
-    if not has_fast():
+    if not has_fast():  # then torch is no slower than what there is
         return
     from tformer_cli.fast.native.weights import unsupported_shape
 
@@ -289,6 +293,7 @@ def _for_languages(directory: ModelDirectory, settings: OpeningSettings) -> Mode
     tokenizer.check_languages()
     if tokenizer is directory.tokenizer:
         return directory
+    # The model is made once, by the directory that was read, whatever the languages
     return replace(directory, tokenizer=tokenizer, load=lambda: directory.model)
 
 
@@ -307,7 +312,7 @@ def _searched_model(
 
         keep_only(directory.model, select_heads(settings.heads, head_layout(directory.model)))
     if settings.ensemble:
-        if decoding.coverage_penalty:
+        if decoding.coverage_penalty:  # it sums the attention weights of one model (Wu et al. 2016)
             raise UsageError("--coverage-penalty: needs a single model; omit it or --ensemble")
         others = []
         for path in settings.ensemble:
@@ -326,6 +331,7 @@ def _ensemble(directories: Sequence[ModelDirectory], settings: OpeningSettings) 
     """Joins models of one vocabulary, on one device."""
     from tformer_cli.search.models import Ensemble
 
+    # Their distributions are averaged token by token, so a token must mean the same to all
     first = directories[0]
     for directory in directories:
         if directory.tokenizer.to_json() != first.tokenizer.to_json():
@@ -391,4 +397,4 @@ def _is_of_built_in_corpus(run: Path) -> bool:
         corpora = recipe["data"]["train"]
         return bool(corpora) and all(corpus["built_in"] for corpus in corpora)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return False
+        return False  # a recipe that cannot be read says nothing, and is needed for nothing else

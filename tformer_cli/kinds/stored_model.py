@@ -62,6 +62,7 @@ class DirectoryModel:
         from tformer_cli.fast.native.weights import in_integers
 
         arrays = self.weights.arrays
+        # An export in int8 has its integers; others are rounded here, a matrix at a time
         is_stored = any(array.dtype == "int8" for array in arrays.values())
         is_stored = is_stored or not self.in_integers
         yield arrays if is_stored else in_integers(arrays, self.release)
@@ -79,7 +80,7 @@ class DirectoryModel:
 
 def is_cpu(device: str) -> bool:
     """Returns whether a value of `--device` is the CPU as far as is known without torch."""
-    if device == "auto":
+    if device == "auto":  # a program that has torch loaded may as well ask it
         return "torch" not in sys.modules and not may_have_gpu()
     return device == "cpu"
 
@@ -102,7 +103,7 @@ def choose_precision(
             f"{directory.path}: holds int8 weights, but {wanted} needs the original ones; "
             f"{original_of(directory.info.origin)}"
         )
-    if chosen == "int8" and device != "cpu":
+    if chosen == "int8" and device != "cpu":  # its products are instructions of CPUs
         raise UsageError("--precision: int8 is computed on the CPU; add --device cpu")
     if chosen == "int8":
         require_fast("--precision int8")
@@ -148,6 +149,7 @@ def computing_in(
     )
     from tformer_cli.fast.quantized import QuantizedProduct
 
+    # Every layer has products of the kind that the output has
     product = model.output_product
     if next(model.parameters()).device.type != "cpu":
         is_rounded = precision == "bfloat16"

@@ -39,6 +39,7 @@ class ClassificationScores:
     @property
     def macro_f1(self) -> float:
         """Mean F1 of the labels that occur among the examples or the predictions."""
+        # a label of the model that neither text nor prediction has would count as F1 = 0
         there = [
             one.f1
             for number, one in enumerate(self.labels)

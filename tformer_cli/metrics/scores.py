@@ -101,6 +101,7 @@ def _score(
     )
     streams = [list(texts) for texts in references]
     value = metric.corpus_score(list(hypotheses), streams).score
+    # the signature is complete only after a score: it has the number of references
     return Score(name, float(value), str(metric.get_signature()))
 
 

@@ -68,6 +68,7 @@ def compare_losses(
         seed: of the draws.
         name: of the number.
     """
+    # one product a draw gives tokens and losses of all systems
     sums = np.column_stack((n_tokens, baseline, others.T))
     drawn = np.stack([counts @ sums for counts in draws(len(sums), n_resamples, seed)])
     means, whole = drawn[:, 1:] / drawn[:, :1], sums.sum(axis=0)
@@ -90,6 +91,7 @@ def compare_labels(
     one, other, answers = (
         np.array([numbers[label] for label in labels]) for labels in (baseline, others, right)
     )
+    # every example once: the scores themselves, before those of the draws
     whole = np.ones(len(right), dtype=np.int64)
     drawn = np.array(
         [

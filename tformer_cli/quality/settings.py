@@ -3,7 +3,8 @@
 The command line reads this module at every start: checks are imported where they are used.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 
 from tformer_cli.errors import UsageError
 from tformer_cli.settings import setting
@@ -49,15 +50,12 @@ class Fields:
     @property
     def names_fields(self) -> str:
         """The options of fields that are given; empty: none."""
-        names = ("source_field", "target_field", "text_field", "label_field")
-        given = [f"--{name.replace('_', '-')}" for name in names if getattr(self, name)]
-        return ", ".join(given)
+        given = options_given(self, but=("source_language", "target_language"))
+        return ", ".join(option for option, _ in given)
 
     def languages(self) -> list[tuple[str, str]]:
-        """The options of languages that are given, each with its value."""
-        names = ("source_language", "target_language")
-        given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in names]
-        return [one for one in given if one[1]]
+        fields_of = ("source_field", "target_field", "text_field", "label_field")
+        return options_given(self, but=fields_of)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +133,17 @@ class CheckSettings:
         return known_checks(self.only, "--only")
 
     def written(self) -> list[tuple[str, str]]:
-        """The options that are given, apart from the names of checks, each with its value."""
-        found, usual = [], CheckSettings()
-        for name, value in vars(self).items():
-            if name not in ("only", "without") and value != getattr(usual, name):
-                values = value if isinstance(value, tuple) else [value]
-                option = f"--{name.replace('_', '-')}"
-                found += [(option, "" if one is True else str(one)) for one in values]
-        return found
+        # the names of checks are chosen anew for each command that mends
+        return options_given(self, but=("only", "without"))
+
+
+def options_given(settings: Fields | CheckSettings, but: Collection[str]) -> list[tuple[str, str]]:
+    """The options that are given, apart from some, each with its value."""
+    found = []
+    for one in fields(settings):
+        value = getattr(settings, one.name)
+        if one.name not in but and value != one.default:
+            option = f"--{one.name.replace('_', '-')}"
+            values = value if isinstance(value, tuple) else [value]
+            found += [(option, "" if each is True else str(each)) for each in values]
+    return found

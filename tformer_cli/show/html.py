@@ -60,6 +60,7 @@ def base_style() -> str:
 
 
 def render_html(document: Document) -> str:
+    # rules that a page does not use are left out, so that its bytes change only with what it shows
     style = base_style() + _STYLE
     if any(one.notes for one in document.sections):
         style += _NOTE_STYLE
@@ -77,6 +78,7 @@ def render_html(document: Document) -> str:
 
 
 def data_url(png: bytes) -> str:
+    # inside the page: it can be mailed, and its policy lets nothing be loaded
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 

@@ -50,6 +50,7 @@ SIGNED_STRENGTH = 0.8
 
 def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int, int]:
     """Gives the red, green and blue (0 to 255) of a weight on a light or a dark ground."""
+    # linear between two stops: six stops keep lightness steady
     ramp = DARK_RAMPS[kind] if on_dark else LIGHT_RAMPS[kind]
     place = min(max(weight, 0.0), 1.0) * (len(ramp) - 1)
     low = min(int(place), len(ramp) - 2)

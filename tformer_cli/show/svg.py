@@ -45,6 +45,7 @@ def draw_cells(
     paths: dict[int, list[str]] = {}
     for i, row in enumerate(rows):
         for j, value in enumerate(row):
+            # a cell of 0 is the ground: most cells of a map are, and are not drawn
             if level := round(value * LEVELS):
                 paths.setdefault(level, []).append(f"M{j} {i}h1v1h-1z")
     for level in sorted(paths):
@@ -109,6 +110,7 @@ def draw_text(
 
 def clean(text: str) -> str:
     """Replaces the characters that XML cannot hold by U+FFFD."""
+    # tokens may hold half a character; XML may not
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return whole.translate(_NOT_XML)
 

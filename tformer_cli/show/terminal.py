@@ -129,6 +129,7 @@ def cut(text: str, width: int, *, is_ascii: bool = False) -> str:
 
     A character that would be halved is skipped.
     """
+    # a tab takes any number of cells
     text = text.replace("\t", " ")
     if cell_len(text) <= width:
         return text
@@ -202,6 +203,7 @@ def column_widths(columns: Sequence[Column], room: int, gap: int = GAP) -> list[
     """
     widths = [column.natural for column in columns]
     least = [column.least for column in columns]
+    # the widest label gives way first: short ones are often all that tells rows apart
     surplus = sum(widths) + gap * (len(columns) - 1) - room
     for _ in range(surplus):
         places = [place for place, width in enumerate(widths) if width > least[place]]
@@ -230,11 +232,6 @@ def table_lines(
     return lines
 
 
-def print_lines(console: Console, lines: Iterable[Line]) -> None:
-    for line in lines:
-        console.print(line)
-
-
 def _parts(
     columns: Sequence[Column], room: int, n_repeated: int, gap: int
 ) -> Iterator[list[Column]]:
@@ -243,6 +240,7 @@ def _parts(
     part = list(repeated)
     for column in columns[n_repeated:]:
         taken = sum(one.least for one in [*part, column]) + gap * len(part)
+        # a part has at least one column of its own, however narrow the terminal is
         if taken > room and len(part) > n_repeated:
             yield part
             part = list(repeated)
@@ -313,6 +311,7 @@ def room_of(console: Console) -> Room:
 
 def show_blocks(console: Console, blocks: Iterable[Block]) -> None:
     """Prints blocks; a map that fits a screen leaves room for the others and the prompt."""
+    # read twice: once to measure what a map must leave room for
     found = list(blocks)
     room = room_of(console)
     others = [one for one in found if not isinstance(one, Map)]
@@ -510,10 +509,12 @@ def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
 
 
 def _shade(block: Map, value: float, width: int, room: Room) -> Line:
+    # relative, or weights of long sentences would all look like 0
     shade = value / block.largest
     if not room.has_color:
         character = (ASCII_BLOCKS if room.is_ascii else BLOCKS)[sum(shade >= s for s in STEPS)]
         return Line(character * (width - 1) + " ")
+    # a map of zeros hides the few numbers that matter
     hundredths = f"{round(100 * value)}" if value >= 0.005 else ""
     return Line(
         hundredths.rjust(2).center(width), on_ground(*color(block.kind, shade, on_dark=True))
@@ -544,5 +545,6 @@ def _field_lines(block: Field, room: Room) -> Iterator[Line]:
 
 def on_ground(red: int, green: int, blue: int) -> str:
     """The style of a color (0 to 255) behind a text in black or white, whichever can be read."""
+    # luma (ITU-R BT.601), for the eye sees green as brighter than blue
     is_bright = 0.3 * red + 0.59 * green + 0.11 * blue > 140
     return f"{'#0c0f16' if is_bright else '#ffffff'} on #{red:02x}{green:02x}{blue:02x}"

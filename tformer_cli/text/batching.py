@@ -61,6 +61,7 @@ def collate(
     target_eos: bool = True,
     ids_per_token: int = 1,
 ) -> Batch:
+    # a text for a language model that goes on has neither
     begin, end = [BOS_ID] * target_bos, [EOS_ID] * target_eos
     targets = [[*begin, *ids, *end] for ids in target_ids]
     source = _padded([ended_source(ids, eos=source_eos) for ids in source_ids])
@@ -160,6 +161,7 @@ def _ends(widths: Indices, tokens_per_batch: int) -> list[int]:
 
 def _order(longer: Indices, excess: Indices, rng: np.random.Generator) -> Indices:
     """Sorts pairs by their longer side, then by the source's excess, up and down in turns."""
+    # up and down: the last pair of one length is like the first of the next
     turns = np.where(longer % 2 == 0, 1.0, -1.0)
     return np.lexsort((turns * (excess + BLUR * rng.random(len(longer))), longer))
 

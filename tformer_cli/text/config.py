@@ -132,6 +132,7 @@ class CorpusConfig:
     def _check_algorithmic(self) -> None:
         if not self.algorithmic:
             return
+        # Tokenizers are read with these settings, and need no generator of strings
         from tformer_cli.corpora.algorithmic import SPLITS, TASKS
 
         if self.algorithmic not in TASKS:

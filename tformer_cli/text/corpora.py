@@ -1,15 +1,15 @@
 """Every kind of corpus as a stream of sentence pairs; texts are pairs with a blank source."""
 
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from importlib import import_module
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tformer_cli.corpora import algorithmic
 from tformer_cli.errors import DataError
 from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig
@@ -126,12 +126,13 @@ def _texts_alone(field: str, records: Records) -> Records:
 def corpus_name(config: CorpusConfig) -> str:
     if config.source:
         return f"{config.source}, {config.target}"
-    if config.built_in:
-        return f"built-in corpus, {config.built_in}"
-    if config.ratings:
-        return f"built-in ratings, {config.ratings}"
-    if config.shapes:
-        return f"built-in shapes, {config.shapes}"
+    for what, split in (
+        ("corpus", config.built_in),
+        ("ratings", config.ratings),
+        ("shapes", config.shapes),
+    ):
+        if split:
+            return f"built-in {what}, {split}"
     if config.algorithmic:
         return f"built-in {config.algorithmic}, {config.split}"
     if config.dataset:
@@ -142,6 +143,7 @@ def corpus_name(config: CorpusConfig) -> str:
 
 def corpus_file(name: str, directory: str) -> Path:
     path = Path(directory) / Path(name).expanduser()
+    # a file may be called so
     if name == "-" and not path.exists():
         raise DataError("-: corpora are read more than once, which stdin cannot be; name a file")
     if path.is_dir():
@@ -175,6 +177,7 @@ def _line_by_line(source: Path, target: Path, counts: LineCounts) -> Records:
             pair = SentencePair(source_line, target_line)
             yield CorpusRecord(place + 1, pair, pair)
             continue
+        # both counts are named: the difference often tells what was lost
         longer, shorter = (target, source) if source_line is None else (source, target)
         n_lines = {shorter: place, longer: place + 1 + sum(1 for _ in lines)}
         raise DataError(
@@ -222,10 +225,12 @@ def _jsonl(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
 def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Records:
     fields = field_names(config)
     for number, line in enumerate(read_lines(path, counts), start=1):
+        # a file of objects may end with a blank line
         if not line.strip():
             continue
         where = f"{path}, line {number}"
         try:
+            # files that were joined have marks inside
             record = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             fault = f"{where}: is not JSON ({error}); write one object per line"
@@ -237,69 +242,62 @@ def _objects(path: Path, config: CorpusConfig, counts: LineCounts) -> Records:
         yield CorpusRecord(number, BLANK, (line,), fault)
 
 
-def _built_in(
-    config: CorpusConfig,
-    directory: str,  # noqa: ARG001 - it comes from no file
-    counts: LineCounts,  # noqa: ARG001
-) -> Records:
+def _built_in_format(
+    names: Callable[[CorpusConfig], tuple[str, str]],
+    examples: Callable[[CorpusConfig], Iterable[tuple[str, str]]],
+    *modules: str,
+) -> CorpusFormat:
+    """Makes the format of what modules of `corpora` generate, and no file holds."""
+
+    def read(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
+        del directory, counts
+        pairs = enumerate(examples(config), start=1)
+        return (CorpusRecord(number, SentencePair(*pair)) for number, pair in pairs)
+
+    def content(config: CorpusConfig, directory: str) -> list[str]:
+        del directory
+        # The rules themselves are the content: others would make other sentences
+        rules = chain.from_iterable(map(_hashes_of, modules))
+        return [*names(config), str(config.pairs), str(config.seed), *rules]
+
+    return CorpusFormat(read=read, content=content, has_lines=False)
+
+
+def _hashes_of(name: str) -> list[str]:
+    module = import_module(f"tformer_cli.corpora.{name}")
+    if hasattr(module, "__path__"):
+        folder = Path(module.__path__[0])
+        return [hash_tree(folder, "*.py"), hash_tree(folder, "*.toml")]
+    return [hash_file(Path(str(module.__file__)))]
+
+
+def _grammar(config: CorpusConfig) -> Iterable[tuple[str, str]]:
     from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
 
     stream = generate_corpus(config.pairs, config.seed)
-    wanted = (pair for split, pair in stream if split == config.built_in)
+    wanted = ((pair.source, pair.target) for split, pair in stream if split == config.built_in)
     # The test corpus of millions of pairs is complete long before the training corpus.
-    n_pairs = split_sizes(config.pairs)[config.built_in]
-    for number, pair in enumerate(islice(wanted, n_pairs), start=1):
-        yield CorpusRecord(number, SentencePair(pair.source, pair.target))
+    return islice(wanted, split_sizes(config.pairs)[config.built_in])
 
 
-def _content_of_built_in(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
-    from tformer_cli.corpora import grammar
-
-    # The grammar itself is the content: another one would make other sentences
-    folder = Path(grammar.__path__[0])
-    rules, words = hash_tree(folder, "*.py"), hash_tree(folder, "*.toml")
-    return ["built in", config.built_in, str(config.pairs), str(config.seed), rules, words]
-
-
-def _ratings(
-    config: CorpusConfig,
-    directory: str,  # noqa: ARG001 - it comes from no file
-    counts: LineCounts,  # noqa: ARG001
-) -> Records:
+def _ratings(config: CorpusConfig) -> Iterable[tuple[str, str]]:
     from tformer_cli.corpora.ratings import generate_ratings
 
     stream = generate_ratings(config.pairs, config.seed)
-    wanted = (rating for split, rating in stream if split == config.ratings)
-    for number, rating in enumerate(wanted, start=1):
-        yield CorpusRecord(number, SentencePair(rating.text, rating.stars))
+    return ((one.text, one.stars) for split, one in stream if split == config.ratings)
 
 
-def _content_of_ratings(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
-    from tformer_cli.corpora import ratings
-    from tformer_cli.corpora.grammar import choices
+def _algorithmic(config: CorpusConfig) -> Iterable[tuple[str, str]]:
+    from tformer_cli.corpora.algorithmic import generate_examples
 
-    # The rule itself is the content: another one would make other sentences
-    rules = [hash_file(Path(str(module.__file__))) for module in (ratings, choices)]
-    return ["ratings", config.ratings, str(config.pairs), str(config.seed), *rules]
+    stream = generate_examples(config.algorithmic, config.pairs, config.seed)
+    return ((one.source, one.target) for split, one in stream if split == config.split)
 
 
-def _algorithmic(
-    config: CorpusConfig,
-    directory: str,  # noqa: ARG001 - it comes from no file
-    counts: LineCounts,  # noqa: ARG001
-) -> Records:
-    stream = algorithmic.generate_examples(config.algorithmic, config.pairs, config.seed)
-    wanted = (example for split, example in stream if split == config.split)
-    for number, example in enumerate(wanted, start=1):
-        yield CorpusRecord(number, SentencePair(example.source, example.target))
+def _shapes(config: CorpusConfig) -> Iterable[tuple[str, str]]:
+    from tformer_cli.corpora.shapes import generate_shapes
 
-
-def _content_of_algorithmic(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
-    from tformer_cli.corpora.grammar import choices
-
-    # The rules themselves are the content, as of ratings
-    rules = [hash_file(Path(str(module.__file__))) for module in (algorithmic, choices)]
-    return [config.algorithmic, config.split, str(config.pairs), str(config.seed), *rules]
+    return generate_shapes(config.pairs, config.seed, config.shapes)
 
 
 def _dataset(
@@ -349,24 +347,6 @@ def _content_of_images(config: CorpusConfig, directory: str) -> list[str]:
     return content_of(Path(path), labels)
 
 
-def _shapes(
-    config: CorpusConfig,
-    directory: str,  # noqa: ARG001 - they come from no file
-    counts: LineCounts,  # noqa: ARG001
-) -> Records:
-    from tformer_cli.corpora.shapes import generate_shapes
-
-    pairs = generate_shapes(config.pairs, config.seed, config.shapes)
-    return (CorpusRecord(n, SentencePair(*pair)) for n, pair in enumerate(pairs, start=1))
-
-
-def _content_of_shapes(config: CorpusConfig, directory: str) -> list[str]:  # noqa: ARG001
-    from tformer_cli.corpora import shapes
-
-    rule = hash_file(Path(str(shapes.__file__)))
-    return ["shapes", config.shapes, str(config.pairs), str(config.seed), rule]
-
-
 def _text(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
     lines = enumerate(read_lines(corpus_file(config.text, directory), counts), start=1)
     return (CorpusRecord(number, SentencePair("", line), (line,)) for number, line in lines)
@@ -378,13 +358,15 @@ FORMATS: Mapping[str, CorpusFormat] = MappingProxyType(
         "tsv": CorpusFormat(read=_tsv, content=_content_of_files),
         "jsonl": CorpusFormat(read=_jsonl, content=_content_of_files),
         "dataset": CorpusFormat(read=_dataset, content=_content_of_dataset, has_lines=False),
-        "built_in": CorpusFormat(read=_built_in, content=_content_of_built_in, has_lines=False),
+        "built_in": _built_in_format(lambda c: ("built in", c.built_in), _grammar, "grammar"),
         "text": CorpusFormat(read=_text, content=_content_of_files),
-        "ratings": CorpusFormat(read=_ratings, content=_content_of_ratings, has_lines=False),
+        "ratings": _built_in_format(
+            lambda c: ("ratings", c.ratings), _ratings, "ratings", "grammar.choices"
+        ),
         "images": CorpusFormat(read=_images, content=_content_of_images, has_lines=False),
-        "shapes": CorpusFormat(read=_shapes, content=_content_of_shapes, has_lines=False),
-        "algorithmic": CorpusFormat(
-            read=_algorithmic, content=_content_of_algorithmic, has_lines=False
+        "shapes": _built_in_format(lambda c: ("shapes", c.shapes), _shapes, "shapes"),
+        "algorithmic": _built_in_format(
+            lambda c: (c.algorithmic, c.split), _algorithmic, "algorithmic", "grammar.choices"
         ),
     }
 )

@@ -45,6 +45,7 @@ PROBE_SECONDS = 5.0
 
 def local_path(config: CorpusConfig, directory: str) -> Path | None:
     """The file or directory that `config.dataset` names, or None if it is a name on the hub."""
+    # what lies here goes before a name on the hub
     path = Path(directory) / Path(config.dataset).expanduser()
     if path.exists():
         return path
@@ -83,6 +84,7 @@ def read_rows(
     dataset: datasets.Dataset, fields: tuple[str, str], name: str, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
     columns = {_column_of(field, dataset, name) for field in fields}
+    # pictures and vectors in other columns would be decoded for nothing
     rows = dataset if whole else dataset.select_columns(sorted(columns))
     readers = {}
     for column, feature in rows.features.items():

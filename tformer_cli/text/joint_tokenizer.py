@@ -64,6 +64,7 @@ class JointTokenizer(OneSidedTokenizer):
         New tokens are ids of words that were added: a word between single spaces has its own piece.
         """
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
+        # text such as "</s>" must not become a special token
         tokenizer.encode_special_tokens = True
         self._tokenizer = tokenizer
         self.algorithm: Algorithm = algorithm
@@ -86,6 +87,7 @@ class JointTokenizer(OneSidedTokenizer):
         data = json.loads(self.to_json())
         vocabulary = data["model"]["vocab"]
         if isinstance(vocabulary, list):  # of "unigram", with log-probabilities
+            # any score would do, for words of text are cut at its brackets
             vocabulary.append([MASK, min(score for _, score in vocabulary)])
         else:
             vocabulary[MASK] = len(vocabulary)
@@ -208,6 +210,7 @@ class JointTokenizer(OneSidedTokenizer):
                 f'bpe_dropout: needs a "bpe" tokenizer, but this one is "{self.algorithm}"; '
                 "set it to 0 or train a bpe tokenizer"
             )
+        # the table of words is what makes dropout fast; it lives as long as the tokenizer
         sampler = self._dropouts.get((dropout, seed))
         if sampler is None:
             sampler = BpeDropout(self._tokenizer, dropout, seed)
@@ -316,6 +319,7 @@ def _check_vocabulary(tokenizer: HuggingFaceTokenizer, algorithm: Algorithm, whe
             f"{where}: has other special tokens; ids 0 to 3 must be {' '.join(SPECIAL_PIECES)}"
         )
     vocabulary = tokenizer.get_vocab()
+    # an id beyond the end would read past the embedding
     if sorted(vocabulary.values()) != list(range(len(vocabulary))):
         raise DataError(
             f"{where}: vocabulary is damaged, its ids are not 0, 1, 2, …; restore the file"

@@ -83,6 +83,7 @@ def looks_swapped(pairs: Sequence[tuple[str, str]], source: str, target: str) ->
 
 def _is_more_like(other: str, own: str, lines: Iterable[str]) -> bool:
     latin = frozenset(["LATIN"])
+    # an unknown language is taken for one in Latin letters, as most are
     scripts = scripts_of(other) or latin, scripts_of(own) or latin
     if scripts[0].isdisjoint(scripts[1]):
         found = [script_of(letter) for line in lines for letter in line if letter.isalpha()]
@@ -90,6 +91,7 @@ def _is_more_like(other: str, own: str, lines: Iterable[str]) -> bool:
     else:
         kinds = telling_words(other, own), telling_words(own, other)
         found = [word for line in lines for word in words_of(line)]
+    # no guess rather than a wrong one
     if len(found) < FEWEST_UNITS or not all(kinds):
         return False
     shares = [sum(unit in kind for unit in found) / len(found) for kind in kinds]

@@ -98,6 +98,7 @@ def _other_format(block: bytes, path: str | Path) -> tuple[str, str] | None:
 
 def _wide_encoding(block: bytes) -> str:
     """UTF-16 or UTF-32, by its mark and a NUL byte, as line ends have, or by every other byte."""
+    # text of ASCII letters in UTF-16 has a NUL in every other byte
     if 0 not in block:
         return ""
     for mark, encoding in WIDE_MARKS.items():

@@ -28,29 +28,12 @@ def shipped_recipes() -> list[RecipeSummary]:
 
 
 def recipe_text(name: str) -> str:
-    """Reads a recipe with its comments.
-
-    Raises:
-        RecipeError: if there is no such recipe; it names the nearest.
-    """
+    """Reads a recipe with its comments."""
     return find_recipe(name).read_text(encoding="utf-8")
 
 
 def copy_recipe(name: str, output: Path | None = None) -> Path:
-    """Copies a recipe, to be changed and trained.
-
-    Args:
-        name: a recipe's name.
-        output: the new file; None: NAME.toml in the working directory.
-
-    Returns:
-        The new file.
-
-    Raises:
-        RecipeError: if there is no such recipe.
-        UsageError: if the file exists.
-        ArtifactError: if it cannot be written.
-    """
+    """Copies a recipe, to be changed and trained."""
     text = recipe_text(name)
     path = output or Path(f"{Path(name).stem}.toml")
     if path.exists() or path.is_symlink():

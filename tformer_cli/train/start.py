@@ -19,7 +19,7 @@ from tformer_cli.artifacts.config_file import (
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
 from tformer_cli.files.regular_file import hash_file, read_regular
-from tformer_cli.foreign.foreign_model import NEVER
+from tformer_cli.foreign.foreign_model import BANNED_BIAS
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds import kind_named
 from tformer_cli.model.adapter_config import adapted_parts
@@ -222,7 +222,7 @@ def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ())
         if n_new:
             stored = weights[name]
             # the bias of tokens that are never written would keep new ones from being, too
-            counted = stored[stored > NEVER / 2] if stored.ndim == 1 else stored
+            counted = stored[stored > BANNED_BIAS / 2] if stored.ndim == 1 else stored
             mean = counted.mean(dim=0, keepdim=True)
             weights[name] = torch.cat([stored, *[mean] * n_new])
     model.load_state_dict(weights)

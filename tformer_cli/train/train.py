@@ -38,12 +38,12 @@ from tformer_cli.errors import (
     UsageError,
 )
 from tformer_cli.files.atomic import (
+    locked,
     make_directory,
     remove_leftovers,
     remove_tree,
     write_text,
 )
-from tformer_cli.files.lock import locked
 from tformer_cli.heads.roles import TokenFrequencies
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower

@@ -62,11 +62,7 @@ class MergedAdapters:
 
 
 def add_low_ranks(model: Model, config: AdapterConfig) -> None:
-    """Gives a model adapters; its other weights are frozen.
-
-    Raises:
-        ValueError: if a target fits nothing.
-    """
+    """Gives a model adapters; its other weights are frozen."""
     model.requires_grad_(requires_grad=False)
     for part in adapted_parts(model.config, config.targets):
         linear = model.get_submodule(part.module)

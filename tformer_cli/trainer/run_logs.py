@@ -40,11 +40,7 @@ class MetricsLog:
             self.notify(rollback)
 
     def notify(self, event: TrainingEvent) -> None:
-        """Writes an event of the three kinds; a rollback undoes the lines of what it undoes.
-
-        Raises:
-            ArtifactError: if the file cannot be written.
-        """
+        """Writes an event of the three kinds; a rollback undoes the lines of what it undoes."""
         kind = _KINDS.get(type(event))
         if kind is None:
             return
@@ -146,11 +142,7 @@ class TensorBoardLog:
                 self._writer.flush()
 
     def notify(self, event: TrainingEvent) -> None:
-        """Writes an event of the kinds that have numbers, at once.
-
-        Raises:
-            ArtifactError: if it cannot be written.
-        """
+        """Writes an event of the kinds that have numbers, at once."""
         match event:
             case StepReport():
                 values = {f"training/{name}": getattr(event, name) for name in REPORTED}

@@ -73,13 +73,7 @@ class Validator:
     def validate(
         self, model: Model, sample: int, before_batch: Callable[[], None] | None = None
     ) -> Validation:
-        """Scores a model, which is left in the mode it was in.
-
-        Args:
-            model: the model, on its device.
-            sample: number of the example to show, counted round and round.
-            before_batch: called before each batch; what it raises ends the validation.
-        """
+        """Scores a model, which is left in the mode it was in."""
         start, was_training = time.monotonic(), model.training
         model.eval()
         try:

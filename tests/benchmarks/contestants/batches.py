@@ -1,11 +1,10 @@
 """Token batches for peers that come without a loader of their own."""
 
 import random
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from job import Job, read_ids
+from job import read_ids
 from torch import Tensor
 
 PAD, BOS, EOS = 0, 2, 3
@@ -24,7 +23,7 @@ class Batch(NamedTuple):
     """Without padding."""
 
 
-def endless_batches(job: Job) -> Iterator[Batch]:
+def endless_batches(job):
     """Makes batches epoch after epoch: pairs of like length together, the batches shuffled."""
     sources, targets = (read_ids(job.ids / f"train.{side}") for side in ("source", "target"))
     order = sorted(range(len(sources)), key=lambda i: (len(targets[i]), len(sources[i])))
@@ -36,7 +35,7 @@ def endless_batches(job: Job) -> Iterator[Batch]:
             yield _collate([sources[i] for i in group], [targets[i] for i in group])
 
 
-def endless_random_batches(job: Job, n_pairs: int) -> Iterator[Batch]:
+def endless_random_batches(job, n_pairs):
     """Makes batches of so many pairs, drawn anew each epoch whatever their lengths."""
     sources, targets = (read_ids(job.ids / f"train.{side}") for side in ("source", "target"))
     order = list(range(len(sources)))
@@ -48,17 +47,15 @@ def endless_random_batches(job: Job, n_pairs: int) -> Iterator[Batch]:
             yield _collate([sources[i] for i in group], [targets[i] for i in group])
 
 
-def padded(rows: list[list[int]]) -> Tensor:
+def padded(rows):
     """(B, longest) ids."""
     width = max(map(len, rows))
     return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
 
 
-def _groups(
-    order: list[int], sources: list[list[int]], targets: list[list[int]], budget: int
-) -> Iterator[list[int]]:
+def _groups(order, sources, targets, budget):
     """Cuts the row of pairs where sentences × longest side, EOS included, would pass the budget."""
-    group: list[int] = []
+    group = []
     longest = 0
     for i in order:
         longest = max(longest, len(sources[i]) + 1, len(targets[i]) + 1)
@@ -69,7 +66,7 @@ def _groups(
     yield group
 
 
-def _collate(sources: list[list[int]], targets: list[list[int]]) -> Batch:
+def _collate(sources, targets):
     return Batch(
         source=padded([[*ids, EOS] for ids in sources]),
         target_input=padded([[BOS, *ids] for ids in targets]),

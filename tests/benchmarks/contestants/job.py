@@ -6,7 +6,6 @@ Runs in the peers' own environments: nothing but the standard library.
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,25 +42,25 @@ class Job:
     """Of everything random."""
 
 
-def read_job() -> Job:
+def read_job():
     """Reads the job whose file is the one argument."""
     values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     paths = {name: Path(values.pop(name)) for name in ("ids", "text", "scratch")}
     return Job(**paths, **values)
 
 
-def write_answer(job: Job, **answer: object) -> None:
+def write_answer(job, **answer):
     """Leaves the answer where the harness looks for it."""
     (job.scratch / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
-def read_ids(file: Path) -> list[list[int]]:
+def read_ids(file):
     """Reads lines of token ids."""
     with file.open(encoding="utf-8") as lines:
         return [[int(token) for token in line.split()] for line in lines]
 
 
-def write_ids(file: Path, sentences: Sequence[Sequence[int]]) -> None:
+def write_ids(file, sentences):
     """Writes lines of token ids."""
     file.write_text("".join(" ".join(map(str, ids)) + "\n" for ids in sentences), encoding="utf-8")
 
@@ -69,19 +68,19 @@ def write_ids(file: Path, sentences: Sequence[Sequence[int]]) -> None:
 class Stopwatch:
     """Counts seconds of training, update by update; pauses are left out."""
 
-    def __init__(self, job: Job) -> None:
-        self.updates: list[tuple[int, float]] = []
+    def __init__(self, job):
+        self.updates = []
         """Target tokens and seconds of each update."""
         self.seconds = 0.0
         self._job = job
         self._next_checkpoint = 60.0 * job.checkpoint_minutes
         self._mark = time.perf_counter()
 
-    def restart(self) -> None:
+    def restart(self):
         """Starts the first update now."""
         self._mark = time.perf_counter()
 
-    def add_update(self, n_tokens: int) -> None:
+    def add_update(self, n_tokens):
         """Ends an update; the next one begins."""
         now = time.perf_counter()
         self.updates.append((n_tokens, now - self._mark))
@@ -89,25 +88,25 @@ class Stopwatch:
         self._mark = now
 
     @contextmanager
-    def pause(self) -> Iterator[None]:
+    def pause(self):
         """Leaves out what is done within."""
         begin = time.perf_counter()
         yield
         self._mark += time.perf_counter() - begin
 
     @property
-    def share_done(self) -> float:
+    def share_done(self):
         """Share of the run that is over, 0 to 1."""
         if self._job.updates:
             return min(1.0, len(self.updates) / self._job.updates)
         return min(1.0, self.seconds / (60.0 * self._job.minutes))
 
     @property
-    def is_over(self) -> bool:
+    def is_over(self):
         """Whether the job's limit is reached."""
         return self.share_done >= 1.0
 
-    def is_checkpoint_due(self) -> bool:
+    def is_checkpoint_due(self):
         """Says, once, that a checkpoint is due; always at the end. Never when measuring speed."""
         if self._job.updates or not (self.is_over or self.seconds >= self._next_checkpoint):
             return False

@@ -4,13 +4,13 @@ import statistics
 import time
 
 import torch
-from job import Job, read_job, write_answer
+from job import read_job, write_answer
 from torch.nn import functional
 
 REPEATS = 9
 
 
-def main() -> None:
+def main():
     job = read_job()
     torch.set_num_threads(job.threads)
     answer = {"float32": measure(job, torch.float32), "bfloat16": measure(job, torch.bfloat16)}
@@ -20,7 +20,7 @@ def main() -> None:
     write_answer(job, gflops=answer, version=f"torch {torch.__version__}")
 
 
-def measure(job: Job, dtype: torch.dtype) -> float:
+def measure(job, dtype):
     """GFLOP/s over all products of a forward pass, each shape by its share of the work."""
     d, f, v = job.d_model, job.d_ff, job.vocab_size
     # an encoder layer has 4 products of d×d, a decoder layer 8; both have d×f and f×d
@@ -31,7 +31,7 @@ def measure(job: Job, dtype: torch.dtype) -> float:
     return flops / seconds / 1e9
 
 
-def product_seconds(job: Job, shape: tuple[int, int], dtype: torch.dtype) -> float:
+def product_seconds(job, shape, dtype):
     """Median seconds of (tokens, k) times (k, m)."""
     left = torch.randn(job.tokens_per_batch, shape[0]).to(dtype)
     right = torch.randn(shape[1], shape[0]).to(dtype)
@@ -43,7 +43,7 @@ def product_seconds(job: Job, shape: tuple[int, int], dtype: torch.dtype) -> flo
     return statistics.median(times[2:])
 
 
-def float32_error() -> float:
+def float32_error():
     """Relative error of what was measured as float32; bfloat16 in disguise shows about 4e-3."""
     left, right = torch.randn(64, 256), torch.randn(256, 256)
     exact = left.double() @ right.double().T

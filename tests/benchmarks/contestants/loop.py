@@ -1,13 +1,12 @@
 """The plain training loop around a model that comes without one."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from batches import PAD, Batch, endless_batches, endless_random_batches
-from job import Job, Stopwatch
-from torch import Tensor, nn
+from batches import PAD, endless_batches, endless_random_batches
+from job import Stopwatch
+from torch import nn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ TRAINER = LoopRecipe(
 """The defaults of Hugging Face's `TrainingArguments` (5.23): made for fine-tuning."""
 
 
-def prepare_torch(job: Job) -> None:
+def prepare_torch(job):
     """Threads, seed, and the one switch of a tuned variant."""
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
@@ -52,17 +51,12 @@ def prepare_torch(job: Job) -> None:
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"
 
 
-def _processor_flags() -> set[str]:
+def _processor_flags():
     file = Path("/proc/cpuinfo")
     return set(file.read_text().split()) if file.is_file() else set()
 
 
-def train(
-    job: Job,
-    model: nn.Module,
-    forward: Callable[[Batch], Tensor],
-    save: Callable[[Stopwatch], None],
-) -> Stopwatch:
+def train(job, model, forward, save):
     """Trains until the job is over."""
     recipe = TRAINER if "trainer" in job.options else OURS
     optimizer = torch.optim.Adam(model.parameters(), betas=recipe.betas, eps=recipe.epsilon)
@@ -98,6 +92,6 @@ def train(
     return stopwatch
 
 
-def _learning_rate(recipe: LoopRecipe, stopwatch: Stopwatch) -> float:
+def _learning_rate(recipe, stopwatch):
     warm = (len(stopwatch.updates) + 1) / max(1, recipe.warmup_steps)
     return recipe.learning_rate * min(1.0, warm, max(1e-3, 1.0 - stopwatch.share_done))

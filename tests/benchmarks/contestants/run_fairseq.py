@@ -5,8 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 # fairseq's checkpoints are pickles, which torch refuses by default; these are our own
 os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
@@ -16,7 +14,7 @@ import torch
 from fairseq.trainer import Trainer
 from fairseq_cli import preprocess as fairseq_preprocess
 from fairseq_cli import train as fairseq_train
-from job import Job, Stopwatch, read_job, write_answer
+from job import Stopwatch, read_job, write_answer
 
 SPEED = ("--dropout", "0.1", "--weight-decay", "0")
 QUALITY = ("--dropout", "0.3", "--weight-decay", "0.0001")
@@ -26,7 +24,7 @@ class TrainingOver(Exception):  # noqa: N818 - it is no error
     """Ends fairseq's loop at the job's limit."""
 
 
-def main() -> None:
+def main():
     job = read_job()
     torch.set_num_threads(job.threads)
     data = preprocess(job)
@@ -41,7 +39,7 @@ def main() -> None:
     write_answer(job, updates=stopwatch.updates, curve=curve, version=versions)
 
 
-def preprocess(job: Job) -> Path:
+def preprocess(job):
     """Makes fairseq's data directory of our token ids."""
     data = job.scratch / "data"
     words = range(4, job.vocab_size)  # fairseq adds four special tokens of its own
@@ -56,13 +54,13 @@ def preprocess(job: Job) -> Path:
     return data
 
 
-def train(job: Job, data: Path) -> tuple[Stopwatch, list[tuple[float, int, Path]]]:
+def train(job, data):
     """Runs fairseq-train; returns times and checkpoints (seconds, updates, file)."""
     stopwatch = Stopwatch(job)
-    checkpoints: list[tuple[float, int, Path]] = []
+    checkpoints = []
     original = Trainer.train_step
 
-    def train_step(self: Any, samples: list[dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
+    def train_step(self, samples, *args, **kwargs):
         if not stopwatch.updates:
             stopwatch.restart()
         result = original(self, samples, *args, **kwargs)
@@ -82,7 +80,7 @@ def train(job: Job, data: Path) -> tuple[Stopwatch, list[tuple[float, int, Path]
     return stopwatch, checkpoints
 
 
-def train_arguments(job: Job, data: Path) -> list[str]:
+def train_arguments(job, data):
     """The published settings for small corpora, with our dimensions.
 
     Source: fairseq, `examples/translation`, IWSLT'14 German to English. The example ends with the
@@ -108,7 +106,7 @@ def train_arguments(job: Job, data: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def generate(data: Path, checkpoint: Path, split: str) -> Path:
+def generate(data, checkpoint, split):
     """Translates a split by beam 5; returns the file of token ids."""
     command = [
         sys.executable, "-m", "fairseq_cli.generate", str(data), "--path", str(checkpoint),
@@ -123,7 +121,7 @@ def generate(data: Path, checkpoint: Path, split: str) -> Path:
     return output
 
 
-def _call(module: Any, *arguments: str) -> None:
+def _call(module, *arguments):
     sys.argv = [module.__name__, *arguments]
     module.cli_main()
 

@@ -2,26 +2,25 @@
 
 import torch
 import transformers
-from batches import BOS, EOS, PAD, Batch, padded
-from job import Job, Stopwatch, read_ids, read_job, write_answer, write_ids
+from batches import BOS, EOS, PAD, padded
+from job import read_ids, read_job, write_answer, write_ids
 from loop import prepare_torch, train
 from safetensors.torch import load_model, save_model
-from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 
-def main() -> None:
+def main():
     job = read_job()
     prepare_torch(job)
     model = build(job)
     curve = []
 
-    def save(stopwatch: Stopwatch) -> None:
+    def save(stopwatch):
         file = job.scratch / f"update-{len(stopwatch.updates)}.safetensors"
         save_model(model, str(file))
         curve.append((stopwatch.seconds, len(stopwatch.updates), file))
 
-    def forward(batch: Batch) -> Tensor:
+    def forward(batch):
         return model(
             input_ids=batch.source,
             attention_mask=batch.source != PAD,
@@ -43,7 +42,7 @@ def main() -> None:
     write_answer(job, updates=stopwatch.updates, curve=points, version=versions)
 
 
-def build(job: Job) -> MarianMTModel:
+def build(job):
     config = MarianConfig(
         vocab_size=job.vocab_size, d_model=job.d_model, encoder_layers=job.n_layers,
         decoder_layers=job.n_layers, encoder_attention_heads=job.n_heads,
@@ -59,11 +58,11 @@ def build(job: Job) -> MarianMTModel:
 
 
 @torch.inference_mode()
-def translate(model: MarianMTModel, sources: list[list[int]]) -> list[list[int]]:
+def translate(model, sources):
     """Beam 5, sentences of like length together."""
     model.eval()
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    found: dict[int, list[int]] = {}
+    found = {}
     for start in range(0, len(order), 64):
         members = order[start : start + 64]
         source = padded([[*sources[i], EOS] for i in members])

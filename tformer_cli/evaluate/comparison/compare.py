@@ -100,6 +100,7 @@ def compare_systems(
         [metric.sentence_scores(lines) for lines in test_set.systems.values()]
         for metric in measured
     ]
+    # lengths and words are of one text; other references would count a sentence twice
     reference = words_of(test_set.references[0], tokenize, lowercase=lowercase)
     return Comparison(
         test_set=test_set.name,

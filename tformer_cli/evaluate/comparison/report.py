@@ -89,6 +89,7 @@ def _scores(one: Comparison, metric: TestedMetric) -> Table:
         (Cell(name), value, *map(Cell, _tested(score, baseline)))
         for name, value, score in zip(names, values, metric.scores, strict=True)
     ]
+    # one system has nothing to be tested against
     n_columns = 3 if is_alone else len(head)
     return Table(
         title=_name_of(metric),

@@ -22,26 +22,18 @@ from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.ctranslate2.importing import TABLE
 from tformer_cli.foreign.ctranslate2.settings import SIDES
-from tformer_cli.foreign.foreign_model import foreign_names
-from tformer_cli.model.config import PLAIN_TRANSLATION
+from tformer_cli.foreign.foreign_model import HELD_BY_EXPORTS, foreign_names
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, UNK_ID
 
 EXPORT = "ctranslate2"  # folder of the export inside a model directory, unless another one is named
 ORIGIN = "origin.json"  # file with the hashes of the exported weights and their tokenizer
 KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
     {
-        **PLAIN_TRANSLATION,
-        **dict.fromkeys(
-            ("d_model", "n_heads", "d_ff", "norm_epsilon", "max_positions",
-             "rotary_base"),
-            ANY,
-        ),
-        # only for training
-        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+        **HELD_BY_EXPORTS,
+        "norm_epsilon": ANY,
         "norm": ("post", "pre"),
         "activation": ("relu", "gelu", "swish"),
         "positions": ("sinusoidal", "learned", "rotary", "table"),
-        **dict.fromkeys(("relative_buckets", "relative_distance"), ANY),  # only for others
         "tied_embeddings": ("all", "decoder", "none"),
         **dict.fromkeys(
             ("bias", "output_bias", "embedding_norm", "scale_embeddings", "source_eos"),
@@ -49,10 +41,8 @@ KNOWN_MODELS: Mapping[str, Container[Any]] = MappingProxyType(
         ),
         "final_norm": ("pre-norm",),
         "source_vocab_size": ANY,
-        # numbers that differ from layer to layer are refused with a message of their own
-        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
-)  # fmt: skip
+)
 
 
 def import_ctranslate2() -> Any:  # noqa: ANN401  # the package has no types
@@ -110,7 +100,7 @@ def export_ctranslate2(directory: ModelDirectory, path: Path, quantization: str)
     _fill(spec, directory)
     # Missing or misshapen weights are found here, before anything is written
     spec.validate()
-    spec.optimize(quantization)
+    spec.optimize(quantization)  # the engine converts again when it loads
     hashes = {name: hash_file(directory.path / name) for name in (WEIGHTS, TOKENIZER)}
     with directory_aside(path) as aside:
         spec.save(str(aside))

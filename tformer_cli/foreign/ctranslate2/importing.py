@@ -39,7 +39,7 @@ from tformer_cli.foreign.foreign_model import (
     Integers,
     Reader,
     Weight,
-    assembled,
+    build_weights,
     output_bias,
     tensor2tensor_halves,
 )
@@ -125,7 +125,7 @@ def convert(
     outer, given = _outer(reader, matrices, vocabularies)
     config = read_config(reader, scalars, settings, {**outer, "source_eos": special.source_eos})
     given |= _positions(reader, config)
-    found = assembled(
+    found = build_weights(
         config, len(vocabularies.target.pieces), TABLE, matrices.read, given, str(file)
     )
     reader.ignore(_IGNORED)

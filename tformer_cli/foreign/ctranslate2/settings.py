@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.foreign_model import Reader, Rows, arranged, model_config
+from tformer_cli.foreign.foreign_model import Reader, Rows, model_config, reorder_vocabulary
 from tformer_cli.foreign.keys import parse_json, read_bytes, read_json_file, read_lines
-from tformer_cli.text.pieces import PieceTokenizer
-from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages, SentencePieceTokenizer
-from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer, read_tokenizer
+from tformer_cli.foreign.torch_family import read_tokenizer
+from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages
+from tformer_cli.text.tokenizer import FILE_NAME, Tokenizer
+from tformer_cli.text.tokenizer import read_tokenizer as read_own_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -281,22 +282,10 @@ def _positions(reader: Reader, scalars: Scalars, head_width: float) -> dict[str,
 
 # names that padding has in other tools; the engine itself needs none
 PADDING = ("<pad>", "<blank>")
-SPM_FILES = ("*.spm", "*.model")
-# words in the names of a side's files
-_SIDES = {"source": ("source", "src"), "target": ("target", "tgt", "trg")}
+_SIDES = ("source", "target")
 # tokens that name a language in M2M-100 and NLLB
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{3}_[A-Z][a-z]{3})")
 _TAG = re.compile(r">>(.+)<<")  # the same in OPUS-MT
-_NO_TOKENIZER = (
-    "has no tokenizer, so text must be pieces separated by spaces; put the SentencePiece model "
-    "that it was trained with beside it (one *.spm or *.model file, or source.spm and target.spm)"
-)
-_WORDS = (
-    "text must be words as the tokenizer of Moses separates them, and so are translations: it is "
-    "cut into pieces by the merges of {name}"
-)
-# beginning of a file of subword-nmt's merges
-_CODES = b"#version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,14 +337,17 @@ def read_vocabularies(
     target = _rows(found[-1], pieces[-1], special, is_target=True)
     source = target if is_shared else _rows(found[0], pieces[0], special, is_target=False)
     languages = _languages(pieces, special, target_prefix, found[-1])
-    tokenizer, more, notes = _tokenizer(texts or path, source, target, languages)
+    place, sides = texts or path, (source, target)
+    tokenizer, more, notes = _exported(place, *sides), [place / FILE_NAME], list[str]()
+    if tokenizer is None:
+        tokenizer, more, notes = read_tokenizer(place, ("", ""), sides, languages)
     return Vocabularies(
         source=source,
         target=target,
         is_shared=is_shared,
         tokenizer=tokenizer,
         files=(*found, *more),
-        notes=notes,
+        notes=tuple(notes),
     )
 
 
@@ -397,8 +389,8 @@ def _rows(file: Path, pieces: list[str], special: SpecialTokens, *, is_target: b
 
     named = {special.unk, special.eos, special.start}
     pad = next((piece for piece in PADDING if piece in pieces and piece not in named), None)
-    start = find(special.start)
-    return arranged(pieces, find(pad), pieces.index(special.unk), start, find(special.eos))
+    ids = find(pad), pieces.index(special.unk), find(special.start), find(special.eos)
+    return reorder_vocabulary(pieces, *ids)
 
 
 def _languages(
@@ -421,44 +413,13 @@ def _languages(
     return NO_LANGUAGES
 
 
-def _tokenizer(
-    path: Path, source: Rows, target: Rows, languages: Languages
-) -> tuple[Tokenizer, list[Path], tuple[str, ...]]:
-    """Finds what cuts text: tformer's own file, SentencePiece models, or nothing."""
-    own = _exported(path, source, target)
-    if own is not None:
-        return own, [path / FILE_NAME], ()
-    spms = _spm_files(path)
-    others = None if source is target else target.pieces
-    if not spms:
-        if languages.before_target:
-            raise ArtifactError(f"{path}: {_NO_TOKENIZER}")
-        tokenizer: Tokenizer = PieceTokenizer.build(source.pieces, others, where=str(path))
-        return tokenizer, [], (_NO_TOKENIZER,)
-    first = read_bytes(spms[0])
-    if first.startswith(_CODES):
-        codes = first.decode("utf-8", "replace")
-        where = str(spms[0])
-        tokenizer = PieceTokenizer.build(source.pieces, others, (codes, codes), where)
-        return tokenizer, spms, (_WORDS.format(name=spms[0].name),)
-    tokenizer = SentencePieceTokenizer.build(
-        first,
-        None if len(spms) == 1 else read_bytes(spms[1]),
-        source.pieces,
-        others,
-        languages=languages,
-        where=str(spms[0]),
-    )
-    return tokenizer, spms, ()
-
-
 def _exported(path: Path, source: Rows, target: Rows) -> Tokenizer | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / FILE_NAME
     if not file.is_file():
         return None
     try:
-        tokenizer = read_tokenizer(file)
+        tokenizer = read_own_tokenizer(file)
     except DataError:  # Hugging Face's, which some converters copy
         return None
     for side, rows in ((tokenizer.source, source), (tokenizer.target, target)):
@@ -468,20 +429,3 @@ def _exported(path: Path, source: Rows, target: Rows) -> Tokenizer | None:
                 f"{file}: is of another vocabulary than the model; export the model again"
             )
     return tokenizer
-
-
-def _spm_files(path: Path) -> list[Path]:
-    """Finds the SentencePiece model of a directory, or those of source and target."""
-    found = sorted({file for pattern in SPM_FILES for file in path.glob(pattern)})
-    if len(found) <= 1:
-        return found
-    sides = [
-        [file for file in found if any(word in file.name for word in words)]
-        for words in _SIDES.values()
-    ]
-    if [len(files) for files in sides] != [1, 1] or len(found) != 2:
-        raise ArtifactError(
-            f"{path}: has {len(found)} SentencePiece models; keep one, or name two source.spm and "
-            "target.spm"
-        )
-    return [sides[0][0], sides[1][0]]

@@ -2,7 +2,7 @@
 
 The standard library splits a pickle into operations; here they build dictionaries, lists and plain
 values. A class or function becomes a name (`Named`), and what it would be called with or an object
-of it becomes an `Inert`. Each operation takes at least a byte of the file and makes at most one
+of it an `UnreadObject`. Each operation takes at least a byte of the file and makes at most one
 small object, and calls count as many operations as their arguments have items, so that the work is
 bounded by the limits below whatever a file says.
 """
@@ -17,7 +17,7 @@ MOST_OPERATIONS = 1 << 23
 # dictionary, which takes about a hundred.
 CALL_OPERATIONS, CONTAINER_OPERATIONS = 16, 4
 LONGEST_NAME = 1000  # characters of a class's or function's name and of its module's
-# larger numbers are no keys: many with equal hashes would make a dictionary slow
+# skip larger numbers as keys: many with equal hashes would make a dictionary slow
 MOST_AS_KEY = 1 << 32
 _MARK = object()
 
@@ -39,7 +39,7 @@ class Named:
 
 
 @dataclass(eq=False)
-class Inert:
+class UnreadObject:
     """An object of a class that is not read, or the result of a function that is not called."""
 
     path: str  # of the class or function
@@ -116,7 +116,7 @@ class PickleReader:
         target = self._stack[-1]
         if isinstance(target, list):
             target.extend(values)
-        elif not isinstance(target, Inert):
+        elif not isinstance(target, UnreadObject):
             raise PickleError("adds items to what is not a list")
 
     def _set_items(self, items: list[Any]) -> None:
@@ -128,7 +128,7 @@ class PickleReader:
         return target
 
     def _set(self, target: object, items: list[Any]) -> None:
-        if isinstance(target, Inert):  # a subclass of dict, such as collections.Counter
+        if isinstance(target, UnreadObject):  # a subclass of dict, such as collections.Counter
             target.state = target.state if isinstance(target.state, dict) else {}
             target = target.state
         if not isinstance(target, dict):
@@ -158,15 +158,15 @@ class PickleReader:
         sized = (len(one) for one in items if isinstance(one, tuple | list | dict | str | bytes))
         self._count(CALL_OPERATIONS + len(items) + sum(sized))
         if not isinstance(function, Named) or not isinstance(arguments, tuple):
-            self._stack.append(Inert("", ()))
+            self._stack.append(UnreadObject("", ()))
             return
         known = self._functions.get(function.path)
-        result = known(*arguments) if known else Inert(function.path, arguments)
+        result = known(*arguments) if known else UnreadObject(function.path, arguments)
         self._stack.append(result)
 
     def _build(self, _: object) -> None:
         state = self._stack.pop()
-        if isinstance(self._stack[-1], Inert):
+        if isinstance(self._stack[-1], UnreadObject):
             self._stack[-1].state = state
 
     def _binpersid(self, _: object) -> None:
@@ -218,7 +218,7 @@ _DONE: dict[str, _Operation] = {
     "GLOBAL": lambda reader, name: reader._name(*name.partition(" ")[::2]),
     "STACK_GLOBAL": PickleReader._stack_global,
     **dict.fromkeys(("REDUCE", "NEWOBJ"), PickleReader._reduce),
-    # the arguments by name are of objects that are not made
+    # no object is made, so its named arguments are dropped
     "NEWOBJ_EX": lambda reader, _: reader._reduce(reader._stack.pop()),
     "BUILD": PickleReader._build,
     "BINPERSID": PickleReader._binpersid,

@@ -28,7 +28,7 @@ from tformer_cli.foreign.formats.mapped_file import (
     check_no_pointer,
     widened,
 )
-from tformer_cli.foreign.formats.pickles import Inert, Named, PickleError, PickleReader
+from tformer_cli.foreign.formats.pickles import Named, PickleError, PickleReader, UnreadObject
 
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 # numpy's names of the numbers of torch's storages
@@ -72,7 +72,7 @@ class StoredTensor:
 def read_checkpoint(path: Path) -> Any:  # noqa: ANN401
     """Reads what was saved: dictionaries, lists and values, with tensors as `StoredTensor`.
 
-    Objects of other classes are `Inert`, with their attributes in its state.
+    Objects of other classes are `UnreadObject`, with their attributes in its state.
     """
     file = MappedFile(path, _KIND)
     try:
@@ -95,7 +95,7 @@ def named_tensors(values: Any) -> LazyArrays:  # noqa: ANN401
 
 def plain(value: Any) -> Any:  # noqa: ANN401
     """Returns the attributes of an object that is not read; any other value as it is."""
-    if isinstance(value, Inert):
+    if isinstance(value, UnreadObject):
         # an object without slots, or the pair that one with slots has
         state = value.state[0] if isinstance(value.state, tuple) else value.state
         return state if isinstance(state, dict) else {}

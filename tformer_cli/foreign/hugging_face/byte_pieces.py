@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import MOST_ROWS, UNUSED, Rows, arranged, names_of_rows
+from tformer_cli.foreign.foreign_model import (
+    MOST_ROWS,
+    UNUSED,
+    Rows,
+    names_of_rows,
+    reorder_vocabulary,
+)
 from tformer_cli.foreign.formats.pickles import PickleError, PickleReader
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
@@ -123,7 +129,7 @@ class ByteVocabulary:
 
     def rows(self, size: int, where: str) -> Rows:
         names = names_of_rows(self.pieces, size, where)
-        rows = arranged(names, None, -1, self.end, self.end)
+        rows = reorder_vocabulary(names, None, -1, self.end, self.end)
         unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
         ends = [] if self.end is not None else [3]
         return Rows(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
@@ -306,7 +312,7 @@ class EncoderVocabulary:
                 f"{self.files[0]}: has no piece {missing[0][:40]}; use this model's own files"
             )
         pad, unk, start, end = (self.pieces[name] for name in self.special[:4])
-        return arranged(names, pad, unk, start, end)
+        return reorder_vocabulary(names, pad, unk, start, end)
 
     def tokenizer(self, rows: Rows, where: str) -> Tokenizer:
         mask = self.special[4] if self.special[4] in self.pieces else ""

@@ -14,13 +14,13 @@ import numpy as np
 
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import (
-    NEVER,
+    BANNED_BIAS,
     ForeignModel,
     Rows,
     Weight,
-    arranged,
     model_config,
     output_bias,
+    reorder_vocabulary,
 )
 from tformer_cli.foreign.hugging_face.byte_pieces import (
     END,
@@ -105,7 +105,7 @@ class SpmVocabulary:
                 f"{where}: texts begin and end with the ids {self.ends[0]} and {self.ends[1]}, but "
                 f"the model has {size:,} rows; use this model's own files"
             )
-        return arranged(model.pieces, None, model.unknown, *self.ends)
+        return reorder_vocabulary(model.pieces, None, model.unknown, *self.ends)
 
     def tokenizer(self, rows: Rows, where: str) -> Tokenizer:  # noqa: ARG002 - as all have it
         return SentencePieceTokenizer.build(self.data, None, rows.pieces, where=str(self.file))
@@ -138,9 +138,12 @@ def put_together(
     outer = {ours: f"{theirs}.weight" for ours, theirs in family.outer.items()}
     embedding = reader.take(outer["target_embedding"])
     if embedding.ndim != 2:
-        raise ArtifactError(f"{file}: the embedding is no matrix; download the model again")
+        raise ArtifactError(
+            f"{file}: embedding: expected 2 dimensions, found {embedding.ndim}; download it again"
+        )
     rows = banned(vocabulary.rows(len(embedding), str(file)))
     output = reader.take(outer["output"]) if outer["output"] in reader else embedding
+    # files store a tied matrix twice, or once; equal rows stay one matrix when they are trained on
     tied = "decoder" if np.array_equal(output, embedding) else "none"
     config = model_config(file, **{**shape, "tied_embeddings": tied, **vocabulary.texts})
     given: dict[str, Weight] = {
@@ -218,7 +221,7 @@ def _read_pieces(source: Source, generation: Generation) -> SpmVocabulary:
 def _generation(directory: ModelDirectory, layout: Layout) -> dict[str, Any]:
     """Returns the defaults of generation: special tokens, and those that are never written."""
     bias = directory.model.output_bias
-    never = {UNK_ID} if bias is None else set((bias == NEVER).nonzero().flatten().tolist())
+    never = {UNK_ID} if bias is None else set((bias == BANNED_BIAS).nonzero().flatten().tolist())
     written = {layout.ids[n] for n in range(len(layout.ids)) if n not in never}
     ids = {layout.ids[token] for token in never} - written - {-1}
     return {
@@ -265,7 +268,7 @@ def write(directory: ModelDirectory, family: Family) -> Parts:
 def _weights(directory: ModelDirectory, family: Family, layout: Layout) -> dict[str, Tensor]:
     model, config, outer = directory.model, directory.config, family.outer
     check_no_biases(directory, family, "export with --format int8")
-    # √D of the embeddings alone: where both are one matrix it becomes two
+    # √D scales only the embeddings: a matrix that both share becomes two
     scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
     found = {f"{outer['target_embedding']}.weight": layout.ordered(model.target_matrix) * scale}
     if config.tied_embeddings == "none" or config.scale_embeddings:

@@ -9,7 +9,6 @@ are an encoder, a pooling, and perhaps a norm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +124,7 @@ def _positions(source: Source, longest: int) -> Array:
     if "token_types" in family.outer:
         types = reader.take(f"{family.outer['token_types']}.weight")
         if types.ndim != 2 or types.shape[1:] != table.shape[1:]:
-            raise ArtifactError(f"{file}: the token types are no vectors of the model's")
+            raise ArtifactError(f"{file}: token_type_embeddings: wrong width")
         table = table + types[0]
         if len(types) > 1:
             source.notes.append("texts are single sentences: token type 1 is omitted")
@@ -305,7 +304,7 @@ def read_pipeline(path: Path) -> Pipeline:
             notes += MODULES.read(file, one)
         modules = [(str(one["type"]).rpartition(".")[2], path / str(one["path"])) for one in found]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ArtifactError(f"{file}: is no list of modules; download it again") from None
+        raise ArtifactError(f"{file}: is not a list of modules; download it again") from None
     kinds = [kind for kind, _ in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
         raise ArtifactError(

@@ -388,7 +388,7 @@ _GPT2 = Family(
         final_norm="ln_f",
     ),
     outer={"target_embedding": "wte", "output": "lm_head", "positions": "wpe"},
-    # older files hold masks and frequencies, which are no parameters
+    # older files also hold masks and frequencies, which are not parameters
     ignored=_MASKS,
     prefix="transformer.",
     transposed=True,
@@ -731,7 +731,7 @@ VIT = Family(
     fixed=_IMAGE_FIXED,
     also={
         **dict.fromkeys(("n_labels", "patch_size", "image_size", "image_mean", "image_std"), ANY),
-        # these are of training, and of vocabularies, which images have not
+        # these change only training, or vocabularies, which images lack
         **dict.fromkeys(("image_shift", "image_flip", "tied_embeddings", "source_eos"), ANY),
         "activation_dropout": (0.0,),
         "scale_embeddings": (False, True),

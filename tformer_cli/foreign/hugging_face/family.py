@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tformer_cli.allow_list import ANY
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
-    NEVER,
+    BANNED_BIAS,
+    HELD_BY_EXPORTS,
     ForeignModel,
     Reader,
     Weight,
-    assembled,
+    build_weights,
     foreign_names,
     lacks_bias,
 )
@@ -36,7 +37,6 @@ from tformer_cli.foreign.keys import (
     read_json_file,
     read_shape,
 )
-from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig, Pooler
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.search.config import DecodingConfig
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.foreign.formats.mapped_file import Array
     from tformer_cli.foreign.hugging_face.layout import Layout
+    from tformer_cli.model.config import ModelConfig, Pooler
     from tformer_cli.model.embedding import PositionedEmbedding
     from tformer_cli.text.tokenizer import Tokenizer
 
@@ -55,14 +56,8 @@ Table = Mapping[str, Sequence[str]]
 Task = Literal["encoder", "decoder", "translation", "t5", "vision"]
 # settings that exports can hold where their family's table does not say otherwise
 _KNOWN: Mapping[str, Container[Any]] = {
-    **PLAIN_TRANSLATION,
-    **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions", "tied_embeddings"), ANY),
-    # dropout changes training, and no output
-    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
-    # these belong to kinds of positions that a table names or refuses
-    **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
-    # numbers that differ from layer to layer are refused with a message of their own
-    **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
+    **HELD_BY_EXPORTS,
+    "tied_embeddings": ANY,
     "norm": ("post",),
     "bias": (True,),
     "output_bias": (False,),
@@ -95,7 +90,7 @@ class Family:
     # what config.json says of all models of the family
     written: Mapping[str, Any] = field(default_factory=dict)
     rows: KeyRows  # other keys of config.json; see `keys`
-    modules: Table  # the library's names of layers' modules; see `assembled`
+    modules: Table  # the library's names of layers' modules; see `build_weights`
     outer: Mapping[str, str]  # its names of the weights around the layers, by tformer's
     # the same of the weights of each head
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -208,6 +203,7 @@ def open_source(path: Path, family: Family, settings: dict[str, Any] | None = No
                 return f"{name.removesuffix(old)}LayerNorm.{new}"
         return name
 
+    # messages name tensors as the file does
     has_prefix = any(name.startswith(family.prefix) for name in arrays)
 
     def shown(name: str) -> str:
@@ -259,7 +255,7 @@ def finish(
             array = array * (factors[:, None] if array.ndim == 2 else factors)
         return array
 
-    weights = assembled(config, len(ids), family.modules, read, given, str(source.file))
+    weights = build_weights(config, len(ids), family.modules, read, given, str(source.file))
     beginnings, note = family.omitted
     left = [n for n in reader.arrays if n.startswith(beginnings) and not reader.is_taken(n)]
     if left:
@@ -322,14 +318,14 @@ def position_rows(stack: PositionedEmbedding, config: ModelConfig) -> Tensor:
     """(P, D) the vectors of positions of a stack's input, learned, computed or imported."""
     import torch
 
-    # None only where positions are no vectors, which tables refuse
+    # None only where positions are not vectors, which tables refuse
     return cast("Tensor", stack.positions.rows(0, config.max_positions, torch.device("cpu")))
 
 
 def check_no_biases(directory: ModelDirectory, family: Family, advice: str) -> None:
     """Refuses a model whose logits have biases besides those that ban tokens."""
     bias = directory.model.output_bias
-    if bias is not None and bool(bias[bias != NEVER].any()):
+    if bias is not None and bool(bias[bias != BANNED_BIAS].any()):
         raise UsageError(
             f"{directory.path}: its logits have biases, which {family.classes['']} of Hugging Face "
             f"lacks; {advice}"

@@ -18,7 +18,7 @@ from torch import Tensor
 from tformer_cli.artifacts.config_file import TOKENIZER
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
-from tformer_cli.foreign.foreign_model import NEVER, UNUSED, original_piece
+from tformer_cli.foreign.foreign_model import BANNED_BIAS, UNUSED, original_piece
 from tformer_cli.foreign.hugging_face.byte_pieces import END
 from tformer_cli.foreign.hugging_face.tokenizers import M2M_TOKEN
 from tformer_cli.text.foreign_pieces import NAMES, BytePieceTokenizer, WordPieceTokenizer
@@ -40,7 +40,7 @@ class Layout:
     source_ids: tuple[int, ...] = ()  # the same of the source's vocabulary, if that is another
     files: Mapping[str, bytes]
     settings: Mapping[str, Any]  # what tokenizer_config.json says besides what all have
-    renormalizes: bool = False  # true if probabilities are of the tokens that can be written alone
+    renormalizes: bool = False  # probabilities are only of tokens that can be written
     # the exported id of the language that translations begin with, if one is set
     first_token: int | None = None
 
@@ -64,7 +64,7 @@ class Layout:
 
 
 def _ordered(rows: Tensor, ids: Sequence[int]) -> Tensor:
-    rows = torch.where(rows == NEVER, 0.0, rows)
+    rows = torch.where(rows == BANNED_BIAS, 0.0, rows)
     found = rows.new_zeros(max(ids) + 1, *rows.shape[1:])
     places = [token for token, number in enumerate(ids) if number >= 0]
     found[[ids[token] for token in places]] = rows[places]
@@ -111,7 +111,7 @@ def decoder_layout(directory: ModelDirectory) -> Layout:
             },
         )
     raise UsageError(
-        f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write; use "
+        f"{directory.path}: --format huggingface cannot write its kind of tokenizer; use "
         "the model it was imported from"
     )
 
@@ -138,7 +138,7 @@ def encoder_layout(directory: ModelDirectory) -> Layout:
         return Layout(ids=ids, files={"vocab.txt": lines.encode()}, settings=settings)
     if not isinstance(tokenizer, BytePieceTokenizer) or not tokenizer.mask:
         raise UsageError(
-            f"{directory.path}: its tokenizer is of a kind that --format huggingface cannot write "
+            f"{directory.path}: --format huggingface cannot write its kind of tokenizer "
             "for encoders; use it here"
         )
     settings = {"tokenizer_class": "RobertaTokenizer", "mask_token": tokenizer.mask}
@@ -153,11 +153,7 @@ def _byte_pieces(
 ) -> Layout:
     """GPT-2's files: pieces with their exported ids, and merges.
 
-    Args:
-        tokenizer: has them.
-        ids: the exported ids.
-        settings: of the tokenizer.
-        names: other names of pieces; None: the files do not list them.
+    `names` are other names of pieces; the files do not list those whose name is None.
     """
     numbered = {
         str(names.get(piece, original_piece(piece))): number

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import UNUSED, Rows, arranged, names_of_rows
+from tformer_cli.foreign.foreign_model import UNUSED, Rows, names_of_rows, reorder_vocabulary
 from tformer_cli.foreign.hugging_face.keys import (
     TOKENIZER,
     added_of,
@@ -247,7 +247,7 @@ class T5Vocabulary:
         names = names_of_rows({piece: n for n, piece in enumerate(self.pieces)}, size, where)
         if not self.spm:  # words of text are cut at spaces
             names = [name.replace(UNUSED, "<unused") for name in names]
-        rows = arranged(names, pad, self.unknown, start, end)
+        rows = reorder_vocabulary(names, pad, self.unknown, start, end)
         unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
         return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
 

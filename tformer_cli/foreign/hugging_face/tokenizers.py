@@ -278,7 +278,7 @@ def _has_legacy_prompt(own: Mapping[str, Any]) -> bool:
 
 
 def _is_of(name: str, own: Mapping[str, Any]) -> bool:
-    """Returns whether a directory says that its tokenizer is of a class, fast or not."""
+    """Returns whether a directory names a tokenizer class, in its fast form or not."""
     return own["tokenizer_class"] in (name, f"{name}Fast")
 
 

@@ -24,13 +24,13 @@ import numpy as np
 
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
-    NEVER,
+    BANNED_BIAS,
     ForeignModel,
     Rows,
-    arranged,
     model_config,
     output_bias,
     paper_halves,
+    reorder_vocabulary,
     tensor2tensor_halves,
 )
 from tformer_cli.foreign.hugging_face.families import FAMILIES, PROJECTIONS, T5_MODULES
@@ -117,7 +117,7 @@ def _rows(file: Path, settings: Mapping[str, Any], vocabulary: Vocabulary) -> tu
                 f"{file}: special tokens have the ids {pad}, {unk}, {start}, {eos}, but the "
                 f"vocabulary has {size} entries; use this model's own files"
             )
-        found.append(arranged(pieces, pad, unk, start, eos))
+        found.append(reorder_vocabulary(pieces, pad, unk, start, eos))
     return found[0], found[1]
 
 
@@ -145,7 +145,7 @@ def _outer(
 def _positions(source: Source, config: ModelConfig, name: str, first: int) -> Array:
     if config.positions == "learned":
         return source.reader.take(name)[_OFFSET:]
-    if source.family.model_type == "m2m_100":
+    if source.family.model_type == "m2m_100":  # its files hold no positions
         return tensor2tensor_halves(config.max_positions, config.d_model, first)
     if name in source.reader:  # older files have it; it counts
         return source.reader.take(name)
@@ -166,7 +166,7 @@ def family_of(directory: ModelDirectory) -> Family:
 def _is_m2m(model: Transformer) -> bool:
     """Returns whether a model has M2M-100's positions, which no file holds, and no output bias."""
     bias, config = model.output_bias, model.config
-    has_bias = bias is not None and bool(bias[bias != NEVER].any())
+    has_bias = bias is not None and bool(bias[bias != BANNED_BIAS].any())
     if config.positions != "table" or config.tied_embeddings != "all" or has_bias:
         return False
     table = tensor2tensor_halves(config.max_positions, config.d_model, _OFFSET)
@@ -337,7 +337,7 @@ def _write_t5(directory: ModelDirectory, family: Family) -> Parts:
     layout = layout_of(directory, "t5")
     generation = generation_of(directory, layout)
     bias = directory.model.output_bias
-    never = [] if bias is None else (bias == NEVER).nonzero().flatten().tolist()
+    never = [] if bias is None else (bias == BANNED_BIAS).nonzero().flatten().tolist()
     banned = {*generation["suppress_tokens"], *(layout.ids[token] for token in never)}
     settings = {
         "vocab_size": layout.sizes[1],

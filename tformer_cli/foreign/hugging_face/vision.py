@@ -199,7 +199,7 @@ def _put_together(
     reader, file, outer = source.reader, source.file, source.family.outer
     kernel = reader.take(f"{outer['patches']}.weight")
     if kernel.ndim != 4 or kernel.shape[2] != kernel.shape[3]:
-        raise ArtifactError(f"{file}: its patches are no squares; import another model")
+        raise ArtifactError(f"{file}: its patches are not squares; import another model")
     d_model, channels, patch, _ = kernel.shape
     height, width = preparation.size
     grid = height // patch, width // patch
@@ -272,7 +272,7 @@ def _head(source: Source, pooling: Pooling, d_model: int) -> tuple[tuple[str, ..
         return (), {}
     rows, bias = (source.reader.take(f"{output}.{part}") for part in ("weight", "bias"))
     if rows.ndim != 2 or rows.shape[1] not in (d_model, 2 * d_model):
-        raise ArtifactError(f"{source.file}: its labels are no rows of the model's width")
+        raise ArtifactError(f"{source.file}: its classifier: wrong width")
     names = label_names(source.file, source.settings, len(rows), source.notes)
     return names, {"output_projection.weight": rows, "output_bias": bias}
 
@@ -317,7 +317,9 @@ def _positions(
     first, patches = table[: int(has_class)], table[int(has_class) :]
     side = math.isqrt(len(patches))
     if side * side != len(patches):
-        raise ArtifactError(f"{source.file}: its positions are no square; import another model")
+        raise ArtifactError(
+            f"{source.file}: its positions are not a square grid; import another model"
+        )
     source.notes.append(
         f"positions of {side}×{side} patches are interpolated to {grid[0]}×{grid[1]}"
     )

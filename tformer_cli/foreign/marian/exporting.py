@@ -24,7 +24,8 @@ from tformer_cli.artifacts.weights_file import SCALE, StoredWeights
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
 from tformer_cli.foreign.foreign_model import (
-    NEVER,
+    BANNED_BIAS,
+    HELD_BY_EXPORTS,
     UNUSED,
     Integers,
     foreign_names,
@@ -36,13 +37,14 @@ from tformer_cli.foreign.formats.marian_binary import SETTINGS, write_yaml
 from tformer_cli.foreign.marian.layout import (
     EPSILONS,
     POSITIONS,
+    SHAPE,
     TOKENIZER,
     Kind,
     binary_shortlist,
     renumbered,
     table_of,
 )
-from tformer_cli.model.config import PLAIN_TRANSLATION, ModelConfig
+from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.sentencepiece.tokenizer import (
@@ -54,20 +56,13 @@ from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 
 _COMMON: Mapping[str, Container[Any]] = MappingProxyType(
     {
-        **PLAIN_TRANSLATION,
-        **dict.fromkeys(("d_model", "n_heads", "d_ff", "max_positions"), ANY),
-        **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), ANY),
+        **HELD_BY_EXPORTS,
         "norm": ("post", "pre"),
-        "activation": ("relu", "swish"),
-        # only for other positions
-        **dict.fromkeys(("rotary_base", "relative_buckets", "relative_distance"), ANY),
+        **{s.ours: frozenset(s.values.values()) for s in SHAPE if s.values is not None},
         "tied_embeddings": ("all", "decoder", "none"),
-        "decoder_cell": ("attention", "ssru"),
         "final_norm": ("pre-norm", "always"),
         "source_vocab_size": ANY,
         "source_eos": (True,),
-        # numbers that differ from layer to layer are refused with a message of their own
-        **dict.fromkeys(("encoder_heads", "decoder_heads", "cross_heads", "bias_heads"), ANY),
     }
 )
 # settings of models that each of Marian's kinds can hold
@@ -196,7 +191,7 @@ def _never_written(weights: Mapping[str, Array]) -> set[int]:
     The others have to stay: a model's probabilities sum to 1 with theirs.
     """
     bias = weights.get("output_bias", np.zeros(BOS_ID + 1))
-    return {token for token in (PAD_ID, BOS_ID) if bias[token] <= NEVER / 2}
+    return {token for token in (PAD_ID, BOS_ID) if bias[token] <= BANNED_BIAS / 2}
 
 
 def _vocabulary(directory: ModelDirectory, side: TokenizerSide, unwritten: set[int]) -> _Vocabulary:
@@ -326,18 +321,12 @@ def _settings(config: ModelConfig, sizes: list[int], kind: Kind) -> dict[str, An
         "version": _VERSION,
         "type": kind,
         "dim-vocabs": sizes,
-        "dim-emb": config.d_model,
-        "enc-depth": config.n_encoder_layers,
-        "dec-depth": config.n_decoder_layers,
-        "transformer-heads": config.n_heads,
-        "transformer-dim-ffn": config.d_ff,
+        **{one.theirs: one.write(getattr(config, one.ours)) for one in SHAPE},
         "transformer-ffn-depth": 2,
-        "transformer-ffn-activation": config.activation,
         "transformer-preprocess": "n" if is_pre else "",
         "transformer-postprocess": "da" if is_pre else "dan",
         "transformer-postprocess-emb": "nd" if config.embedding_norm else "d",
         "transformer-postprocess-top": "n" if config.has_final_norm else "",
-        "transformer-decoder-autoreg": "rnn" if config.decoder_cell == "ssru" else "self-attention",
         "dec-cell": "ssru",
         "dec-cell-base-depth": 2,
         "dec-cell-high-depth": 1,

@@ -23,11 +23,11 @@ from tformer_cli.foreign.foreign_model import (
     Reader,
     Rows,
     Weight,
-    arranged,
-    assembled,
+    build_weights,
     model_config,
     names_of_rows,
     output_bias,
+    reorder_vocabulary,
     tensor2tensor_halves,
 )
 from tformer_cli.foreign.formats.mapped_file import Array, LazyArrays
@@ -38,11 +38,12 @@ from tformer_cli.foreign.formats.marian_binary import (
     read_npz,
     read_yaml,
 )
-from tformer_cli.foreign.keys import check_settings, number, read_bytes
+from tformer_cli.foreign.keys import check_settings, number, read_bytes, read_shape
 from tformer_cli.foreign.marian.layout import (
     EOS_PIECE,
     EPSILONS,
     POSITIONS,
+    SHAPE,
     TOKENIZER,
     UNK_PIECE,
     Kind,
@@ -50,10 +51,10 @@ from tformer_cli.foreign.marian.layout import (
     read_shortlist,
     table_of,
 )
+from tformer_cli.foreign.torch_family import spm_tokenizer
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import read_spm
-from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide, read_tokenizer
 
 _NO, _YES_NO = ("false",), ("false", "true")
@@ -63,8 +64,6 @@ _COMMON: Mapping[str, Any] = MappingProxyType(
         "transformer-postprocess": ("dan", "da"),
         "transformer-postprocess-top": ("", "n"),
         "transformer-ffn-depth": ("2",),
-        "transformer-ffn-activation": ("relu", "swish"),
-        "transformer-decoder-autoreg": ("self-attention", "rnn"),
         "transformer-decoder-dim-ffn": ("0",),
         "transformer-decoder-ffn-depth": ("0",),
         "transformer-attention-mask": ("default",),
@@ -139,7 +138,7 @@ def convert(
 
     given = _outer(reader, config, rows, embedding, positions)
     table = table_of(config, kind)
-    found = assembled(config, len(rows[1].pieces), table, read, given, where)
+    found = build_weights(config, len(rows[1].pieces), table, read, given, where)
     reader.ignore(name for name in arrays if name.endswith(_STATIC) or name.startswith("special:"))
     reader.check_all_taken()
     shortlist_file, shortlist = read_shortlist(source, rows)
@@ -193,12 +192,11 @@ def _config(
             f"{path}: has norms both before and after its sub-layers, which is not supported; "
             "import another model"
         )
-    is_recurrent = settings.get("transformer-decoder-autoreg") == "rnn"
+    shape = read_shape(path, settings, SHAPE)
     # the cells of "transformer-new" are of this kind whatever the setting says
-    if is_recurrent and kind == "transformer" and settings.get("dec-cell") != "ssru":
-        raise ArtifactError(
-            f"{path}: dec-cell = {settings.get('dec-cell')} is not supported; import another model"
-        )
+    cell = settings.get("dec-cell")
+    if shape["decoder_cell"] == "ssru" and kind == "transformer" and cell != "ssru":
+        raise ArtifactError(f"{path}: dec-cell = {cell} is not supported; import another model")
     has_top = settings.get("transformer-postprocess-top") == "n"
     if is_pre and not has_top:
         raise ArtifactError(f"{path}: is pre-norm without final norms, which is not supported")
@@ -206,15 +204,10 @@ def _config(
     tied = settings.get("tied-embeddings") == "true"
     return model_config(
         path,
-        d_model=number(path, settings, "dim-emb"),
-        n_heads=number(path, settings, "transformer-heads"),
-        d_ff=number(path, settings, "transformer-dim-ffn"),
-        n_encoder_layers=number(path, settings, "enc-depth"),
-        n_decoder_layers=number(path, settings, "dec-depth"),
+        **shape,
         norm="pre" if is_pre else "post",
         final_norm="always" if has_top and not is_pre else "pre-norm",
         norm_epsilon=EPSILONS[kind],
-        activation=settings.get("transformer-ffn-activation", "swish"),
         positions="learned" if positions else "table",
         max_positions=len(positions["encoder"]) if positions else MAX_POSITIONS,
         scale_embeddings=not positions,
@@ -222,7 +215,6 @@ def _config(
         tied_embeddings="all" if is_joint else "decoder" if tied else "none",
         source_vocab_size=0 if is_joint else len(rows[0].pieces),
         output_bias=True,
-        decoder_cell="ssru" if is_recurrent else "attention",
     )
 
 
@@ -327,16 +319,9 @@ def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read
         if EOS_PIECE not in pieces or UNK_PIECE not in pieces:
             raise ArtifactError(f"{file}: lacks {EOS_PIECE} or {UNK_PIECE}; use another model")
         eos, unk = pieces.index(EOS_PIECE), pieces.index(UNK_PIECE)
-        rows.append(arranged(pieces, None, unk, None, eos))
+        rows.append(reorder_vocabulary(pieces, None, unk, None, eos))
     first, last = rows[0], rows[-1]
-    is_same = first.pieces == last.pieces
-    tokenizer = SentencePieceTokenizer.build(
-        read_bytes(spms[0]),
-        None if spms[0] == spms[-1] else read_bytes(spms[-1]),
-        first.pieces,
-        None if is_same else last.pieces,
-        where=str(spms[0]),
-    )
+    tokenizer = spm_tokenizer((spms[0], spms[-1]), (first, last))
     return (first, last), tokenizer, list(dict.fromkeys([*files, *spms]))
 
 

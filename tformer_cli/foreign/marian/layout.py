@@ -29,6 +29,7 @@ from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.foreign.foreign_model import Rows
 from tformer_cli.foreign.formats.mapped_file import MappedFile
 from tformer_cli.foreign.formats.marian_binary import is_marian_binary, read_yaml
+from tformer_cli.foreign.keys import Setting
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.search.shortlist import Shortlist
 from tformer_cli.text.lines import read_lines
@@ -37,6 +38,22 @@ from tformer_cli.text.tokenizer import UNK_ID
 Kind = Literal["transformer", "transformer-new"]  # marian's setting `type`
 # added to the variance in layer norms; no setting changes it
 EPSILONS: Mapping[Kind, float] = MappingProxyType({"transformer": 1e-9, "transformer-new": 1e-5})
+SHAPE = (
+    Setting("d_model", "dim-emb"),
+    Setting("n_encoder_layers", "enc-depth"),
+    Setting("n_decoder_layers", "dec-depth"),
+    Setting("n_heads", "transformer-heads"),
+    Setting("d_ff", "transformer-dim-ffn"),
+    Setting(
+        "activation", "transformer-ffn-activation", "swish", {"relu": "relu", "swish": "swish"}
+    ),
+    Setting(
+        "decoder_cell",
+        "transformer-decoder-autoreg",
+        "self-attention",
+        {"self-attention": "attention", "rnn": "ssru"},
+    ),
+)
 EOS_PIECE, UNK_PIECE = "</s>", "<unk>"
 # a tokenizer of tformer's beside vocabularies that have the labels of its pieces
 TOKENIZER = "tokenizer.json"
@@ -71,7 +88,7 @@ POSITIONS: Mapping[str, str] = MappingProxyType(
 
 
 def table_of(config: ModelConfig, kind: Kind) -> dict[str, tuple[str, ...]]:
-    """Names the modules of a model in Marian, in the terms of `assembled`."""
+    """Names the modules of a model in Marian, in the terms of `build_weights`."""
     if kind == "transformer-new":
         return dict(_class_names(config))
     pre = "_pre" if config.norm == "pre" else ""

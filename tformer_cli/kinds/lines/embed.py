@@ -113,6 +113,7 @@ def array_writer(
     stream: BinaryIO, output_format: VectorFormat, width: int
 ) -> Iterator[Callable[[EmbeddedText], None]]:
     """Writes an array (N, D) of float32 whose rows come one by one; memory does not grow with N."""
+    # On disk: a header has the number of rows, and a billion floats may not fit in memory
     n_rows = 0
     with tempfile.TemporaryFile() as rows:
 

@@ -89,6 +89,7 @@ class GapFiller:
         self._gap = re.compile("|".join(map(re.escape, self.names)))
         self._pieces = side.pieces(range(side.vocab_size))
         unused = (n for n, piece in enumerate(self._pieces) if piece.startswith(UNUSED))
+        # Special tokens have a share of the probability, but no text to fill a gap with
         self._never = [0, 1, 2, 3, mask, *unused]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -180,7 +181,7 @@ class GapFiller:
                 continue
             piece = self._side.piece_bytes[number].decode(errors="replace")
             word = piece.removeprefix(" ")
-            if word == piece:  # it continues the word before
+            if word == piece:  # it continues the word before, so no space may stay between
                 found = found.rstrip() + word
             elif self._is_wordpiece or not found or found[-1].isspace():
                 found += word

@@ -80,6 +80,7 @@ def log_probabilities(
     progress: Callable[[], None] | None = None,
 ) -> list[list[float]]:
     """Computes log p of all tokens of texts, by the kernels if they can."""
+    # The kernels refuse models and precisions that they do not know; torch knows all
     scorer = opened.generator.compiled_scorer()
     if scorer is not None:
         return scored_windows(

@@ -21,6 +21,7 @@ Damaged = Literal["error", "skip"]
 """Treatments of images that cannot be read."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+# Enough lines for batches of like lengths, few enough that a stream is seen to move
 BUFFER_LINES = 1024
 BUFFER_IDS = 1 << 22
 """Most ids of a buffer; of texts there are fewer by far."""
@@ -179,6 +180,7 @@ def source_ids(
     Returns the ids of each, and the problems with images that cannot be read, by their places.
     """
     side = directory.tokenizer.source
+    # Spaces alone have ids in some vocabularies, but nothing to label or to embed
     given = [text if text.strip() else "" for text in texts]
     if not directory.config.reads_images:
         return side.encode_batch(given), {}
@@ -199,7 +201,7 @@ def fitting(
     directory: ModelDirectory, ids: Sequence[Sequence[int]], too_long: TooLong, first_index: int
 ) -> list[Sequence[int]]:
     """Cuts texts off where a model takes no more."""
-    if too_long not in get_args(TooLong):
+    if too_long not in get_args(TooLong):  # Python programs may give any word
         raise UsageError(f"--too-long: must be truncate or error; found {too_long!r}")
     longest = directory.config.longest_source
     for number, one in enumerate(ids, first_index + 1) if too_long == "error" else ():
@@ -217,6 +219,7 @@ def aligned_pairs(
     names: tuple[str, str] = ("--source", "--target-file"),
 ) -> Iterator[tuple[str, str]]:
     """Yields each source with its target; `names` is what messages call the two sides."""
+    # Lengths are compared as lines come: a stream cannot be counted before
     for number, (source, target) in enumerate(zip_longest(sources, targets), 1):
         if source is None or target is None:
             raise DataError(

@@ -206,6 +206,7 @@ def score_pairs(
 
 def score_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> list[ScoredText]:
     """Scores each text by itself, in windows that the model takes."""
+    # Without overlap: each token is read once, as in training
     window = opened.config.max_positions
     encoded = opened.directory.tokenizer.target.encode_phrases(list(texts))
     rows = zip(texts, encoded, log_probabilities(opened, encoded, window, window), strict=True)
@@ -287,6 +288,7 @@ def score_labels(
     damaged: Damaged = "error",
 ) -> list[ScoredLabel]:
     """Scores a label of each text or image; a blank text has none."""
+    # Checked before any is computed: the answer to a wrong label comes at once
     given = [(text, label.strip()) for text, label in pairs]
     check_labels(opened, given, first_index)
     texts = [text for text, _ in given]
@@ -349,6 +351,7 @@ def rank_again(
     opened: Opened, sources: Sequence[str], lines: Iterable[str], name: str
 ) -> Iterator[RankedLine]:
     """Ranks the translations of an n-best list by the model's scores."""
+    # The format shows in the first line; a stream cannot be opened twice to look
     lines = iter(lines)
     first = next(lines, "")
     is_jsonl = first.startswith("{")
@@ -358,6 +361,7 @@ def rank_again(
             where = f"{name}, line {number}"
             yield _ranked(opened, read_record(line, where), sources, where)
         return
+    # Indices come in runs, so one line's hypotheses are held at a time, and not the list
     entries = (_entry(line, number, name, sources) for number, line in enumerate(lines, 1))
     for index, group in groupby(entries, key=lambda entry: entry[0]):
         candidates = list(group)

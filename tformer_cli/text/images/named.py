@@ -125,6 +125,7 @@ def row_of_pixels(
     except ValueError:
         wrong = next(cell for cell in cells if not is_number(cell))
         raise DataError(f'{where}: "{wrong[:40]}" is not the value of a pixel') from None
+    # NaN fails each of these
     bad = ~((values >= 0) & (values <= pixel_max) & (values == np.floor(values)))
     if bad.any():
         place = int(bad.argmax())

@@ -52,6 +52,7 @@ class ImageTokenizer(OneSidedTokenizer):
         n_bytes = int(np.prod(scaling.size))
         self.ids_per_token = patch_size * patch_size * scaling.size[2]
         self.ids_per_text = n_bytes
+        # by bytes and not by images: those of a large model are a hundred times as large
         self._bytes = lru_cache(maxsize=max(1, _KEPT_BYTES // n_bytes))(self._read)
 
     @classmethod

@@ -72,6 +72,7 @@ class ArrowTable:
 
     def __init__(self, path: Path) -> None:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        # of another version of tformer
         if reader.schema != SCHEMA:
             raise pa.ArrowInvalid(f"not a tokenized corpus: {reader.schema.names}")
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
@@ -221,6 +222,7 @@ def _open_counts(directory: Path, key: str) -> Counts | None:
     try:
         counts = Counts(**json.loads(read_regular(directory / f"{key}.json", MIB)))
         path = directory / f"{key}.arrow"
+        # a damaged cache is made again, for it is only a copy
         if path.stat().st_size != counts.n_bytes or _crc32(path) != counts.crc32:
             return None
         ArrowTable(path)
@@ -240,8 +242,10 @@ def _build(
     asides: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        # several trainings on one machine share the cache
         asides = [aside_in_shared(directory, key[:16]) for _ in range(2)]
         counts = _write_pairs(asides[0], config, data, tokenizer, progress)
+        # else the cache would hold one text under the name of another
         if cache_key(config, data, tokenizer) != key:
             raise DataError(f"{corpus_name(config)}: changed while it was read; start again")
         asides[1].write_text(json.dumps(asdict(counts), indent=1) + "\n", encoding="utf-8")

@@ -230,6 +230,7 @@ class TrainingLoader(BatchStream):
         self._longest = max((corpus.longest for corpus in self._corpora), default=0)
         if not self._mixture.n_examples:
             raise DataError("data.train: no sentence pairs to train on; add data or weight")
+        # batches are planned on plain lengths, and must fit when dropout has lengthened them
         self._tokens_per_batch = max(1, int(tokens_per_batch / self._growth()))
         self._plan = lru_cache(maxsize=1)(self._plan_window)
         self._counts = lru_cache(maxsize=2)(self._count_batches)
@@ -240,6 +241,7 @@ class TrainingLoader(BatchStream):
     def _epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
         first = 0
         for window, n_batches in enumerate(self._counts(epoch)):
+            # windows before the place of a resumed run are counted, not planned
             if start < first + n_batches:
                 batches = self._window(epoch, window, max(0, start - first))
                 yield from enumerate(batches, start=max(first, start))
@@ -252,6 +254,7 @@ class TrainingLoader(BatchStream):
                 sides = self._plain_ids(plan.examples[members])
                 yield self._batch(*sides, (epoch, window, number))
             return
+        # pools depend on the plan alone, so that a resumed run draws the same ones
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
         for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
             if numbers[-1] >= start:
@@ -397,6 +400,7 @@ class SegmentLoader(BatchStream):
         super().__init__(position, prefetch)
         self._corpus = corpus
         rows = n_rows(len(corpus), corpus.longest, tokens_per_batch)
+        # neighbors in the text are neighbors in a row: memory passes from one to the next
         parts = np.array_split(np.arange(len(corpus)), rows)
         self._starts = np.array([part[0] for part in parts])
         self._lengths = np.array([len(part) for part in parts])
