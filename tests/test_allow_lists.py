@@ -19,8 +19,9 @@ from tformer_cli.model.transformer import Transformer
 from tformer_cli.search import config as decoding_config
 from tformer_cli.search import torch_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import KNOWN_DEMANDS, Searcher, Sentence, TorchEngine
+from tformer_cli.search.engine import Searcher, Sentence
 from tformer_cli.search.source_batches import source_batch
+from tformer_cli.search.torch_engine import KNOWN_DEMANDS, TorchEngine
 from tformer_cli.text import config as data_config
 from tformer_cli.text import corpora
 from tformer_cli.text.config import CorpusConfig, DataConfig

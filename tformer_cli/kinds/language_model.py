@@ -39,10 +39,10 @@ class LanguageModeling(TextModeling):
         Windows do not overlap: each token is read once, as in training. `tformer evaluate` takes
         other windows and strides.
         """
-        from tformer_cli.search.engine import TorchEngine
         from tformer_cli.search.generator import Generator
         from tformer_cli.search.scoring import score_texts
         from tformer_cli.search.text_windows import text_scores
+        from tformer_cli.search.torch_engine import TorchEngine
         from tformer_cli.text.loading.encoded import joined
         from tformer_cli.trainer.validation import Scored
 

@@ -14,8 +14,8 @@ from tformer_cli.artifacts.shortlist_file import SHORTLIST, load_seen_words, rea
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.stored_model import DirectoryModel, choose_precision, in_precision, is_cpu
-from tformer_cli.search.engine import TorchEngine
 from tformer_cli.search.opening import generation_config, overridden, split_options
+from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
