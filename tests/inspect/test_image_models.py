@@ -1,24 +1,28 @@
-"""Views of models of images, against what the models themselves compute."""
+"""Views of models that label texts or images, against what the models themselves compute."""
 
 import json
+import math
+from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 from safetensors.numpy import load_file
 
 from tests.commands import run
+from tests.inspect.conftest import check_losses
+from tests.inspect.test_other_tasks import saved
 from tests.inspect.views.test_image import directory
+from tests.models import LINES
 from tests.oracles.vit import config
-from tformer_cli.heads.names import HeadId, attentions, head_layout
+from tformer_cli.artifacts.model_directory import load_model_directory
+from tformer_cli.heads.names import HeadId, attentions
 from tformer_cli.inspect.ablation import (
     batch_of,
     gated,
-    heads_off,
     importance_sums,
-    losses_along,
-    losses_and_hits,
-    losses_without_each,
     sentence_losses,
 )
 from tformer_cli.inspect.capture.forced import capture_batches, capture_pairs
@@ -31,9 +35,14 @@ from tformer_cli.inspect.walkthrough.walkthrough import explain
 from tformer_cli.inspect.weighting.maps import Pooled
 from tformer_cli.kinds.lines.classify import label_texts
 from tformer_cli.kinds.opening import open_model
+from tformer_cli.model.config import ModelConfig
+from tformer_cli.model.encoder_only import Classifier
+from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.encoding import label_probabilities
+from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.images.tokenizer import FIRST_PIXEL
 from tformer_cli.text.label_tokenizer import FIRST_LABEL
+from tformer_cli.text.train_tokenizer import train_tokenizer
 
 NAMES = ["shapes:test:1#0", "shapes:test:1#1", "shapes:test:1#2"]
 N_PIXELS = 12 * 8 * 3
@@ -55,87 +64,36 @@ def image(number):
 
 @pytest.fixture(scope="module", params=POOLINGS)
 def digits(request, tmp_path_factory, one_thread):
-    path, model = directory(tmp_path_factory.mktemp("m") / "m", **POOLINGS[request.param])
+    return drawn(tmp_path_factory, request.param)
+
+
+def drawn(tmp_path_factory, name):
+    from safetensors.torch import save_file
+
+    path, model = directory(tmp_path_factory.mktemp("m") / "m", **POOLINGS[name])
     with torch.no_grad():  # what is 0 or 1 at first is as random as the rest
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape))
-    return saved_again(path, model), model
-
-
-def saved_again(path, model):
-    from safetensors.torch import save_file
-
     save_file(model.state_dict(), path / "model.safetensors")
-    return path
+    return path, model
 
 
 @pytest.mark.parametrize("place", ["0", "1,1"])
-@pytest.mark.parametrize("head", ["enc.0.1", "enc.1.2"])
-def test_a_head_is_worked_through_from_pixels_to_the_label(digits, head, place):
+def test_a_head_begins_with_pixels(digits, place):
     path, model = digits
-    (record,) = inspect_view("step", path, [image(1)], settings={"head": head, "token": place})
+    settings = {"head": "enc.0.1", "token": place}
+    (record,) = inspect_view("step", path, [image(1)], settings=settings)
     assert record.difference < 1e-5
-    is_first = head == "enc.0.1"
-    checked = {step.number for step in record.steps if step.checks}
-    assert checked >= {1, 2, 3, 4, 6, 7, 8, 9, 10, *([0] if is_first else [])}
-    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [image(1)])
-    words = record.table("words")
-    assert words.rows[words.marked_row] == labeled.label
-    found = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
-    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
+    assert record.steps[0].checks
     is_class = place == "0" and model.config.class_token
-    if is_first:
-        formula = "x = c + PE(position)" if is_class else "x = W·p + b + PE(position)"
-        assert record.steps[0].formulas[0] == formula
-    if is_first and place == "1,1":
+    formula = "x = c + PE(position)" if is_class else "x = W·p + b + PE(position)"
+    assert record.steps[0].formulas[0] == formula
+    if place == "1,1":
         # row 1, column 1 of patches: pixels 4 to 7 of rows and columns, channel by channel
         pixels = torch.tensor(list(map(int, image(1).split()))).view(12, 8, 3)[4:8, 4:8] / 255
         mean, std = torch.tensor(model.config.image_mean), torch.tensor(model.config.image_std)
         expected = ((pixels - mean) / std).permute(2, 0, 1).flatten()
         assert torch.allclose(record.table("pixels").values[0].float(), expected, atol=1e-5)
-
-
-def test_states_that_are_not_the_models_fail_the_last_step(digits):
-    path, model = digits
-    (record,) = inspect_heads(path, [image(1)])
-    subject = Subject(
-        sentence=record, head=HeadId("enc", 0, 0), row=1, output_labels=tuple("abcde")
-    )
-    (observed,) = observe(model, record.captured.source_ids, (), [("enc", 0)])
-    assert explain(model, subject, observed).difference < 1e-5
-    tampered = explain(model, subject, replace(observed, states=1.1 * observed.states))
-    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {10}
-
-
-def test_each_layer_has_labels(digits):
-    path, _ = digits
-    (record,) = inspect_view("logits", path, [image(2)], settings={"lens": True})
-    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [image(2)])
-    (position,) = record.positions
-    assert (position.read, position.chosen.piece) == ("the image", labeled.label)
-    found = {one.piece: one.probability for one in position.top}
-    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
-    assert position.lens[-1].probability == pytest.approx(position.chosen.probability, abs=1e-6)
-    assert len(position.lens) == 2
-
-
-def test_flow_and_maps_are_of_what_the_model_pools(digits):
-    path, model = digits
-    (record,) = inspect_view("flow", path, [image(1)])
-    (looked,) = inspect_view("image", path, [image(1)])
-    first = int(model.config.class_token)
-    for method in ("alti", "rollout"):
-        (maps,) = inspect_heads(path, [image(1)], weights=method)
-        rows = maps.captured.enc[-1][0]
-        patches = rows[first:].mean(dim=0)
-        expected = {"first": rows[0], "mean": patches, "first-and-mean": (rows[0] + patches) / 2}
-        assert torch.allclose(record.flows[method].source[0], expected[model.config.pooling])
-        assert record.flows[method].source.sum().item() == pytest.approx(1.0, abs=1e-5)
-        (way,) = (one for one in looked.looked if one.kind == method)
-        assert torch.allclose(way.shares.flatten(), record.flows[method].source[0, first:])
-    shown = run("inspect-flow", path, image(1), "--format", "text", "-q").stdout
-    assert "row and column: patches" in shown
-    assert ("the class token has" in shown) == model.config.class_token
 
 
 def test_rows_that_change_nothing_of_the_pooled_vector_are_none_of_its():
@@ -154,20 +112,119 @@ def pairs_of(model):
     ]
 
 
-def test_losses_without_heads_are_those_of_the_model_without_them(digits):
-    _, model = digits
-    batch = batch_of(model, pairs_of(model))
-    rows = label_probabilities(model, [ids for ids, _ in pairs_of(model)])
-    heads = list(head_layout(model))
-    whole, without = losses_without_each(model, batch, heads, measure=losses_and_hits)
-    expected = [-torch.tensor(row[at]).log().item() for row, at in zip(rows, (1, 3), strict=True)]
-    assert whole[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
-    for head, found in zip(heads, without, strict=True):
-        with heads_off(model, [head]), torch.inference_mode():
-            assert torch.allclose(found[:, 0], sentence_losses(model, batch), atol=1e-5)
-    along = losses_along(model, batch, heads[:2], measure=losses_and_hits)
-    with heads_off(model, heads[:2]), torch.inference_mode():
-        assert torch.allclose(along[2, :, 0], sentence_losses(model, batch), atol=1e-5)
+class Labeled(NamedTuple):
+    """A model that gives labels, and two inputs with their ids and right labels."""
+
+    path: Path
+    model: Classifier
+    items: tuple[str, str]
+    pairs: list[tuple[list[int], tuple[int]]]
+    names: tuple[str, ...]
+
+
+@pytest.fixture(scope="module", params=["text mean", "text first", *POOLINGS])
+def labeled(request, tmp_path_factory, one_thread):
+    if request.param.startswith("text"):
+        tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
+        settings = ModelConfig(
+            d_model=32, n_heads=2, d_ff=64, n_encoder_layers=2, n_decoder_layers=0, n_labels=3,
+            max_positions=40, pooling=request.param[5:], norm="pre", norm_kind="rms", gated=True,
+        )  # fmt: skip
+        names = ("fair", "good", "no\tgood")
+        path = saved(tmp_path_factory, Classifier, settings, tokenizer, DecodingConfig(), names)
+        model = load_model_directory(path, tasks=("classify",)).classifier
+        pairs = [([10, 11, 12], (FIRST_LABEL + 1,)), ([20, 21], (FIRST_LABEL,))]
+        return Labeled(path, model, ("Two dogs run in the street", "Two dogs"), pairs, names)
+    path, model = drawn(tmp_path_factory, request.param)
+    names = load_model_directory(path, tasks=("image",)).info.labels
+    return Labeled(path, model, (image(1), image(2)), pairs_of(model), names)
+
+
+@pytest.mark.parametrize("head", ["enc.0.1", "enc.1.0"])
+def test_a_head_is_worked_through_to_the_label(labeled, head):
+    (record,) = inspect_view(
+        "step", labeled.path, labeled.items[:1], settings={"head": head, "token": "2"}
+    )
+    (found,) = label_texts(open_model(labeled.path, "classify", device="cpu"), labeled.items[:1])
+    assert record.difference < 1e-5
+    assert {step.number for step in record.steps if step.checks} >= {1, 2, 3, 4, 6, 7, 8, 9, 10}
+    assert record.steps[10].name == "label"
+    assert record.steps[10].formulas[0] == Pooled(labeled.model.config).formula(
+        len(record.sentence.source_pieces)
+    )
+    words = record.table("words")
+    assert words.rows[words.marked_row] == found.label
+    shares = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
+    assert shares == pytest.approx(dict(found.labels), abs=1e-6)
+
+
+def test_states_that_are_not_the_models_fail_the_last_step(labeled):
+    model = labeled.model
+    (record,) = inspect_heads(labeled.path, labeled.items[:1])
+    subject = Subject(sentence=record, head=HeadId("enc", 0, 0), row=1, output_labels=labeled.names)
+    (observed,) = observe(model, record.captured.source_ids, (), [("enc", 0)])
+    assert explain(model, subject, observed).difference < 1e-5
+    tampered = explain(model, subject, replace(observed, states=1.1 * observed.states + 0.01))
+    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {10}
+
+
+def test_each_layer_has_labels(labeled):
+    (record,) = inspect_view("logits", labeled.path, labeled.items[1:], settings={"lens": True})
+    (found,) = label_texts(open_model(labeled.path, "classify", device="cpu"), labeled.items[1:])
+    (position,) = record.positions
+    is_image = labeled.model.config.reads_images
+    assert position.read == ("the image" if is_image else "the text")
+    assert position.chosen.piece == found.label
+    top = {one.piece: one.probability for one in position.top}
+    assert top == pytest.approx(dict(found.labels), abs=1e-5)
+    assert position.lens[-1].probability == pytest.approx(position.chosen.probability, abs=1e-6)
+    assert len(position.lens) == 2
+    # a model cut after its first layer says what the lens of that layer says
+    shorter = deepcopy(labeled.model)
+    shorter.encoder.layers = shorter.encoder.layers[:1]
+    ids = torch.tensor([record.sentence.captured.source_ids])
+    with torch.inference_mode():
+        cut = shorter(ids, torch.ones_like(ids, dtype=torch.bool))[0].double().softmax(-1)
+    number = labeled.names.index(found.label)
+    assert position.lens[0].probability == pytest.approx(cut[number].item(), abs=1e-6)
+    given = (labeled.path, labeled.items[1], "--lens", "--format", "text", "-q")
+    shown = run("inspect-logits", *given).stdout
+    assert "what each encoder layer would have labeled it" in shown
+
+
+def test_flow_and_maps_are_of_what_the_model_pools(labeled):
+    path, config = labeled.path, labeled.model.config
+    first, items = int(config.class_token), labeled.items[:1]
+    (record,) = inspect_view("flow", path, items)
+    looked = next(iter(inspect_view("image", path, items))).looked if config.reads_images else ()
+    for method in ("alti", "rollout"):
+        (maps,) = inspect_heads(path, items, weights=method)
+        rows = maps.captured.enc[-1][0]
+        others = rows[first:].mean(dim=0)
+        expected = {"first": rows[0], "mean": others, "first-and-mean": (rows[0] + others) / 2}
+        assert torch.allclose(record.flows[method].source[0], expected[config.pooling])
+        assert record.flows[method].source.sum().item() == pytest.approx(1.0, abs=1e-5)
+        for way in (one for one in looked if one.kind == method):
+            assert torch.allclose(way.shares.flatten(), record.flows[method].source[0, first:])
+    (position,) = json.loads(run("inspect-flow", path, *items, "--format", "jsonl", "-q").stdout)[
+        "positions"
+    ]
+    assert position["piece"] == record.sentence.target
+    assert set(position["alti"]) == {"source"}
+    shown = run("inspect-flow", path, *items, "--format", "text", "-q").stdout
+    if config.reads_images:
+        assert "row and column: patches" in shown
+        assert ("the class token has" in shown) == config.class_token
+    else:
+        assert shown.count("\n") > len(record.sentence.source_pieces)
+
+
+def test_losses_without_heads_are_those_of_the_model_without_them(labeled):
+    rows = label_probabilities(labeled.model, [ids for ids, _ in labeled.pairs])
+    right = [label - FIRST_LABEL for _, (label,) in labeled.pairs]
+    expected = [-math.log(row[at]) for row, at in zip(rows, right, strict=True)]
+    hits = [float(row.index(max(row)) == at) for row, at in zip(rows, right, strict=True)]
+    check_losses(labeled.model, batch_of(labeled.model, labeled.pairs), expected, hits=hits)
 
 
 def test_importance_is_the_change_by_a_little_less_of_a_head(digits):

@@ -12,18 +12,13 @@ pytest.importorskip("transformers")
 import tformer_cli
 from tests.cli.commands.test_fill import expected_candidates, run
 from tests.foreign import encoders
+from tests.inspect.conftest import check_losses
 from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.evaluate.evaluate import evaluate_masked
-from tformer_cli.heads.names import head_layout
 from tformer_cli.inspect.ablation import (
     batch_of_gaps,
-    heads_off,
-    losses_along,
-    losses_and_hits,
-    losses_without_each,
-    sentence_losses,
 )
 from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, HeadDumper
@@ -173,20 +168,11 @@ def test_losses_without_heads_are_those_of_the_model_without_them(masked, own):
         model = load_model_directory(path, tasks=("masked",)).masked_model
         fills = {gap.position: gap.id for gap in record.gaps}
         batch = batch_of_gaps(record.captured.source_ids, fills)
-        heads = list(head_layout(model))
-        whole, without = losses_without_each(model, batch, heads, measure=losses_and_hits)
         with torch.inference_mode():
             rows = model(batch.source, batch.source_mask)[0].log_softmax(-1)
         expected = -sum(rows[place, token].item() for place, token in fills.items())
-        assert whole[0, 0].item() == pytest.approx(expected, abs=1e-5)
         right = sum(int(rows[place].argmax()) == token for place, token in fills.items())
-        assert whole[0, 1].item() == right
-        for head, found in zip(heads, without, strict=True):
-            with heads_off(model, [head]), torch.inference_mode():
-                assert torch.allclose(found[:, 0], sentence_losses(model, batch), atol=1e-5)
-        along = losses_along(model, batch, heads[:2], measure=losses_and_hits)
-        with heads_off(model, heads[:2]), torch.inference_mode():
-            assert torch.allclose(along[2, :, 0], sentence_losses(model, batch), atol=1e-5)
+        check_losses(model, batch, [expected], hits=[right])
 
 
 def test_a_text_is_measured_as_evaluate_measures_it(own):

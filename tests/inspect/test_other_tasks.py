@@ -1,43 +1,28 @@
 """Views of language models and classifiers, against what the models themselves compute."""
 
-import copy
 import json
-import math
-from dataclasses import replace
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.inspect.conftest import check_losses
 from tests.models import LINES
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
 from tformer_cli.cli.app import app
-from tformer_cli.heads.names import HeadId, head_layout
 from tformer_cli.inspect.ablation import (
     batch_of,
-    heads_off,
-    losses_along,
-    losses_and_hits,
-    losses_without_each,
-    sentence_losses,
+    losses_of,
 )
-from tformer_cli.inspect.capture.observed import observe
 from tformer_cli.inspect.jobs.heads import inspect_heads
 from tformer_cli.inspect.jobs.report import inspect_report as make_report
 from tformer_cli.inspect.jobs.report import inspect_view
-from tformer_cli.inspect.walkthrough.step import Subject
-from tformer_cli.inspect.walkthrough.walkthrough import explain
-from tformer_cli.kinds.lines.classify import label_texts
-from tformer_cli.kinds.opening import open_model
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.model.encoder_only import Classifier
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.encoding import label_probabilities
 from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.config import TokenizerConfig
-from tformer_cli.text.label_tokenizer import FIRST_LABEL
 from tformer_cli.text.tokenizer import EOS_ID
 from tformer_cli.text.train_tokenizer import train_tokenizer
 
@@ -74,18 +59,6 @@ def saved(tmp_path_factory, kind, config, tokenizer, decoding, labels=()):
         info=ModelInfo(labels=labels),
     )
     return path
-
-
-@pytest.fixture(scope="module", params=["mean", "first"])
-def labels(request, tmp_path_factory, one_thread):
-    """The directory of a classifier, and the classifier."""
-    tokenizer = train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=300))
-    config = ModelConfig(
-        d_model=32, n_heads=2, d_ff=64, n_encoder_layers=2, n_decoder_layers=0, n_labels=3,
-        max_positions=40, pooling=request.param, norm="pre", norm_kind="rms", gated=True,
-    )  # fmt: skip
-    path = saved(tmp_path_factory, Classifier, config, tokenizer, DecodingConfig(), NAMES)
-    return path, load_model_directory(path, tasks=("classify",)).classifier
 
 
 @pytest.fixture(params=["language_model", "stream_model"])
@@ -182,108 +155,14 @@ def test_a_head_of_a_text_is_worked_through(texts, head):
     assert record.where.startswith("decoder position 3, which has read")
 
 
-@pytest.mark.parametrize("head", ["enc.0.1", "enc.1.0"])
-def test_a_head_of_a_labeled_text_is_worked_through_to_the_label(labels, head):
-    path, model = labels
-    (record,) = inspect_view("step", path, [TEXT], settings={"head": head, "token": "2"})
-    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [TEXT])
-    assert record.difference < 1e-5
-    last = record.steps[10]
-    n_tokens = len(record.sentence.source_pieces)
-    how = "p = h_0" if model.config.pooling == "first" else f"p = 1/{n_tokens} · Σ_i h_i"
-    assert (last.name, last.formulas[0]) == ("label", how)
-    words = record.table("words")
-    assert words.rows[words.marked_row] == labeled.label
-    found = dict(zip(words.rows, words.values[:, 2].tolist(), strict=True))
-    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
-
-
-def test_a_pooled_vector_that_is_not_the_models_fails_its_step(labels):
-    path, model = labels
-    (record,) = inspect_heads(path, [TEXT])
-    head = HeadId("enc", 0, 0)
-    subject = Subject(sentence=record, head=head, row=1, output_labels=NAMES)
-    (observed,) = observe(model, record.captured.source_ids, (), [("enc", 0)])
-    assert explain(model, subject, observed).difference < 1e-5
-    tampered = explain(model, subject, replace(observed, states=observed.states + 0.01))
-    assert {step.number for step in tampered.steps if (step.difference or 0) > 1e-4} == {10}
-
-
-def test_each_layer_of_a_classifier_has_labels(labels):
-    path, model = labels
-    (record,) = inspect_view("logits", path, [TEXT], settings={"lens": True})
-    (labeled,) = label_texts(open_model(path, "classify", device="cpu"), [TEXT])
-    (position,) = record.positions
-    assert position.chosen.piece == labeled.label
-    found = {one.piece: one.probability for one in position.top}
-    assert found == pytest.approx(dict(labeled.labels), abs=1e-6)
-    # a model cut after its first layer says what the lens of that layer says
-    ids = record.sentence.captured.source_ids
-    shorter = copy.deepcopy(model)
-    shorter.encoder.layers = shorter.encoder.layers[:1]
-    tokens = torch.tensor([ids])
-    with torch.inference_mode():
-        cut = shorter(tokens, torch.ones_like(tokens, dtype=torch.bool))[0].double().softmax(-1)
-    number = NAMES.index(labeled.label)
-    assert position.lens[0].probability == pytest.approx(cut[number].item(), abs=1e-6)
-    shown = run("inspect-logits", path, TEXT, "--lens", "--format", "text", "-q").stdout
-    assert "what each encoder layer would have labeled it" in shown
-
-
-def test_the_flow_of_a_labeled_text_is_of_what_is_pooled(labels):
-    path, model = labels
-    (record,) = inspect_view("flow", path, [TEXT])
-    for method in ("alti", "rollout"):
-        (maps,) = inspect_heads(path, [TEXT], weights=method)
-        rows = maps.captured.enc[-1][0]
-        expected = rows[0] if model.config.pooling == "first" else rows.mean(dim=0)
-        assert torch.allclose(record.flows[method].source[0], expected)
-        assert expected.sum().item() == pytest.approx(1.0, abs=1e-5)
-    data = json.loads(run("inspect-flow", path, TEXT, "--format", "jsonl", "-q").stdout)
-    (position,) = data["positions"]
-    assert position["piece"] == record.sentence.target
-    assert set(position["alti"]) == {"source"}
-    shown = run("inspect-flow", path, TEXT, "--format", "text", "-q").stdout
-    assert shown.count("\n") > len(record.sentence.source_pieces)
-
-
-def losses_with_heads_off(model, batch, heads):
-    with heads_off(model, heads), torch.inference_mode():
-        return sentence_losses(model, batch)
-
-
 def test_losses_without_heads_of_a_text_are_those_of_the_score(texts):
     _, model, ids = texts
-    other = ids[:4]
-    batch = batch_of(model, [((), ids), ((), other)])
+    both = [ids, ids[:4]]
     scored = score_texts(
-        model, [ids, other], window=model.max_positions, stride=40, batch_tokens=4096, device="cpu"
+        model, both, window=model.max_positions, stride=40, batch_tokens=4096, device="cpu"
     )
-    heads = list(head_layout(model))
-    whole, without = losses_without_each(model, batch, heads)
-    assert whole.tolist() == pytest.approx([-sum(one) for one in scored], abs=1e-4)
-    for head, found in zip(heads, without, strict=True):
-        assert torch.allclose(found, losses_with_heads_off(model, batch, [head]), atol=1e-4)
-    along = losses_along(model, batch, heads)
-    assert torch.allclose(along[2], losses_with_heads_off(model, batch, heads[:2]), atol=1e-4)
-
-
-def test_losses_without_heads_of_a_classifier_are_of_its_labels(labels):
-    _, model = labels
-    pairs = [((10, 11, 12), (FIRST_LABEL + 1,)), ((20, 21), (FIRST_LABEL,))]
-    batch = batch_of(model, pairs)
-    rows = label_probabilities(model, [ids for ids, _ in pairs])
-    expected = [-math.log(rows[0][1]), -math.log(rows[1][0])]
-    heads = list(head_layout(model))
-    whole, without = losses_without_each(model, batch, heads, measure=losses_and_hits)
-    assert whole[:, 0].tolist() == pytest.approx(expected, abs=1e-5)
-    hits = [float(row.index(max(row)) == right) for row, right in zip(rows, (1, 0), strict=True)]
-    assert whole[:, 1].tolist() == hits
-    for head, found in zip(heads, without, strict=True):
-        assert torch.allclose(found[:, 0], losses_with_heads_off(model, batch, [head]), atol=1e-5)
-    along = losses_along(model, batch, heads, measure=losses_and_hits)
-    expected = losses_with_heads_off(model, batch, heads[:3])
-    assert torch.allclose(along[3, :, 0], expected, atol=1e-5)
+    batch, expected = batch_of(model, [((), one) for one in both]), [-sum(one) for one in scored]
+    check_losses(model, batch, expected, measure=losses_of, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["language_model", "stream_model", "classifier"])

@@ -247,10 +247,8 @@ def make_app(only: str | None = None) -> typer.Typer:
 def _add_inspections(app: typer.Typer) -> None:
     from tformer_cli.cli.inspect.inspect_ablate import inspect_ablate
     from tformer_cli.cli.inspect.inspect_align import inspect_align
-    from tformer_cli.cli.inspect.inspect_diff import inspect_diff
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
-    from tformer_cli.cli.inspect.inspect_report import inspect_report
-    from tformer_cli.cli.inspect.inspect_step import inspect_step
+    from tformer_cli.cli.inspect.inspect_sentences import inspect_diff, inspect_report, inspect_step
     from tformer_cli.cli.inspect.inspect_view import CommandWithWeights, view_command
     from tformer_cli.inspect.views import all_views
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.kinds.lines.generate import log_probabilities
@@ -47,6 +47,7 @@ LARGEST_EXPONENT = 700.0
 TextKind = Literal["lines", "stream"]
 BLOCK = 128
 """Tokens of a stream that are drawn together: neighbors are not independent of each other."""
+AnyScores = TypeVar("AnyScores", "TextScores", "MaskedScores")
 Row = tuple[str, str, str]
 """A score to read: its name, its value, and how it was computed."""
 
@@ -354,48 +355,43 @@ def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> lis
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextEvaluation:
-    """Scores of a text, and how it was read."""
+class TextEvaluation(Generic[AnyScores]):
+    """Scores of a text, of all its tokens or of hidden ones, and how it was read."""
 
-    scores: TextScores
+    scores: AnyScores
     kind: TextKind
     """Texts that were scored: each line, or all of them as one."""
-    window: int
-    stride: int
-    memory: int = 0
-    """Tokens before a window that the model remembered."""
+    signature: str
     token_ids: tuple[tuple[int, ...], ...] = ()
     steps: tuple[tuple[float, ...], ...] = ()
-    """ln p of those that were predicted, of each text."""
+    """ln p of those that were predicted, of each text; none of hidden tokens."""
     sizes: tuple[int, ...] = ()
     """Bytes of each text; see `TextScores`."""
 
-    @property
-    def signature(self) -> str:
-        remembered = f"|memory:{self.memory}" if self.memory else ""
-        return f"text:{self.kind}|window:{self.window}|stride:{self.stride}{remembered}"
-
     def record(self) -> dict[str, Any]:
-        scores = self.scores
-        return {
-            "tokens": scores.n_tokens,
-            "bytes": scores.n_bytes,
-            "loss": scores.loss,
-            "perplexity": scores.perplexity,
-            "bits_per_byte": scores.bits_per_byte,
-            "signature": self.signature,
+        names = {"tokens": "n_tokens", "bytes": "n_bytes"} | {
+            name: name for name in ("loss", "perplexity", "bits_per_byte", "accuracy")
         }
+        known = {name: getattr(self.scores, one, None) for name, one in names.items()}
+        shown = {name: value for name, value in known.items() if value is not None}
+        return shown | {"signature": self.signature}
 
     def rows(self) -> Iterator[Row]:
         """Yields the name of each score, its value, and of what it is."""
-        scores = self.scores
-        yield "loss", f"{scores.loss:.4f}", f"nats per token of {scores.n_tokens:,}"
-        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
-        yield "bits per byte", f"{scores.bits_per_byte:.4f}", f"of {scores.n_bytes:,} bytes"
+        found = self.record()
+        what = "hidden token" if "accuracy" in found else "token"
+        yield "loss", f"{found['loss']:.4f}", f"nats per {what} of {found['tokens']:,}"
+        yield "perplexity", f"{found['perplexity']:.2f}", "exp(loss)"
+        if "accuracy" in found:
+            yield "accuracy", f"{found['accuracy']:.2f}", "of hidden tokens"
+        else:
+            yield "bits per byte", f"{found['bits_per_byte']:.4f}", f"of {found['bytes']:,} bytes"
         yield "signature", "", self.signature
 
 
-def compare_evaluations(result: TextEvaluation, baseline: TextEvaluation) -> PairedDifference:
+def compare_evaluations(
+    result: TextEvaluation[TextScores], baseline: TextEvaluation[TextScores]
+) -> PairedDifference:
     """Compares two language models on the same text by paired bootstrap."""
     # Lines are drawn and compared by bits per byte, whatever the models' tokens are. A stream is
     # drawn in blocks of `BLOCK` tokens (Künsch 1989) and compared by loss; so both must have the
@@ -452,7 +448,7 @@ def evaluate_texts(
     window: int = 0,
     stride: int = 0,
     progress: Callable[[], None] | None = None,
-) -> TextEvaluation:
+) -> TextEvaluation[TextScores]:
     """Scores lines of text, blank ones left out, or all of them as one text."""
     directory = opened.directory
     config = directory.config
@@ -479,56 +475,20 @@ def evaluate_texts(
         raise DataError("--text: has nothing to predict; give a text of two tokens or more")
     # Bytes, not tokens: models with other vocabularies are compared by bits per byte
     sizes = [len(text.encode("utf-8", "replace")) + config.target_eos for text in texts]
+    remembered = f"|memory:{config.memory}" if config.memory else ""
     return TextEvaluation(
         scores=text_scores(found, sum(sizes)),
         kind=kind,
-        window=window,
-        stride=stride,
-        memory=config.memory,
+        signature=f"text:{kind}|window:{window}|stride:{stride}{remembered}",
         token_ids=tuple(map(tuple, encoded)),
         steps=tuple(map(tuple, found)),
         sizes=tuple(sizes),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskedEvaluation:
-    """Scores of hidden tokens, and how they were hidden."""
-
-    scores: MaskedScores
-    kind: TextKind
-    """Texts that were read: each line, or blocks of all of them as one."""
-    longest: int
-    """Tokens of a text that were read at most."""
-    share: float
-    """Share of the tokens that was chosen."""
-
-    @property
-    def signature(self) -> str:
-        return f"text:{self.kind}|window:{self.longest}|masked:{self.share:g}|draw:by text"
-
-    def record(self) -> dict[str, Any]:
-        scores = self.scores
-        return {
-            "tokens": scores.n_tokens,
-            "loss": scores.loss,
-            "perplexity": scores.perplexity,
-            "accuracy": scores.accuracy,
-            "signature": self.signature,
-        }
-
-    def rows(self) -> Iterator[Row]:
-        """Yields the name of each score, its value, and of what it is."""
-        scores = self.scores
-        yield "loss", f"{scores.loss:.4f}", f"nats per hidden token of {scores.n_tokens:,}"
-        yield "perplexity", f"{scores.perplexity:.2f}", "exp(loss)"
-        yield "accuracy", f"{scores.accuracy:.2f}", "of hidden tokens"
-        yield "signature", "", self.signature
-
-
 def evaluate_masked(
     opened: Opened, lines: Iterable[str], kind: TextKind = "lines"
-) -> MaskedEvaluation:
+) -> TextEvaluation[MaskedScores]:
     import torch
 
     from tformer_cli.kinds.masked import masked_scores
@@ -551,6 +511,5 @@ def evaluate_masked(
     device = opened.device
     with torch.inference_mode(), autocast(device, opened.products):
         scores = masked_scores(directory.masked_model, texts, masking, device, lambda: None)
-    return MaskedEvaluation(
-        scores=scores, kind=kind, longest=opened.config.longest_source, share=masking.share
-    )
+    window = f"{opened.config.longest_source}|masked:{masking.share:g}|draw:by text"
+    return TextEvaluation(scores=scores, kind=kind, signature=f"text:{kind}|window:{window}")

@@ -20,7 +20,7 @@ columns, and may be subtracted.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -80,17 +80,31 @@ _FREE = -1  # Number of no row
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadMatch:
+class HeadChange:
     """A head of the first model with its counterpart in the second; one of them may be missing."""
 
     first: HeadId | None
     second: HeadId | None
-    divergence: float | None  # Mean Jensen–Shannon divergence of their rows, in nats
-    divergence_in_place: float | None  # From the other model's head of the same name
+    divergence: float | None = None  # Mean Jensen–Shannon divergence of their rows, in nats
+    divergence_in_place: float | None = None  # From the other model's head of the same name
+    first_role: Role | None = None  # Of the first model's head; None where there is none
+    second_role: Role | None = None
 
     @property
     def has_moved(self) -> bool:
         return None not in (self.first, self.second) and self.first != self.second
+
+    @property
+    def has_changed_role(self) -> bool:
+        roles = self.first_role, self.second_role
+        return None not in roles and self.first_role != self.second_role
+
+    @property
+    def kind(self) -> Kind:
+        head = self.first or self.second
+        if head is None:
+            raise ValueError("a match has at least one head")
+        return head.kind
 
 
 def default_matching(first: HeadLayout, second: HeadLayout) -> Matching:
@@ -101,13 +115,13 @@ def default_matching(first: HeadLayout, second: HeadLayout) -> Matching:
 
 def match_heads(
     first: HeadLayout, second: HeadLayout, distances: HeadDistances, kind: Kind, matching: Matching
-) -> list[HeadMatch]:
+) -> list[HeadChange]:
     costs = distances.means(kind)
     rows = [head for head in first if head.kind == kind]
     columns = [head for head in second if head.kind == kind]
     pairs = dict(_pairs(rows, columns, costs, matching))
     matches = [
-        HeadMatch(
+        HeadChange(
             first=head,
             second=columns[pairs[row]] if row in pairs else None,
             divergence=float(costs[row, pairs[row]]) if row in pairs else None,
@@ -119,7 +133,7 @@ def match_heads(
     ]
     taken = set(pairs.values())
     return matches + [
-        HeadMatch(first=None, second=head, divergence=None, divergence_in_place=None)
+        HeadChange(first=None, second=head)
         for column, head in enumerate(columns)
         if column not in taken
     ]
@@ -209,27 +223,6 @@ MAPS_DRAWN = 8  # Most pairs whose maps a picture shows; of more, those that hav
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadChange:
-    """A pair of heads and their roles."""
-
-    match: HeadMatch
-    first_role: Role | None  # Role of the first model's head; None where there is no head
-    second_role: Role | None
-
-    @property
-    def has_changed_role(self) -> bool:
-        roles = self.first_role, self.second_role
-        return None not in roles and self.first_role != self.second_role
-
-    @property
-    def kind(self) -> Kind:
-        head = self.match.first or self.match.second
-        if head is None:
-            raise ValueError("a match has at least one head")
-        return head.kind
-
-
-@dataclass(frozen=True, kw_only=True)
 class HeadDiff:
     """Changes of every head between two models."""
 
@@ -244,17 +237,15 @@ class HeadDiff:
     @property
     def most_changed(self) -> HeadChange | None:
         """The pair with the largest divergence, the first of several; None without pairs."""
-        paired = [change for change in self.changes if change.match.divergence is not None]
-        return max(paired, key=lambda change: change.match.divergence or 0.0, default=None)
+        paired = [change for change in self.changes if change.divergence is not None]
+        return max(paired, key=lambda change: change.divergence or 0.0, default=None)
 
     def difference(self, change: HeadChange) -> Tensor:
         """(Q, K) weights of B's head less those of A's, from −1 to 1; rows sum to 0."""
-        if change.match.first is None or change.match.second is None:
+        if change.first is None or change.second is None:
             raise ValueError("a head without a counterpart has no difference")
         before, after = self.shown
-        return after.captured.weights(change.match.second) - before.captured.weights(
-            change.match.first
-        )
+        return after.captured.weights(change.second) - before.captured.weights(change.first)
 
 
 def changes_of(
@@ -268,8 +259,8 @@ def changes_of(
         return None if head is None else role_of(known[head])
 
     return [
-        HeadChange(
-            match=match,
+        replace(
+            match,
             first_role=role(metrics[0], match.first),
             second_role=role(metrics[1], match.second),
         )
@@ -279,13 +270,13 @@ def changes_of(
 
 
 def drawn(diff: HeadDiff) -> list[HeadChange]:
-    paired = [change for change in diff.changes if change.match.divergence is not None]
-    return sorted(paired, key=lambda change: -(change.match.divergence or 0.0))[:MAPS_DRAWN]
+    paired = [change for change in diff.changes if change.divergence is not None]
+    return sorted(paired, key=lambda change: -(change.divergence or 0.0))[:MAPS_DRAWN]
 
 
 def summary_of(diff: HeadDiff) -> str:
-    divergences = [c.match.divergence for c in diff.changes if c.match.divergence is not None]
-    moved = sum(change.match.has_moved for change in diff.changes)
+    divergences = [c.divergence for c in diff.changes if c.divergence is not None]
+    moved = sum(change.has_moved for change in diff.changes)
     changed = sum(change.has_changed_role for change in diff.changes)
     how = "within their layer" if diff.matching == "layer" else "across layers"
     mean = sum(divergences) / len(divergences) if divergences else 0.0
@@ -295,8 +286,8 @@ def summary_of(diff: HeadDiff) -> str:
         f"{moved} moved, {changed} changed role"
     )
     only = {
-        "A": [str(c.match.first) for c in diff.changes if c.match.second is None],
-        "B": [str(c.match.second) for c in diff.changes if c.match.first is None],
+        "A": [str(c.first) for c in diff.changes if c.second is None],
+        "B": [str(c.second) for c in diff.changes if c.first is None],
     }
     parts = [f"only in {side}: {', '.join(heads)}" for side, heads in only.items() if heads]
     if diff.rare_reason and any(change.kind == "enc" for change in diff.changes):

@@ -12,15 +12,14 @@ of the role on them, and every bar has a tooltip.
 import io
 import json
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from itertools import groupby
+from typing import TYPE_CHECKING
 from xml.etree.ElementTree import Element, SubElement
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tformer_cli.artifacts.weights_file import write_arrays
 from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId, Kind
@@ -40,38 +39,14 @@ from tformer_cli.show.svg import (
     svg_text,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 LABELLED_PANELS = 16
 """Up to this many heads each get their tokens written beside them; more are drawn as thumbnails,
 which share the labels at the edges of their kind."""
 THUMBNAIL, LEAST_CELL = 96.0, 6.0  # Size of a thumbnail, unless its tokens could not be read
 _GAP, _TITLE = 26.0, 20.0
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Sizes of the panels of one kind."""
-
-    cell: float
-    label_width: float
-    label_height: float
-    font: float
-    n_columns: int
-    n_rows: int
-    n_keys: int
-    shares_labels: bool = False  # Only the leftmost and topmost panels have labels
-
-    @property
-    def inside(self) -> tuple[float, float]:
-        """Width and height of the labels that are part of each panel."""
-        return (0, 0) if self.shares_labels else (self.label_width, self.label_height)
-
-    @property
-    def panel_width(self) -> float:
-        return self.inside[0] + self.n_keys * self.cell
-
-    @property
-    def panel_height(self) -> float:
-        return _TITLE + self.inside[1] + self.n_rows * self.cell
 
 
 def render_svg(record: HeadsRecord) -> str:
@@ -110,60 +85,41 @@ def _notes(record: HeadsRecord) -> list[str]:
 def _section(
     root: Element, record: HeadsRecord, kind: Kind, heads: list[HeadId], y: float
 ) -> tuple[float, float]:
-    grid = _grid_of(record, kind, heads)
-    y += 20
-    draw_text(root, record.weighting.kind_names[kind].capitalize(), MARGIN, y, 13.0, weight="600")
-    y += 8
-    left = MARGIN
-    if grid.shares_labels:
-        left, y = left + grid.label_width, y + grid.label_height
-    for place, head in enumerate(heads):
-        row, column = divmod(place, grid.n_columns)
-        corner = left + column * (grid.panel_width + _GAP), y + row * (grid.panel_height + _GAP / 2)
-        if grid.shares_labels:
-            rows, columns = record.row_labels(kind), record.column_labels(kind)
-            if column == 0:
-                beside = corner[0], corner[1] + _TITLE
-                draw_labels(root, (rows, ()), beside, grid.cell, grid.font)
-            if row == 0:
-                draw_labels(root, ((), columns), corner, grid.cell, grid.font)
-        _panel(root, record, head, grid, corner)
-    n_lines = math.ceil(len(heads) / grid.n_columns)
-    right = left + min(len(heads), grid.n_columns) * (grid.panel_width + _GAP)
-    return right, y + n_lines * (grid.panel_height + _GAP / 2) + 10
-
-
-def _grid_of(record: HeadsRecord, kind: Kind, heads: list[HeadId]) -> _Grid:
-    rows, columns = record.row_labels(kind), record.column_labels(kind)
+    """Draws the heads of a kind; returns the right and the lower edge."""
+    labels = rows, columns = record.row_labels(kind), record.column_labels(kind)
     longest = max(len(rows), len(columns))
+    cell, n_columns = min(22.0, max(7.0, 420 / longest)), min(len(heads), 3)
+    # of many heads only the panels at the left and at the top have labels, outside of them
     shares_labels = len(record.heads) > LABELLED_PANELS
-    cell = min(22.0, max(7.0, 420 / longest))
     if shares_labels:
         cell = max(LEAST_CELL, THUMBNAIL / longest)
-    font = min(12.0, cell * 0.9)
-    label_width = max(map(display_width, rows)) * font * 0.6 + 8
-    label_height = max(map(display_width, columns)) * font * 0.6 + 8
-    n_columns = min(len(heads), 3)
-    if shares_labels:
         n_columns = max(sum(h.layer == head.layer for h in heads) for head in heads)
-    sizes = cell, label_width, label_height, font, n_columns, len(rows), len(columns)
-    return _Grid(*sizes, shares_labels)
-
-
-def _panel(
-    root: Element, record: HeadsRecord, head: HeadId, grid: _Grid, corner: tuple[float, float]
-) -> None:
-    panel = SubElement(root, "g", {"role": "img", "aria-label": str(head)})
-    left = corner[0] + grid.inside[0]
-    top = corner[1] + _TITLE + grid.inside[1]
-    if not grid.shares_labels:
-        labels = record.row_labels(head.kind), record.column_labels(head.kind)
-        draw_labels(panel, labels, (left, top), grid.cell, grid.font)
-    # Thumbnails have their name just above the map, labeled maps above the labels.
-    draw_text(panel, str(head), left, corner[1] + 13, 11.0, weight="600")
-    color_of = partial(hex_color, head.kind)
-    shades = record.shades(head).tolist()
-    draw_map(panel, shades, color_of, (left, top), (grid.cell, grid.cell))
+    font = min(12.0, cell * 0.9)
+    beside, above = (max(map(display_width, side)) * font * 0.6 + 8 for side in labels)
+    y += 20
+    draw_text(root, record.weighting.kind_names[kind].capitalize(), MARGIN, y, 13.0, weight="600")
+    left, y = MARGIN, y + 8
+    if shares_labels:
+        left, y, beside, above = left + beside, y + above, 0.0, 0.0
+    width, height = beside + len(columns) * cell, _TITLE + above + len(rows) * cell
+    for place, head in enumerate(heads):
+        row, column = divmod(place, n_columns)
+        x, top = left + column * (width + _GAP), y + row * (height + _GAP / 2)
+        if shares_labels and column == 0:
+            draw_labels(root, (rows, ()), (x, top + _TITLE), cell, font)
+        if shares_labels and row == 0:
+            draw_labels(root, ((), columns), (x, top), cell, font)
+        panel = SubElement(root, "g", {"role": "img", "aria-label": str(head)})
+        corner = x + beside, top + _TITLE + above
+        if not shares_labels:
+            draw_labels(panel, labels, corner, cell, font)
+        # thumbnails have their name just above the map, labeled maps above the labels
+        draw_text(panel, str(head), corner[0], top + 13, 11.0, weight="600")
+        shades, color_of = record.shades(head).tolist(), partial(hex_color, kind)
+        draw_map(panel, shades, color_of, corner, (cell, cell))
+    n_lines = math.ceil(len(heads) / n_columns)
+    right = left + min(len(heads), n_columns) * (width + _GAP)
+    return right, y + n_lines * (height + _GAP / 2) + 10
 
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -228,13 +184,14 @@ def render_diff_svg(diff: HeadDiff) -> str:
 
 
 def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tuple[float, float]:
+    """Draws three maps beside each other; returns the right and the lower edge."""
     before, after = diff.shown
-    kind, match = change.kind, change.match
-    if match.first is None or match.second is None:
+    kind = change.kind
+    if change.first is None or change.second is None:
         raise ValueError("a head without a counterpart has no difference")
     title = (
-        f"{KIND_NAMES[kind].capitalize()}: {match.first} in A, {match.second} in B, "
-        f"divergence {match.divergence:.4f}"
+        f"{KIND_NAMES[kind].capitalize()}: {change.first} in A, {change.second} in B, "
+        f"divergence {change.divergence:.4f}"
     )
     draw_text(root, title, MARGIN, y + 12, 13.0, weight="600")
     y += 18
@@ -242,38 +199,26 @@ def _diff_row(root: Element, diff: HeadDiff, change: HeadChange, y: float) -> tu
     largest = max(difference.abs().max().item(), 1e-30)
     labels = before.row_labels(kind), before.column_labels(kind)
     panels: tuple[tuple[str, Tensor, ColorOf], ...] = (
-        ("A", before.captured.weights(match.first), partial(hex_color, kind)),
-        ("B", after.captured.weights(match.second), partial(hex_color, kind)),
+        ("A", before.captured.weights(change.first), partial(hex_color, kind)),
+        ("B", after.captured.weights(change.second), partial(hex_color, kind)),
         (
             f"B − A: orange more, blue less, up to {largest:.2f}",
             difference / largest,
             signed_hex_color,
         ),
     )
-    x, lower = MARGIN, y
-    for caption, values, color_of in panels:
-        right, bottom = _diff_panel(root, caption, values, color_of, labels, (x, y))
-        x, lower = right + _DIFF_GAP, max(lower, bottom)
-    return x - _DIFF_GAP, lower
-
-
-def _diff_panel(
-    root: Element,
-    caption: str,
-    values: Tensor,
-    color_of: ColorOf,
-    labels: tuple[Sequence[str], Sequence[str]],
-    corner: tuple[float, float],
-) -> tuple[float, float]:
-    n_rows, n_keys = values.shape
+    n_rows, n_keys = difference.shape
     cell = min(20.0, max(6.0, 300 / max(n_rows, n_keys)))
     font = min(12.0, cell * 0.9)
-    label_width, label_height = (max(map(display_width, part)) * font * 0.6 + 8 for part in labels)
-    left, top = corner[0] + label_width, corner[1] + 18 + label_height
-    draw_text(root, caption, left, corner[1] + 14, 11.0, fill="#5c6370")
-    draw_labels(root, labels, (left, top), cell, font)
-    draw_map(root, values.tolist(), color_of, (left, top), (cell, cell))
-    return max(left + n_keys * cell, left + 6.2 * len(caption)), top + n_rows * cell
+    beside, above = (max(map(display_width, part)) * font * 0.6 + 8 for part in labels)
+    x, top = MARGIN, y + 18 + above
+    for caption, values, color_of in panels:
+        left = x + beside
+        draw_text(root, caption, left, y + 14, 11.0, fill="#5c6370")
+        draw_labels(root, labels, (left, top), cell, font)
+        draw_map(root, values.tolist(), color_of, (left, top), (cell, cell))
+        x = max(left + n_keys * cell, left + 6.2 * len(caption)) + _DIFF_GAP
+    return x - _DIFF_GAP, top + n_rows * cell
 
 
 COLORS: dict[str, str] = {
@@ -286,8 +231,8 @@ COLORS: dict[str, str] = {
     "rare": OKABE_ITO["purple"],
     "other": "#f3f4f7",
 }
-"""The color of each role; one that is not here is drawn in `OF_OTHERS`."""
-OF_OTHERS = OKABE_ITO["orange"]
+"""The color of each role; one that is not here is drawn in `UNKNOWN_ROLE_COLOR`."""
+UNKNOWN_ROLE_COLOR = OKABE_ITO["orange"]
 _DARK = {"next", "sink", "aligner"}
 _LABEL, _ROW, _PLOT = 76.0, 16.0, 640.0
 _TICKS = 8
@@ -354,4 +299,4 @@ def _axis(root: Element, timeline: HeadTimeline, y: float) -> float:
 
 
 def color_of_role(role: Role) -> str:
-    return COLORS.get(role, OF_OTHERS)
+    return COLORS.get(role, UNKNOWN_ROLE_COLOR)

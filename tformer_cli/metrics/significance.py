@@ -60,13 +60,7 @@ def compare_losses(
 ) -> list[PairedDifference]:
     """Compares losses per token, or other sums that are shared by tokens.
 
-    Args:
-        baseline: (N) each sentence's loss, summed over its tokens.
-        others: (R, N) the same of R other systems.
-        n_tokens: (N) tokens of each sentence.
-        n_resamples: draws.
-        seed: of the draws.
-        name: of the number.
+    baseline: (N) each sentence's loss, summed over its n_tokens; others: (R, N) of R systems.
     """
     # one product a draw gives tokens and losses of all systems
     sums = np.column_stack((n_tokens, baseline, others.T))
@@ -114,14 +108,7 @@ def compare_labels(
 def _label_scores(
     counts: NDArray[np.int64], given: NDArray[np.int64], right: NDArray[np.int64], n_labels: int
 ) -> tuple[float, float]:
-    """Accuracy and macro F1 of examples that are there so often; see `labels.macro_f1`.
-
-    Args:
-        counts: (N) how often each example is there.
-        given: (N) numbers of labels.
-        right: (N) the right ones.
-        n_labels: how many labels there are.
-    """
+    """Accuracy and macro F1 of (N) examples, each there `counts` times; see `labels.macro_f1`."""
     hit = given == right
     found = np.bincount(right[hit], counts[hit], n_labels)
     total = np.bincount(given, counts, n_labels) + np.bincount(right, counts, n_labels)

@@ -60,18 +60,7 @@ def train(
     output: Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> TrainedTokenizer:
-    """Trains one tokenizer on all lines of all files.
-
-    Args:
-        files: text files, also compressed; `-` is standard input.
-        config: algorithm and vocabulary size.
-        output: where to write `tokenizer.json`; an existing file is replaced at the end.
-        progress: called with the number of lines read.
-
-    Raises:
-        DataError: if a file cannot be read or holds no text.
-        ArtifactError: if the output cannot be written.
-    """
+    """Trains one tokenizer on all lines of all files; `output` is replaced at the end."""
     counts = LineCounts()
     n_lines = _count_lines(files)
     lines = chain.from_iterable(read_lines(file, counts) for file in files)

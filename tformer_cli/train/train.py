@@ -47,7 +47,7 @@ from tformer_cli.files.atomic import (
 from tformer_cli.heads.roles import TokenFrequencies
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
-from tformer_cli.inspect.views.alignment import AlignmentScore
+from tformer_cli.inspect.views.corpus import AlignmentScore
 from tformer_cli.inspect.views.timeline import HEADS_LOG
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.training import HeldOut, Progress

@@ -85,7 +85,7 @@ def test_the_signed_map_writes_its_signs(model, other, encoding, minus):
     diff = inspect_diff(model, other, ["Two dogs run in the snow."])
     text = shown(diff, encoding, no_color=True)
     change = diff.most_changed
-    assert f"B:{change.match.second} {minus} A:{change.match.first}" in text
+    assert f"B:{change.second} {minus} A:{change.first}" in text
     rows = diff.difference(change).tolist()
     for value in (value for row in rows for value in row):
         if abs(value) >= 0.005:

@@ -9,7 +9,7 @@ import pytest
 from tformer_cli.errors import DataError
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.figures import render_timeline_svg
-from tformer_cli.inspect.jobs.follow_heads import HeadAtStep
+from tformer_cli.inspect.jobs.follow_heads import head_at_step
 from tformer_cli.inspect.pages import render_view
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views.timeline import VIEW, read_timeline
@@ -30,11 +30,7 @@ ROLES = {
 
 def lines():
     return [
-        json.dumps(
-            HeadAtStep(
-                step=10 * place, head=head, n_sentences=5, metrics=METRICS[roles[place]]
-            ).describe()
-        )
+        json.dumps(head_at_step(10 * place, head, 5, METRICS[roles[place]]))
         for place in range(4)
         for head, roles in ROLES.items()
     ]

@@ -72,7 +72,7 @@ def permuted(directory, seed=3):
 
 
 def pairs_of(diff):
-    return {change.match.first: change.match.second for change in diff.changes}
+    return {change.first: change.second for change in diff.changes}
 
 
 @pytest.mark.parametrize("matching", ["layer", "kind"])
@@ -80,8 +80,8 @@ def test_a_model_is_itself(first, matching):
     diff = inspect_diff(first, first, LINES, matching=matching)
     assert pairs_of(diff) == {head: head for head in head_layout(first.model)}
     for change in diff.changes:
-        assert change.match.divergence == change.match.divergence_in_place == 0.0
-        assert not change.match.has_moved
+        assert change.divergence == change.divergence_in_place == 0.0
+        assert not change.has_moved
         assert not change.has_changed_role
         assert torch.equal(diff.difference(change), torch.zeros_like(diff.difference(change)))
     assert diff.n_sentences == 3
@@ -104,11 +104,11 @@ def test_exchanged_heads_are_found_again(first, matching):
     assert pairs_of(diff) == expected
     assert any(head != now for head, now in expected.items())
     for change in diff.changes:
-        assert change.match.divergence <= 1e-6
+        assert change.divergence <= 1e-6
         assert diff.difference(change).abs().max() <= 1e-5
-        assert change.match.has_moved == (change.match.first != change.match.second)
-        if change.match.has_moved:
-            assert change.match.divergence_in_place > 1e-3
+        assert change.has_moved == (change.first != change.second)
+        if change.has_moved:
+            assert change.divergence_in_place > 1e-3
         assert change.first_role == change.second_role
 
 
@@ -117,19 +117,19 @@ def test_heads_that_were_pruned_have_no_counterpart(first):
     # the last layers of each stack, so that what the others read stays as it was
     pruned = replace(first, load=lambda: prune_heads(first.model, removed))
     diff = inspect_diff(first, pruned, LINES)
-    gone = [change.match.first for change in diff.changes if change.match.second is None]
+    gone = [change.first for change in diff.changes if change.second is None]
     assert [head for head in gone if head.kind == "enc"] == removed[:2]
     assert len([head for head in gone if head.kind == "cross"]) == 1
     for change in diff.changes:
-        if change.match.first in removed:
+        if change.first in removed:
             continue
         if change.kind == "enc":
-            assert change.match.divergence <= 1e-6
+            assert change.divergence <= 1e-6
     back = inspect_diff(pruned, first, LINES)
-    new = [change.match.second for change in back.changes if change.match.first is None]
+    new = [change.second for change in back.changes if change.first is None]
     assert [head for head in new if head.kind == "enc"] == removed[:2]
     with pytest.raises(ValueError, match="no difference"):
-        back.difference(next(c for c in back.changes if c.match.first is None))
+        back.difference(next(c for c in back.changes if c.first is None))
 
 
 def test_both_models_read_the_translation_by_the_first(first, second):
@@ -140,11 +140,11 @@ def test_both_models_read_the_translation_by_the_first(first, second):
     assert before.captured.target_input_ids == after.captured.target_input_ids
     assert before.captured.target_input_ids == records[0].maps.target_input_ids
     change = diff.most_changed
-    assert change.match.divergence == max(c.match.divergence for c in diff.changes)
+    assert change.divergence == max(c.divergence for c in diff.changes)
     forced = next(inspect_heads(second, LINES[:1], targets=[records[0].target]))
     if forced.maps.target_input_ids == before.captured.target_input_ids:
-        expected = forced.maps.weights(change.match.second)
-        expected = expected - records[0].maps.weights(change.match.first)
+        expected = forced.maps.weights(change.second)
+        expected = expected - records[0].maps.weights(change.first)
         assert torch.allclose(diff.difference(change), expected, atol=1e-6)
     assert diff.difference(change).sum(dim=-1).abs().max() < 1e-5
 
@@ -165,7 +165,7 @@ def test_only_chosen_heads_are_listed(first, second):
     everything = inspect_diff(first, second, LINES)
     chosen = inspect_diff(first, second, LINES, heads=["cross.1", "enc.0.2"])
     names = ["enc.0.2", "cross.1.0", "cross.1.1", "cross.1.2", "cross.1.3"]
-    assert [str(change.match.first) for change in chosen.changes] == names
+    assert [str(change.first) for change in chosen.changes] == names
     assert set(chosen.changes) <= set(everything.changes)
     by_role = inspect_diff(first, second, LINES, heads=["@role=broad"])
     assert by_role.changes == tuple(c for c in everything.changes if c.first_role == "broad")
@@ -215,7 +215,7 @@ def test_rare_word_heads_are_named_by_the_frequencies_of_either_model(
     assert before.rare_reason == "no frequencies.json in A or B"
     save_frequencies(tmp_path / known_to, counts.numpy())
     diff = inspect_diff(rare, other, lines, targets=targets, heads=["@role=rare"])
-    assert [str(change.match.first) for change in diff.changes] == ["enc.0.0"]
+    assert [str(change.first) for change in diff.changes] == ["enc.0.0"]
     assert diff.changes[0].first_role == "rare"
     assert diff.changes[0].has_changed_role
     assert diff.rare_reason == ""
@@ -227,7 +227,7 @@ def test_models_of_other_depths_are_compared_across_layers(first, tmp_path):
     deeper = made(tmp_path / "deeper", config=replace(CONFIG, n_encoder_layers=3))
     diff = inspect_diff(first, deeper, LINES)
     assert diff.matching == "kind"
-    assert sum(change.match.first is None for change in diff.changes) == 4
+    assert sum(change.first is None for change in diff.changes) == 4
 
 
 def test_other_vocabularies_are_refused(first, tmp_path):

@@ -137,7 +137,8 @@ def test_entries_are_the_most_probable_targets_of_each_source(counted, n_best):
         for source in sorted(totals)
         for target in best_of(counts, source, n_best)
     ]
-    assert list(lexicon.entries(n_best)) == expected
+    columns = (column.tolist() for column in lexicon.entries(n_best))
+    assert list(zip(*columns, strict=True)) == expected
     assert lexicon.n_linked == len(totals)
 
 

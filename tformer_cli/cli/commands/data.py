@@ -11,7 +11,13 @@ import typer
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
 from tformer_cli.cli.help import HelpfulGroup
-from tformer_cli.cli.options import OutputOption, PathRole, QuietOption, option, takes_groups
+from tformer_cli.cli.options import (
+    OutputOption,
+    PathRole,
+    QuietOption,
+    option,
+    takes_groups,
+)
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note, results, warn, write_line
 from tformer_cli.errors import UsageError
@@ -176,21 +182,14 @@ def dedupe(
         tformer data dedupe train.en train.de -o unique
         tformer data dedupe pairs.jsonl --by source --held-out test.en -o unique
     """
-    from tformer_cli.quality.checks import (
-        DUPLICATE,
-        HELD_OUT,
-        NEAR_DUPLICATE,
-        REPEATED_SOURCE,
-        REPEATED_TARGET,
-    )
+    from tformer_cli.quality.checks import DUPLICATE, REPEATED_SOURCE, REPEATED_TARGET
 
     dropping = {DUPLICATE}
     dropping |= {REPEATED_SOURCE} if by in ("source", "either") else set()
     dropping |= {REPEATED_TARGET} if by in ("target", "either") else set()
-    dropping |= {NEAR_DUPLICATE} if near else set()
-    dropping |= {HELD_OUT} if held_out else set()
-    checks = CheckSettings(held_out=tuple(held_out or ()))
-    _clean(files, output, frozenset(dropping), checks, fields, quiet=quiet, by=by)
+    checks = CheckSettings(held_out=tuple(held_out or ()), near=near)
+    chosen = checks.chosen(frozenset(dropping))
+    _clean(files, output, chosen, checks, fields, quiet=quiet, by=by)
 
 
 @data_app.command("split", cls=CheckedCommand)

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tformer_cli.evaluate.evaluate import (
         Evaluation,
         LabelEvaluation,
-        MaskedEvaluation,
         TextEvaluation,
     )
     from tformer_cli.kinds.kind import Kind
@@ -310,7 +309,7 @@ def _evaluate_text(
         _check_reads_text(one)
     from tformer_cli.evaluate import evaluate as workflow
 
-    result: TextEvaluation | MaskedEvaluation
+    result: TextEvaluation[Any]
     more: dict[str, Any] = {}
     compared: list[str] = []
     if _kind(model).measured_by == "gaps":

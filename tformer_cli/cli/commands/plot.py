@@ -56,17 +56,17 @@ def plot(
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
     if chosen == PlotFormat.png:
         check_png()
-    from tformer_cli.show import chart
+    from tformer_cli.show.chart import render_svg, render_tsv, show_chart
 
     found = make_chart([read_run(run) for run in runs], x, metric or ())
     if chosen == PlotFormat.text:
         with results(output) as stream:
-            chart.show_chart(text_console(output, stream), found)
+            show_chart(text_console(output, stream), found)
         return
     if chosen == PlotFormat.tsv:
-        parts = [utf8_line(line) for line in chart.render_tsv(found)]
+        parts = [utf8_line(line) for line in render_tsv(found)]
     else:
-        svg = chart.render_svg(found)
+        svg = render_svg(found)
         parts = [render_png(svg) if chosen == PlotFormat.png else svg.encode("utf-8")]
     with results(output) as stream:
         stream.writelines(parts)

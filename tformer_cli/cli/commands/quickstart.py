@@ -156,7 +156,7 @@ def show_ratings(
 
 
 def show_language_model(
-    console: "Console", result: "QuickstartResult[TextEvaluation]", run: Path
+    console: "Console", result: "QuickstartResult[TextEvaluation[Any]]", run: Path
 ) -> None:
     """Prints what a language model has written, its scores and the next commands."""
     from rich.text import Text

@@ -20,7 +20,7 @@ from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
-    from tformer_cli.inspect.views.alignment import AlignmentScore
+    from tformer_cli.inspect.views.corpus import AlignmentScore
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
 

@@ -42,7 +42,8 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
-from tformer_cli.inspect.views.alignment import VIEW, AlignmentScores
+from tformer_cli.inspect.views.corpus import ALIGNMENT_VIEW as VIEW
+from tformer_cli.inspect.views.corpus import AlignmentScores
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.pharaoh import format_links
 

@@ -200,7 +200,7 @@ def _said(report: "DumpReport", directory: Path) -> str:
     return said
 
 
-OF_ONE_PASS = ("norm", "alti")  # Weights that take a forced pass over one sentence to compute
+ONE_PASS_WEIGHTS = ("norm", "alti")  # Weights that take a forced pass over one sentence to compute
 NO_FREQUENCIES = "no frequencies.json in MODEL, and stdin is not read twice"
 
 
@@ -286,19 +286,19 @@ def inspect_heads(
     if jobs.over_time:
         _show_over_time(model, options.heads, given, output_format, output)
     elif jobs.repeats is not None:
-        _refuse(given, OF_MODELS, "reads a text, but --repeats draws its own; omit it")
+        _refuse(given, READING_OPTIONS, "reads a text, but --repeats draws its own; omit it")
         _show_repeats(request, options.heads, jobs.repeats, output_format)
     elif dumping.dump is not None:
-        _refuse(given, OF_SENTENCES[:2], "applies to single sentences; omit it with --dump")
+        _refuse(given, SENTENCE_OPTIONS[:2], "applies to single sentences; omit it with --dump")
         shown = ("corpus", "format", "output", "weights")
         _refuse(given, shown, "has no effect with --dump; omit one of the two")
         dump_heads(request, options, dumping.dump, dumping)
     elif jobs.corpus:
-        _refuse(given, OF_SENTENCES, "applies to single sentences; omit it with --corpus")
+        _refuse(given, SENTENCE_OPTIONS, "applies to single sentences; omit it with --corpus")
         _sum_up(request, options, output_format)
     else:
         chosen = view_format(heads.VIEW, output_format, output)
-        if options.weights in OF_ONE_PASS and options.mode == "live":
+        if options.weights in ONE_PASS_WEIGHTS and options.mode == "live":
             raise UsageError(
                 f"--weights {options.weights}: is measured in one pass over the finished "
                 "hypothesis; omit --mode live"
@@ -306,8 +306,8 @@ def inspect_heads(
         show_sentences(heads.VIEW, request, options, chosen)
 
 
-OF_SENTENCES = ("mode", "rank", "weights")
-OF_MODELS = (
+SENTENCE_OPTIONS = ("mode", "rank", "weights")
+READING_OPTIONS = (
     *("TEXT", "source", "target", "target_file", "rank", "mode", "weights"),
     *("corpus", "dump", "verify"),
 )
@@ -326,7 +326,7 @@ def _show_over_time(
     run: Path, selections: Sequence[str], given: set[str], output_format: str | None, output: str
 ) -> None:
     chosen = view_format(heads.VIEW, output_format, output)
-    _refuse(given, OF_MODELS, "--over-time reads what the run has written; leave it out")
+    _refuse(given, READING_OPTIONS, "--over-time reads what the run has written; leave it out")
     if chosen not in timeline.VIEW.formats:
         formats = ", ".join(timeline.VIEW.formats)
         raise UsageError(f"--over-time: is for {formats}; --format {chosen} shows maps")

@@ -152,3 +152,8 @@ def first_of(batch: Tensor | None) -> Tensor:
     if batch is None:
         raise ValueError("a module of the forward pass was not called")
     return batch[0].cpu().double()
+
+
+def exact(tensor: Tensor) -> Tensor:
+    """A parameter in float64 on the CPU."""
+    return tensor.detach().cpu().double()

@@ -314,16 +314,8 @@ class HeadStatistics:
         self._seed = seed
         self._resamples = resamples
         self._pending: list[int] = []
-        self._residuals: dict[HeadId, float] = {}
+        self.residuals: dict[HeadId, float] = {}
         self.n_sentences = 0
-
-    def _count(self, index: int) -> None:
-        """Takes a sentence whose numbers wait; many are added to the resamples together."""
-        self.n_sentences += 1
-        if self._resamples:
-            self._pending.append(index)
-        if len(self._pending) == BLOCK:
-            self._resample()
 
     def add_batch(
         self,
@@ -337,11 +329,15 @@ class HeadStatistics:
             errors = tapped.errors.where(is_row[:, None], 0.0).amax(dim=(0, 2))
             for number, residual in enumerate(errors.tolist()):
                 head = HeadId(name, layer, number)
-                self._residuals[head] = max(residual, self._residuals.get(head, 0.0))
+                self.residuals[head] = max(residual, self.residuals.get(head, 0.0))
         for place, index in enumerate(indices):
             for kind, (totals, counts) in zip(self._kinds, measured, strict=True):
                 kind.wait(totals[place], counts[place])
-            self._count(index)
+            self.n_sentences += 1
+            if self._resamples:
+                self._pending.append(index)
+            if len(self._pending) == BLOCK:  # many are added to the resamples together
+                self._resample()
 
     def means(self) -> dict[HeadId, dict[str, float]]:
         return {summary.head: summary.metrics for summary in self.summaries()}
@@ -350,18 +346,7 @@ class HeadStatistics:
         if not self.n_sentences:
             return []
         self._resample()
-        return [
-            HeadSummary(
-                head=head,
-                n_sentences=self.n_sentences,
-                n_rows=kind.n_rows,
-                residual=self._residuals[head],
-                metrics=metrics,
-                intervals=intervals,
-            )
-            for kind in self._kinds
-            for head, metrics, intervals in kind.results()
-        ]
+        return [one for kind in self._kinds for one in kind.summaries(self)]
 
     def _resample(self) -> None:
         if not self._pending:
@@ -398,11 +383,6 @@ class _KindSums:
         self._resampled_totals: Numbers = np.zeros((resamples, *shape))
         self._resampled_counts: Numbers = np.zeros((resamples, shape[0]))
         self._waiting: list[tuple[Numbers, Numbers]] = []
-
-    @property
-    def n_rows(self) -> int:
-        """Query rows of all sentences."""
-        return int(self._counts[self._names.index("entropy")])
 
     def measure(
         self, batch: CapturedBatch, rare: Sequence[Sequence[int]] | None
@@ -444,16 +424,19 @@ class _KindSums:
         self._resampled_counts += weights @ counts
         self._waiting = []
 
-    def results(self) -> list[tuple[HeadId, dict[str, float], dict[str, tuple[float, float]]]]:
+    def summaries(self, whole: HeadStatistics) -> list[HeadSummary]:
         defined = [place for place, count in enumerate(self._counts) if count]
         means = {self._names[place]: self._totals[place] / self._counts[place] for place in defined}
         drawn = defined if len(self._resampled_counts) else []
         intervals = {self._names[place]: self._interval(place) for place in drawn}
         return [
-            (
-                head,
-                {name: float(values[number]) for name, values in means.items()},
-                {
+            HeadSummary(
+                head=head,
+                n_sentences=whole.n_sentences,
+                n_rows=int(self._counts[self._names.index("entropy")]),
+                residual=whole.residuals[head],
+                metrics={name: float(values[number]) for name, values in means.items()},
+                intervals={
                     name: (float(low[number]), float(high[number]))
                     for name, (low, high) in intervals.items()
                 },

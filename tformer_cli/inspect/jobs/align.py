@@ -41,7 +41,7 @@ from tformer_cli.inspect.alignment import (
     words_of_text,
 )
 from tformer_cli.inspect.capture.forced import capture_pairs
-from tformer_cli.inspect.views.alignment import AlignmentScore, AlignmentScores
+from tformer_cli.inspect.views.corpus import AlignmentScore, AlignmentScores
 from tformer_cli.metrics.alignment_error import (
     AlignmentCounts,
     best_single_links,

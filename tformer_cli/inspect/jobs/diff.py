@@ -245,7 +245,7 @@ class ModelComparer:
         if not self._is_selected:
             return changes
         chosen = set(self._selection.select(means))
-        return [change for change in changes if change.match.first in chosen]
+        return [change for change in changes if change.first in chosen]
 
     def _record(self, pair: IdPair, number: int) -> HeadsRecord:
         tokenizer = self._directories[0].tokenizer

@@ -28,13 +28,10 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.heads.names import KINDS, HeadId, Kind, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.capture.forced import AttentionMaps, capture_pairs, longest_side
-from tformer_cli.inspect.jobs.align import in_buffers, read_pairs
 from tformer_cli.inspect.jobs.reader import (
     BUFFER_LINES,
     ReadReport,
-    check_targets,
     corpus_pairs,
-    encoder_of_texts,
     inspected_model,
     is_written,
 )
@@ -132,15 +129,16 @@ class HeadDumper:
         self.report = DumpReport()
 
     def estimate(self, corpus: DumpedCorpus) -> DumpEstimate:
-        check_targets(self._model.config, corpus.targets)
+        # a translation is not known yet: the line itself stands for it
+        given = corpus.targets or (corpus.lines if self._translates else None)
+        targets = None if given is None else given()
         n_lines = n_pairs = n_bytes = 0
-        for buffer in in_buffers(_texts(corpus), BUFFER_LINES):
-            sources, targets = self._counted(*zip(*buffer, strict=True))
+        for buffer in corpus_pairs(self._opened, corpus.lines(), targets):
             n_lines += len(buffer)
-            for pair in zip(sources, targets, strict=True):
-                if self._fits(*pair):
+            for n_source, n_target in (map(len, pair) for pair in buffer):
+                if self._fits(n_source, n_target):
                     n_pairs += 1
-                    n_bytes += self.layout.n_bytes(*self._lengths(*pair))
+                    n_bytes += self.layout.n_bytes(*self._lengths(n_source, n_target))
         if not n_pairs:
             raise DataError("--source: no sentence fits the model; give shorter sentences")
         return DumpEstimate(
@@ -149,18 +147,6 @@ class HeadDumper:
             n_bytes=n_bytes,
             is_exact=corpus.targets is not None or not self._translates,
         )
-
-    def _counted(
-        self, sources: Sequence[str], targets: Sequence[str]
-    ) -> tuple[list[int], list[int]]:
-        """Numbers of tokens of each pair's sides; of a side that the model does not have 0."""
-        if self._translates:
-            tokenizer = self._opened.directory.tokenizer
-            read = tokenizer.source.encode_batch(sources), tokenizer.target.encode_batch(targets)
-            return list(map(len, read[0])), list(map(len, read[1]))
-        found = list(map(len, encoder_of_texts(self._opened)(sources)))
-        none = [0] * len(found)
-        return (none, found) if self._model.config.is_decoder_only else (found, none)
 
     def write(self, corpus: DumpedCorpus, directory: Path) -> Iterator[int]:
         with shard_directory(directory, self._about(), self._origin(corpus)) as shards:
@@ -297,16 +283,6 @@ class _PendingShard:
 def _write_labels(path: Path, side: TokenizerSide) -> None:
     labels = side.pieces(range(side.vocab_size))
     write_text(path, json.dumps(labels, ensure_ascii=False) + "\n")
-
-
-def _texts(corpus: DumpedCorpus) -> Iterator[tuple[str, str]]:
-    """Yields each line with what stands for its target; both are empty where one is blank."""
-    if corpus.targets is None:
-        for line in corpus.lines():
-            yield (line, line) if line.strip() else ("", "")
-        return
-    for pair in read_pairs(corpus.lines(), corpus.targets()):
-        yield ("", "") if pair.is_blank else (pair.source, pair.target)
 
 
 SCHEMA = "tformer.headdump/1"

@@ -15,7 +15,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.files.atomic import not_writable, write_text
@@ -35,24 +34,18 @@ from tformer_cli.trainer.events import RolledBack, TrainingEvent
 from tformer_cli.trainer.run_logs import read_log
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeadAtStep:
-    """One head at one step."""
-
-    step: int
-    head: HeadId
-    n_sentences: int
-    metrics: dict[str, float]  # Means over rows; undefined ones are omitted
-
-    def describe(self) -> dict[str, object]:
-        return {
-            "schema": SCHEMA,
-            "step": self.step,
-            **self.head.data,
-            "role": role_of(self.metrics),
-            "n_sentences": self.n_sentences,
-            "metrics": plain(self.metrics),
-        }
+def head_at_step(
+    step: int, head: HeadId, n_sentences: int, metrics: dict[str, float]
+) -> dict[str, object]:
+    """Makes a line of the log; metrics are means over rows, undefined ones are omitted."""
+    return {
+        "schema": SCHEMA,
+        "step": step,
+        **head.data,
+        "role": role_of(metrics),
+        "n_sentences": n_sentences,
+        "metrics": plain(metrics),
+    }
 
 
 def measure_heads(
@@ -60,7 +53,7 @@ def measure_heads(
     pairs: Sequence[IdPair],
     step: int,
     frequencies: TokenFrequencies | None = None,
-) -> list[HeadAtStep]:
+) -> list[dict[str, object]]:
     """Measures every head of a model that is being trained; its mode is left as it was."""
     statistics = HeadStatistics(head_layout(model), KINDS, resamples=0)
     was_training = model.training
@@ -74,10 +67,7 @@ def measure_heads(
     found = statistics.means()
     if not all(math.isfinite(value) for metrics in found.values() for value in metrics.values()):
         return []
-    return [
-        HeadAtStep(step=step, head=head, n_sentences=len(pairs), metrics=metrics)
-        for head, metrics in found.items()
-    ]
+    return [head_at_step(step, head, len(pairs), metrics) for head, metrics in found.items()]
 
 
 PROBE = "heads-probe.jsonl"
@@ -158,7 +148,7 @@ class HeadFollower:
         start = time.monotonic()
         if self._pairs:
             found = measure_heads(self._model, self._pairs, step, self._frequencies)
-            text = "".join(json.dumps(head.describe(), allow_nan=False) + "\n" for head in found)
+            text = "".join(json.dumps(head, allow_nan=False) + "\n" for head in found)
             try:
                 with self._path.open("a", encoding="utf-8", newline="") as file:
                     file.write(text)

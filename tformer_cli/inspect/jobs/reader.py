@@ -94,14 +94,6 @@ def place_predictor(opened: Opened) -> PlacePredictor | None:
     return kind_of(opened.directory.config).predictor(opened)
 
 
-def encoder_of_texts(opened: Opened) -> Callable[[Sequence[str]], list[list[int]]]:
-    """Gives what makes ids of the texts that a model of one side reads, gaps among them."""
-    tokenizer, predictor = opened.directory.tokenizer, place_predictor(opened)
-    if opened.directory.config.is_decoder_only:
-        return tokenizer.target.encode_batch
-    return tokenizer.source.encode_batch if predictor is None else predictor.encode
-
-
 def corpus_pairs(
     opened: Opened,
     lines: Iterable[str],
@@ -113,7 +105,10 @@ def corpus_pairs(
     config, tokenizer = opened.directory.config, opened.directory.tokenizer
     check_targets(config, targets)
     if config.is_decoder_only or config.is_encoder_only:
-        encode = encoder_of_texts(opened)
+        side, predictor = tokenizer.source, place_predictor(opened)
+        encode = side.encode_batch if predictor is None else predictor.encode
+        if config.is_decoder_only:
+            encode = tokenizer.target.encode_batch
         remaining = given_lines(lines)
         while texts := list(islice(remaining, buffer_lines)):
             found = encode([text if text.strip() else "" for text in texts])

@@ -6,7 +6,7 @@ token t, as in the lexical tables of phrase-based translation (Koehn et al. 2003
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, product
 from typing import TYPE_CHECKING, Literal
 
@@ -101,7 +101,8 @@ def lexicon_lines(lexicon: Lexicon, tokenizer: Tokenizer, n_best: int) -> Iterat
     sources, targets = (
         side.pieces(range(side.vocab_size)) for side in (tokenizer.source, tokenizer.target)
     )
-    for source, target, probability in lexicon.entries(n_best):
+    entries = (column.tolist() for column in lexicon.entries(n_best))
+    for source, target, probability in zip(*entries, strict=True):
         yield f"{targets[target]} {sources[source]} {probability:.7f}"
 
 
@@ -135,19 +136,6 @@ def _between_tokens(links: Iterable[Link], sides: tuple[WordTokens, WordTokens])
 MOST_PENDING = 1 << 20  # Links that are kept as they came until they are counted
 
 
-@dataclass(frozen=True, eq=False)
-class LexicalEntries:
-    """Pairs of tokens, in the order of their source tokens, the most probable first for each."""
-
-    sources: NDArray[np.int64]  # (N) source ids
-    targets: NDArray[np.int64]  # (N) target ids
-    probabilities: NDArray[np.float64]  # (N) P(target given source)
-
-    def __iter__(self) -> Iterator[tuple[int, int, float]]:
-        columns = (self.sources, self.targets, self.probabilities)
-        return zip(*(column.tolist() for column in columns), strict=True)
-
-
 class Lexicon:
     """Counts of linked pairs of tokens; they grow with every sentence pair."""
 
@@ -171,8 +159,10 @@ class Lexicon:
         self._count()
         return len(np.unique(self._pairs // self.n_targets))
 
-    def entries(self, n_best: int | None = None) -> LexicalEntries:
-        """Returns the linked pairs of tokens."""
+    def entries(
+        self, n_best: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """(N) source ids in order, their target ids, the most probable first, and P(t | s)."""
         self._count()
         sources, targets = np.divmod(self._pairs, self.n_targets)
         order = np.lexsort((targets, -self._counts, sources))
@@ -182,15 +172,15 @@ class Lexicon:
         ranks = np.arange(len(sources)) - np.searchsorted(sources, sources)
         kept = slice(None) if n_best is None else ranks < n_best
         probabilities = counts / totals[sources]
-        return LexicalEntries(sources[kept], targets[kept], probabilities[kept])
+        return sources[kept], targets[kept], probabilities[kept]
 
     def shortlist(self, n_frequent: int, n_best: int, *, is_joint: bool) -> Shortlist:
         """Makes the shortlist of the counts."""
-        entries = self.entries(n_best)
+        linked = self.entries(n_best)
         by_frequency = np.argsort(-self._frequencies, kind="stable")[:n_frequent]
         frequent = by_frequency[self._frequencies[by_frequency] > 0]
         # Ids are in no order of frequency, but the end of sentence is in every source
-        pairs = [entries.sources * self.n_targets + entries.targets]
+        pairs = [linked[0] * self.n_targets + linked[1]]
         pairs.append(EOS_ID * self.n_targets + frequent)
         if is_joint:
             pairs.append(np.arange(EOS_ID + 1, self.n_sources) * (self.n_targets + 1))

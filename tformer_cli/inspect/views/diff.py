@@ -24,23 +24,22 @@ BAR, SHORTEST_BAR = 12, 4  # The largest bar; below the shortest there is none
 
 
 def change_data(diff: HeadDiff, change: HeadChange, *, with_map: bool = False) -> dict[str, Any]:
-    match = change.match
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "kind": change.kind,
-        "a": None if match.first is None else str(match.first),
-        "b": None if match.second is None else str(match.second),
-        "divergence": plain(match.divergence),
-        "divergence_in_place": plain(match.divergence_in_place),
+        "a": None if change.first is None else str(change.first),
+        "b": None if change.second is None else str(change.second),
+        "divergence": plain(change.divergence),
+        "divergence_in_place": plain(change.divergence_in_place),
         "role_a": change.first_role,
         "role_b": change.second_role,
-        "has_moved": match.has_moved,
+        "has_moved": change.has_moved,
         "has_changed_role": change.has_changed_role,
         "matching": diff.matching,
         "n_sentences": diff.n_sentences,
         "models": {"a": vars(diff.first), "b": vars(diff.second)},
     }
-    if with_map and match.divergence is not None:
+    if with_map and change.divergence is not None:
         record = diff.shown[0]
         data["source"], data["target"] = record.source, record.target
         data["rows"] = list(record.row_labels(change.kind))
@@ -56,7 +55,7 @@ def signed_map(diff: HeadDiff, change: HeadChange) -> Iterator[Block]:
     rows = "source token" if kind == "enc" else "position that predicts"
     keys = "token read" if kind == "dec" else "source token"
     yield text(
-        (f"B:{change.match.second} − A:{change.match.first}", "bold"),
+        (f"B:{change.second} − A:{change.first}", "bold"),
         f"  in hundredths, at most {100 * largest:.0f}; row: {rows}, column: {keys}",
     )
     sides = [("source", record.source), ("target", record.target)]
@@ -81,18 +80,16 @@ def _table(title: str, changes: list[HeadChange], room: Room) -> Table:
     """A row for each pair; the bar is as long as there is room, and gone where there is none."""
     from tformer_cli.inspect.comparison import LARGEST
 
-    rows: list[Row] = []
-    for change in changes:
-        match = change.match
-        rows.append(
-            [
-                str(match.first or "-"),
-                text((str(match.second or "-"), "bold" if match.has_moved else "")),
-                _number(match.divergence),
-                _number(match.divergence_in_place) if match.has_moved else "",
-                _roles(change, room),
-            ]
-        )
+    rows: list[Row] = [
+        [
+            str(change.first or "-"),
+            text((str(change.second or "-"), "bold" if change.has_moved else "")),
+            _number(change.divergence),
+            _number(change.divergence_in_place) if change.has_moved else "",
+            _roles(change, room),
+        ]
+        for change in changes
+    ]
     table = Table(
         title=title,
         head=("A", "B", "divergence", "in place", "role"),
@@ -104,7 +101,7 @@ def _table(title: str, changes: list[HeadChange], room: Room) -> Table:
     if longest < SHORTEST_BAR:
         return table
     for row, change in zip(rows, changes, strict=True):
-        share = (change.match.divergence or 0.0) / LARGEST
+        share = (change.divergence or 0.0) / LARGEST
         row.insert(3, text(("█" * round(longest * share), "dim")))
     head = ("A", "B", "divergence", "", "in place", "role")
     return replace(table, head=head, texts=(0, 1, 3, 5))

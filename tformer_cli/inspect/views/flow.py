@@ -168,20 +168,20 @@ def _last_layer(maps: AttentionMaps, config: ModelConfig, gaps: list[int]) -> Fl
 
 
 VECTOR = "the vector"  # Stands for what an encoder makes of a text
-OF_CLASSIFIERS = (
+CLASSIFIER_CONVENTIONS = (
     "The only position is the pooled state that the label is chosen by. source[j] is the share of "
     "source.pieces[j]; they sum to 1."
 )
-OF_ENCODERS = (
+ENCODER_CONVENTIONS = (
     "The only position is the vector of the text. source[j] is the share of source.pieces[j]; they "
     "sum to 1."
 )
-OF_GAPS = (
+GAP_CONVENTIONS = (
     "Positions are those of the gaps in source.pieces. source[j] is the share of source.pieces[j]; "
     "they sum to 1."
 )
-OF_WORDS = OF_GAPS.replace("the gaps", "the first tokens of words")
-OF_LANGUAGE_MODELS = (
+WORD_CONVENTIONS = GAP_CONVENTIONS.replace("the gaps", "the first tokens of words")
+LANGUAGE_MODEL_CONVENTIONS = (
     "Position i has read target.input_pieces[0] to [i] and predicts target.pieces[i]. prefix[j] is "
     "the share of target.input_pieces[j]; they sum to 1."
 )
@@ -337,11 +337,11 @@ class FlowView(SentenceView[FlowRecord]):
 
         n_positions = len(record.written) if record.flows else 0
         sentence = record.sentence
-        conventions = OF_LANGUAGE_MODELS
+        conventions = LANGUAGE_MODEL_CONVENTIONS
         if sentence.has_places:
-            conventions = OF_WORDS if sentence.gives_labels else OF_GAPS
+            conventions = WORD_CONVENTIONS if sentence.gives_labels else GAP_CONVENTIONS
         elif sentence.is_pooled:
-            conventions = OF_CLASSIFIERS if sentence.is_labeled else OF_ENCODERS
+            conventions = CLASSIFIER_CONVENTIONS if sentence.is_labeled else ENCODER_CONVENTIONS
         return {
             "schema": SCHEMA,
             "conventions": CONVENTIONS if record.has_both_sides else conventions,

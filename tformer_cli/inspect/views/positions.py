@@ -15,7 +15,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import ModelView, ReportOptions, Subject, packed, plain, rounded
@@ -43,14 +43,13 @@ ROWS_SHOWN = 24
 NUMBERS, BAR_WIDTH = 37, 40  # Columns of the numbers of an offset, and of its bar at most
 
 
-@dataclass(frozen=True, kw_only=True)
-class OffsetSimilarity:
-    """PE(p)·PE(p + k) over all positions p, for one offset k."""
+class OffsetSimilarity(NamedTuple):
+    """PE(p)·PE(p + k) over all positions p, for one offset k; of sinusoids all three are equal."""
 
     offset: int
     mean: float
     smallest: float
-    largest: float  # The largest; for sinusoids all three are one number
+    largest: float
 
 
 @dataclass(frozen=True)
@@ -73,18 +72,11 @@ class PositionTable:
 
     @cached_property
     def by_offset(self) -> tuple[OffsetSimilarity, ...]:
-        found = []
-        for offset in range(len(self.table)):
-            values = self.similarity.diagonal(offset)
-            found.append(
-                OffsetSimilarity(
-                    offset=offset,
-                    mean=values.mean().item(),
-                    smallest=values.min().item(),
-                    largest=values.max().item(),
-                )
-            )
-        return tuple(found)
+        diagonals = [self.similarity.diagonal(offset) for offset in range(len(self.table))]
+        return tuple(
+            OffsetSimilarity(offset, one.mean().item(), one.min().item(), one.max().item())
+            for offset, one in enumerate(diagonals)
+        )
 
     @property
     def squared_norms(self) -> Tensor:
@@ -326,7 +318,7 @@ class PositionsView(ModelView[PositionsRecord]):
                 "cosine_with_sinusoids": rounded(table.cosine_with_sinusoids),
                 "share_by_offset": rounded(table.share_by_offset),
                 "by_offset": [
-                    {name: rounded(value) for name, value in vars(one).items()}
+                    {name: rounded(value) for name, value in one._asdict().items()}
                     for one in table.by_offset
                 ],
                 "table": plain(table.table),

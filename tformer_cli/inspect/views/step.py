@@ -44,13 +44,13 @@ LABEL_WIDTH, NUMBER_WIDTH = 18, 8  # Most of a row's label; of a number with its
 BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below which there is none
 
 
-def _step_data(step: Step, quiz: Quiz | None) -> dict[str, Any]:
+def _step_data(step: Step, quiz: Quiz) -> dict[str, Any]:
     data = vars(step) | {"tables": [_table_data(table, quiz) for table in step.tables]}
     names = ("number", "name", "title", "formulas", "says", "worked", "checks", "tables")
     return {name: plain(data[name]) for name in names}
 
 
-def _table_data(table: Table, quiz: Quiz | None) -> dict[str, Any]:
+def _table_data(table: Table, quiz: Quiz) -> dict[str, Any]:
     return {
         "name": table.name,
         "caption": table.caption,
@@ -60,8 +60,8 @@ def _table_data(table: Table, quiz: Quiz | None) -> dict[str, Any]:
     }
 
 
-def _value_data(value: float, quiz: Quiz | None) -> float | None:
-    if math.isinf(value) or (quiz is not None and quiz.blank_of(value) is not None):
+def _value_data(value: float, quiz: Quiz) -> float | None:
+    if math.isinf(value) or quiz.blank_of(value) is not None:
         return None
     return rounded(value)
 
@@ -71,7 +71,7 @@ def _blank_data(blank: dict[str, Any], with_answers: bool) -> dict[str, Any]:
     return {"number": blank["number"], "step": blank["step"], "what": blank["what"], **answer}
 
 
-def _step_blocks(step: Step, quiz: Quiz | None, room: Room) -> Iterator[Block]:
+def _step_blocks(step: Step, quiz: Quiz, room: Room) -> Iterator[Block]:
     yield BLANK
     yield text((f"{step.number:>2}  {step.title}", "bold"))
     for formula in step.formulas:
@@ -92,7 +92,7 @@ def _paragraph(words: str, style: str) -> Text:
     return Text((words,), style, indent=INDENT)
 
 
-def _table_lines(table: Table, quiz: Quiz | None, room: Room) -> Iterator[Text]:
+def _table_lines(table: Table, quiz: Quiz, room: Room) -> Iterator[Text]:
     n_columns = table.values.shape[1]
     is_named = table.share_column is not None
     labels = [prose(row, room) for row in table.rows]
@@ -120,14 +120,13 @@ def _table_lines(table: Table, quiz: Quiz | None, room: Room) -> Iterator[Text]:
             line += [" ", *field(_number(value, quiz, room), width - 1, room, at_right=True)]
         if table.share_column is not None and bar >= SHORTEST_BAR:
             share = row[table.share_column]
-            is_blank = quiz is not None and quiz.blank_of(share) is not None
+            is_blank = quiz.blank_of(share) is not None
             line.append(("" if is_blank else "  " + "█" * round(bar * share), "cyan"))
         yield Text(tuple(line), "bold" if is_marked else "", wraps=False)
 
 
-def _number(value: float, quiz: Quiz | None, room: Room) -> str:
-    blank = None if quiz is None else quiz.blank_of(value)
-    if blank is not None:
+def _number(value: float, quiz: Quiz, room: Room) -> str:
+    if (blank := quiz.blank_of(value)) is not None:
         return f"({blank.number})__"
     if math.isinf(value):
         return prose("−∞", room)
@@ -246,7 +245,7 @@ class StepView(SentenceView[StepRecord]):
             "key": record.key,
             "key_piece": record.key_piece,
             "difference": rounded(record.difference),
-            "steps": [_step_data(step, record.quiz) for step in record.steps],
+            "steps": [_step_data(step, record.hidden) for step in record.steps],
         }
         if record.quiz is not None:
             data["quiz"] = [
@@ -267,7 +266,7 @@ class StepView(SentenceView[StepRecord]):
         facts = ("token", record.where), ("example", record.example)
         yield Texts([*sentence.texts, *((name, prose(fact, room)) for name, fact in facts)])
         for step in record.steps:
-            yield from _step_blocks(step, record.quiz, room)
+            yield from _step_blocks(step, record.hidden, room)
         n_checks = sum(len(step.checks) for step in record.steps)
         yield BLANK
         yield text(
@@ -284,7 +283,7 @@ class StepView(SentenceView[StepRecord]):
         data = self.json(record)
         for step, of_step in zip(record.steps, data["steps"], strict=True):
             of_step["tables"] = [
-                _on_page(table, of_table, record.quiz, is_alone=is_alone)
+                _on_page(table, of_table, record.hidden, is_alone=is_alone)
                 for table, of_table in zip(step.tables, of_step["tables"], strict=True)
                 if _has_room(table, is_alone=is_alone)
             ]
@@ -336,9 +335,7 @@ def _has_room(table: Table, *, is_alone: bool) -> bool:
     return not table.is_detail and table.name not in MAP_TABLES
 
 
-def _on_page(
-    table: Table, data: dict[str, Any], quiz: Quiz | None, *, is_alone: bool
-) -> dict[str, Any]:
+def _on_page(table: Table, data: dict[str, Any], quiz: Quiz, *, is_alone: bool) -> dict[str, Any]:
     """Adds how a table is drawn; in a report its first rows and components are kept, rounded."""
     n_columns = table.values.shape[1]
     n_kept = n_columns if is_alone or table.columns else min(n_columns, COMPONENTS)
@@ -346,12 +343,12 @@ def _on_page(
     if not is_alone:
         values = [row[:n_kept] for row in values[:ROWS]]
         data["rows"] = data["rows"][:ROWS]
-    blanks = {}
-    if quiz is not None:
-        for i, row in enumerate(table.values.tolist()):
-            for j, value in enumerate(row):
-                if (blank := quiz.blank_of(value)) is not None:
-                    blanks[f"{i},{j}"] = blank.number
+    blanks = {
+        f"{i},{j}": blank.number
+        for i, row in enumerate(table.values.tolist())
+        for j, value in enumerate(row)
+        if (blank := quiz.blank_of(value)) is not None
+    }
     return data | {
         "width": n_columns,
         "share": table.share_column,

@@ -1,6 +1,6 @@
 """The roles of a run's heads over its steps, read from the log of the run.
 
-A line of `heads.jsonl` is a head at a step (`inspect.jobs.follow_heads.HeadAtStep`).
+A line of `heads.jsonl` is a head at a step (`inspect.jobs.follow_heads.head_at_step`).
 """
 
 from __future__ import annotations

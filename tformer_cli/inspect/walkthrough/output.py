@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.heads.names import Inspected
-from tformer_cli.inspect.capture.observed import Observed
+from tformer_cli.inspect.capture.observed import Observed, exact
 from tformer_cli.inspect.walkthrough.step import Check, Step, Subject, Table, check
 from tformer_cli.inspect.walkthrough.trace import norm_trace
 from tformer_cli.inspect.weighting.maps import Pooled
@@ -33,9 +33,9 @@ class _Logits(NamedTuple):
 
     @classmethod
     def of(cls, model: Inspected, vector: Tensor, name: str) -> "_Logits":
-        logits = model.output_matrix.detach().cpu().double() @ vector
+        logits = exact(model.output_matrix) @ vector
         if model.output_bias is not None:
-            logits = logits + model.output_bias.detach().cpu().double()
+            logits = logits + exact(model.output_bias)
         exponentials = torch.exp(logits - logits.max())
         plus = "" if model.output_bias is None else " + b"
         return cls(logits, exponentials, exponentials / exponentials.sum(), f"l = {name}·Eᵀ{plus}")
@@ -184,8 +184,8 @@ def _placed(model: PositionPredictor, observed: Observed, subject: Subject) -> S
 
 
 def _product(layer: nn.Linear, vector: Tensor) -> Tensor:
-    product = layer.weight.detach().cpu().double() @ vector
-    return product if layer.bias is None else product + layer.bias.detach().cpu().double()
+    product = exact(layer.weight) @ vector
+    return product if layer.bias is None else product + exact(layer.bias)
 
 
 def _formula(layer: nn.Linear, name: str) -> str:

@@ -126,6 +126,11 @@ class StepRecord:
     with_answers: bool = True  # False if a worksheet's answers are kept elsewhere
 
     @property
+    def hidden(self) -> Quiz:
+        """The blanks of the worksheet, if it is one."""
+        return self.quiz or Quiz(())
+
+    @property
     def token(self) -> str:
         """The label of the row: the token itself, in the decoder the one that it predicts."""
         return self.sentence.row_labels(self.head.kind)[self.row]
@@ -328,9 +333,8 @@ def make_quiz(record: StepRecord, seed: int) -> Quiz:
 
 
 def answer_key(record: StepRecord) -> str:
-    blanks = () if record.quiz is None else record.quiz.blanks
     heading = f"# {record.head}, {record.where}\n"
-    lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in blanks)
+    lines = (f"{b.number}\t{b.value:.3f}\tstep {b.step}\t{b.what}\n" for b in record.hidden.blanks)
     return heading + "".join(lines)
 
 

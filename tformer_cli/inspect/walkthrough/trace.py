@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.heads.names import HeadId, Inspected
-from tformer_cli.inspect.capture.observed import Observed, place_of
+from tformer_cli.inspect.capture.observed import Observed, exact, place_of
 from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
@@ -104,8 +104,8 @@ def _mean_and_deviation(rows: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
 
 
 def _scale_and_shift(norm: Norm) -> tuple[Tensor, Tensor]:
-    scale = norm.weight.detach().cpu().double()
-    shift = torch.zeros_like(scale) if norm.bias is None else norm.bias.detach().cpu().double()
+    scale = exact(norm.weight)
+    shift = torch.zeros_like(scale) if norm.bias is None else exact(norm.bias)
     return scale, shift
 
 
@@ -324,9 +324,9 @@ def _embedding(model: Inspected, head: HeadId, row: int, read_ids: Sequence[int]
             matrix = model.target_matrix
         is_scaled = model.config.scale_embeddings
         formula, label = ("√d_model · E[token]", "√d·E[token]") if is_scaled else ("E[token]",) * 2
-        scaled = stack_input.scale * _numbers(matrix[read_ids[row]])
+        scaled = stack_input.scale * exact(matrix[read_ids[row]])
     rows = stack_input.positions.rows(row, row + 1, next(model.parameters()).device)
-    position = None if rows is None else _numbers(rows[0])
+    position = None if rows is None else exact(rows[0])
     norm = None
     if stack_input.norm is not None:
         norm = norm_trace(scaled if position is None else scaled + position, stack_input.norm)
@@ -346,17 +346,13 @@ def _patch(
 ) -> tuple[str, Tensor, Tensor | None]:
     """Embeds one patch, or the class token: its formula, (D) its value and (C·P·P) its pixels."""
     if images.class_token is not None and not row:
-        return "c", _numbers(images.class_token), None
+        return "c", exact(images.class_token), None
     with torch.no_grad():
         whole = images.images(torch.tensor([pixel_ids], device=images.patches.weight.device))
         found = patches_of(whole, config.patch_size)[0, row - int(config.class_token)]
-    pixels, (weight, bias) = _numbers(found), _exact(images.patches)
+    pixels, (weight, bias) = exact(found), _exact(images.patches)
     formula = "W·p" if bias is None else "W·p + b"
     return formula, functional.linear(pixels, weight, bias), pixels
-
-
-def _numbers(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().double()
 
 
 def _thirds(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor | None]]:
@@ -367,5 +363,5 @@ def _thirds(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor | None]]
 
 
 def _exact(linear: Linear | Copies) -> tuple[Tensor, Tensor | None]:
-    bias = None if linear.bias is None else _numbers(linear.bias)
-    return _numbers(linear.weight), bias
+    bias = None if linear.bias is None else exact(linear.bias)
+    return exact(linear.weight), bias

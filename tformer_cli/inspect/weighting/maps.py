@@ -72,7 +72,7 @@ from torch import Tensor, nn
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, Kind, LayerId, attentions
 from tformer_cli.inspect.capture.forced import AttentionMaps
-from tformer_cli.inspect.capture.observed import Observed, observe, place_of
+from tformer_cli.inspect.capture.observed import Observed, exact, observe, place_of
 from tformer_cli.inspect.weighting.weighting import WeightingName
 from tformer_cli.model.attention import attention_weights
 from tformer_cli.model.config import ModelConfig
@@ -157,7 +157,7 @@ def _sublayer(model: Inspected, kind: Kind, layer: int, observed: Observed) -> A
     place, tap, value = place_of(model, kind, layer), observed.tap, observed.value
     attention = place.attention
     if attention.gate is not None:
-        value = value * attention.gate.detach().cpu().double().view(-1, 1, 1)
+        value = value * exact(attention.gate).view(-1, 1, 1)
     weight, bias = attention.out_projection.weight, attention.out_projection.bias
     normed, summed = observed.normed, observed.stream + observed.attended
     return AttentionSublayer(
@@ -170,7 +170,7 @@ def _sublayer(model: Inspected, kind: Kind, layer: int, observed: Observed) -> A
         scale=tap.scale,
         bias=None if tap.bias is None else tap.bias.cpu().double(),
         # (D, H·E) -> (H·E, D) -> (H, E, D)
-        out_weight=weight.detach().cpu().double().t().reshape(*value.shape[::2], len(weight)),
+        out_weight=exact(weight).t().reshape(*value.shape[::2], len(weight)),
         out_bias=_vector(bias, len(weight)),
         stream=observed.stream,
         norm=None if normed is None else _linear(place.own_norm, summed),
@@ -186,7 +186,7 @@ def _linear(norm: Norm, summed: Tensor) -> LinearNorm:
     variance = summed.var(dim=-1, correction=0) if is_centered else summed.square().mean(dim=-1)
     return LinearNorm(
         deviation=(variance + (norm.eps or 0.0)).sqrt(),
-        scale=norm.weight.detach().cpu().double(),
+        scale=exact(norm.weight),
         shift=_vector(norm.bias, width),
         is_centered=is_centered,
     )
@@ -195,7 +195,7 @@ def _linear(norm: Norm, summed: Tensor) -> LinearNorm:
 def _vector(bias: Tensor | None, width: int) -> Tensor:
     if bias is None:
         return torch.zeros(width, dtype=torch.float64)
-    return bias.detach().cpu().double()
+    return exact(bias)
 
 
 MOST_NUMBERS = 1 << 22  # Most numbers of the vectors T_i(m_j) at a time; in float64 32 MiB

@@ -57,11 +57,7 @@ def count_values(name: str) -> int:
 
 
 def read_image(name: str, size: tuple[int, int, int], pixel_max: int = LARGEST_PIXEL) -> Pixels:
-    """Reads the image that a name stands for, in its own size.
-
-    Returns:
-        (H, W, C) bytes.
-    """
+    """Reads the image (H, W, C) that a name stands for, in its own size."""
     if is_row(name):
         return row_of_pixels(
             _SEPARATORS.split(name.strip(" \t,;")), size, pixel_max, short_name(name)
@@ -166,12 +162,7 @@ def _array(name: str, size: tuple[int, ...]) -> Pixels:
 
 
 def name_of_image(image: object, where: str) -> str:
-    """Returns the name of an image that a Python program gives.
-
-    Args:
-        image: a name, a path, or an array (H, W) or (H, W, C) of bytes, C from 1 to 4.
-        where: what to call it in messages.
-    """
+    """Returns the name of an image that a Python program gives: a name, path or array."""
     if isinstance(image, str):
         return image
     if isinstance(image, PathLike):
