@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tformer_cli.artifacts.config_file import TOKENIZER
-from tformer_cli.artifacts.token_frequencies import FREQUENCIES
+from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import (
     Evaluation,

@@ -17,7 +17,6 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
-from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.cli.help import HELP, HelpfulGroup, ReadableHelp, value_of
 from tformer_cli.cli.options import (
     Command,
@@ -33,8 +32,7 @@ from tformer_cli.cli.options import (
 )
 from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.atomic import replaceable_directory
-from tformer_cli.files.guarded import guarded
+from tformer_cli.files.atomic import guarded, replaceable_directory
 
 # Other commands compute in float32: for them a foreign model's integers are widened on import.
 TAKE_INTEGERS = ("translate", "translate-corpus", "evaluate", "score", "benchmark", "info")
@@ -163,6 +161,8 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                         holds = self._contents(parameter.name) if looks else None
                         outputs.append(Output(name=name, path=path, writes=role.value, holds=holds))
                         if values.get("resume"):  # written under these names first
+                            from tformer_cli.artifacts.resumable import parts_of
+
                             parts += [Output(name="--resume", path=p) for p in parts_of(path)]
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from tformer_cli.errors import UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.text.lines import (
+    MARKUP,
     OPENERS,
     LineCounts,
     check_file,
@@ -30,7 +31,6 @@ from tformer_cli.text.lines import (
     read_lines,
     without_surrogates,
 )
-from tformer_cli.text.not_text import MARKUP
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:

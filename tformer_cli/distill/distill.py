@@ -32,9 +32,8 @@ from tformer_cli.distill.translations import (
     translation_stages,
 )
 from tformer_cli.errors import TformerError
-from tformer_cli.files.atomic import make_directory, not_writable, remove_tree
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked, make_directory, not_writable, remove_tree
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model

@@ -22,7 +22,7 @@ from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_o
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.distill.stages import MANIFEST, Stage, State
 from tformer_cli.errors import RecipeError, UsageError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe

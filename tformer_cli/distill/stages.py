@@ -16,8 +16,7 @@ from typing import Literal
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, not_writable, remove_tree, write_text
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.structure import structure
 
 MANIFEST, EARLIER = "distillation.json", "earlier"

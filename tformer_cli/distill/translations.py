@@ -28,7 +28,7 @@ from tformer_cli.distill.setup import (
 from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.atomic import directory_aside, make_directory
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.lines.translate import translated_text
 from tformer_cli.kinds.opening import open_model

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, cast
 from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.artifacts.config_file import MODELS, check_task, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
-from tformer_cli.artifacts.token_frequencies import load_seen_words
+from tformer_cli.artifacts.shortlist_file import SHORTLIST, load_seen_words, read_shortlist
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.stored_model import DirectoryModel, choose_precision, in_precision, is_cpu

@@ -14,7 +14,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tformer_cli.files.aside import scratch_errors, scratch_file
+from tformer_cli.files.atomic import scratch_errors, scratch_file
 from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalized
 from tformer_cli.text.corpora import SentencePair
 

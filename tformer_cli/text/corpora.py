@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.hashes import hash_file, hash_tree
+from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.text.fields import field_names, sides_of
 from tformer_cli.text.images.corpora import content_of, labeled_images

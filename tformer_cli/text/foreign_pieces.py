@@ -19,12 +19,12 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     BOS_ID,
     FILE_NAME,
+    MOST_PIECES,
     SPECIAL_PIECES,
     VERSION,
     OneSidedTokenizer,

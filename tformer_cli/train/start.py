@@ -18,8 +18,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.regular_file import hash_file, read_regular
 from tformer_cli.foreign.foreign_model import BANNED_BIAS
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds import kind_named

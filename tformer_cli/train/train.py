@@ -25,7 +25,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
-from tformer_cli.artifacts.token_frequencies import (
+from tformer_cli.artifacts.shortlist_file import (
     FREQUENCIES,
     load_frequencies,
     save_frequencies,
@@ -38,12 +38,12 @@ from tformer_cli.errors import (
     UsageError,
 )
 from tformer_cli.files.atomic import (
+    locked,
     make_directory,
     remove_leftovers,
     remove_tree,
     write_text,
 )
-from tformer_cli.files.lock import locked
 from tformer_cli.heads.roles import TokenFrequencies
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower

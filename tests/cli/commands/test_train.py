@@ -16,7 +16,7 @@ from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.cli.app import app
 from tformer_cli.cli.commands.train import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked
 from tformer_cli.trainer.processes.launch import Group
 
 RECIPE = """

@@ -9,7 +9,7 @@ import pytest
 from tests.commands import output_of, record_of, records_of, refused, run
 from tests.models import LINES, save_random
 from tformer_cli import load
-from tformer_cli.artifacts.token_frequencies import save_frequencies
+from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.fast.native import library
 
 

@@ -41,7 +41,7 @@ from tformer_cli.wording import count_of
 if TYPE_CHECKING:
     from tformer_cli.artifacts.resumable import ResumableFiles
     from tformer_cli.kinds.opening import Opened
-    from tformer_cli.search.demands import Term
+    from tformer_cli.search.constraints import Term
     from tformer_cli.search.keywords import SearchOverrides
 
 TEXT = argument("TEXT", "Sentences to translate; without any, -i or stdin.", default=None)
@@ -74,7 +74,7 @@ class ConstraintOptions:
 
     def terms(self) -> "list[Term]":
         """Reads the glossary."""
-        from tformer_cli.search.demands import read_glossary
+        from tformer_cli.search.constraints import read_glossary
 
         if self.glossary is None:
             return []
@@ -264,7 +264,7 @@ def opened_output(
         raise UsageError("--resume: works from a file to a file; give --input and --output")
     from tformer_cli.artifacts.config_file import WEIGHTS
     from tformer_cli.artifacts.resumable import resumable_file
-    from tformer_cli.files.hashes import hash_file
+    from tformer_cli.files.regular_file import hash_file
 
     if Path(output).is_dir():
         raise UsageError(f"--output: {output} is a directory; name a file")

@@ -28,8 +28,8 @@ from tformer_cli.text.lines import LineCounts, check_file
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.bulk.engines import BulkEngine
     from tformer_cli.bulk.plan import GivenCorpus
+    from tformer_cli.bulk.shards import BulkEngine
     from tformer_cli.bulk.translate_corpus import BulkState, CorpusReport
     from tformer_cli.search.keywords import SearchOverrides
 

@@ -152,7 +152,7 @@ def dump_heads(
 
 def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
-    from tformer_cli.files.hashes import hash_file
+    from tformer_cli.files.regular_file import hash_file
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
 
     source, target, target_file = sentences.source, sentences.target, sentences.target_file

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.errors import DataError
-from tformer_cli.files.aside import aside_in_shared
-from tformer_cli.files.atomic import flush_file
+from tformer_cli.files.atomic import aside_in_shared, flush_file
 from tformer_cli.files.cache import cache_directory as default_cache_directory
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig, DataConfig

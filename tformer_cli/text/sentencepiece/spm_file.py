@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.tokenizer import MOST_PIECES
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
