@@ -1,6 +1,7 @@
 """Models as the package's own converter of Hugging Face's models writes them, in all numbers."""
 
 import json
+from pathlib import Path
 
 import pytest
 
