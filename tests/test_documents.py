@@ -50,7 +50,7 @@ from tests.example_shell import ExampleShell
 from tformer_cli.cli.app import app
 from tformer_cli.model.adapter_config import AdapterConfig
 from tformer_cli.model.config import ModelConfig
-from tformer_cli.recipe import OF_START, load_recipe, recipe_names, recipes_directory
+from tformer_cli.recipe import START_KEYS, load_recipe, recipe_names, recipes_directory
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.settings import Option, declared_options
 from tformer_cli.text.config import CorpusConfig, DataConfig, TokenizerConfig
@@ -716,7 +716,7 @@ def default_of(key) -> str:
 
 def key_tables() -> str:
     lines = []
-    in_toml = {name: key for key, name in OF_START.items()}
+    in_toml = {name: key for key, name in START_KEYS.items()}
     for title, settings in KEY_TABLES.items():
         lines += [f"**{title}**", "", "| key | default | meaning |", "|---|---|---|"]
         sentences = sentences_of(settings)

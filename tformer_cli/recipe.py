@@ -46,7 +46,7 @@ DECIDE_NOTHING = (
 )  # fmt: skip
 """Keys that may change between two parts of a run: where caches lie, what is said of the data, how
 much is decoded together, how often heads are seen."""
-OF_START = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
+START_KEYS = {"from": "model", "from_hash": "weights_hash", "frozen": "frozen"}
 """Keys of `[model]` that are no part of its shape, and their names in `StartConfig`."""
 Completion = Callable[[dict[str, Any]], dict[str, Any]]
 """Adds the settings of the model that a recipe starts from to those that the recipe gives."""
@@ -209,7 +209,7 @@ class Recipe:
         values = asdict(self)
         start = values.pop("start")
         if self.start != StartConfig():
-            values["model"].update({key: start[name] for key, name in OF_START.items()})
+            values["model"].update({key: start[name] for key, name in START_KEYS.items()})
         if not self.is_distilled:
             del values["distillation"]
         return values
@@ -309,7 +309,7 @@ def _structured(values: Mapping[str, Any], complete: Completion | None = None) -
     try:
         return structure(Recipe, _with_start(_with_fitting_length(whole)))
     except StructureError as error:
-        toml_keys = {f"start.{name}": f"model.{key}" for key, name in OF_START.items()}
+        toml_keys = {f"start.{name}": f"model.{key}" for key, name in START_KEYS.items()}
         if error.key in toml_keys:
             raise StructureError(toml_keys[error.key], error.problem) from None
         raise
@@ -345,8 +345,8 @@ def _with_start(values: dict[str, Any]) -> dict[str, Any]:
     model = values["model"]
     if not isinstance(model, Mapping):
         return values
-    start = {name: model[key] for key, name in OF_START.items() if key in model}
-    shape = {key: value for key, value in model.items() if key not in OF_START}
+    start = {name: model[key] for key, name in START_KEYS.items() if key in model}
+    shape = {key: value for key, value in model.items() if key not in START_KEYS}
     return {**values, "model": shape, "start": start}
 
 

@@ -27,7 +27,7 @@ from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.constraints import NO_DEMANDS, Demands
+from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints
 from tformer_cli.search.models import Ensemble
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
@@ -182,10 +182,10 @@ def test_blank_long_and_odd_lines(kernels, translator_of, by_torch):
 
 def test_lines_with_demands_leave_the_bits_of_the_others(kernels, translator_of, by_torch):
     translator = translator_of()
-    demands = [NO_DEMANDS] * len(LINES)
-    demands[3] = Demands(target_prefix="dog")
-    demands[5] = Demands(required=("snow",))
-    demands[7] = Demands(banned=("man",))
+    demands = [NO_CONSTRAINTS] * len(LINES)
+    demands[3] = LineConstraints(target_prefix="dog")
+    demands[5] = LineConstraints(required=("snow",))
+    demands[7] = LineConstraints(banned=("man",))
     mixed = translator.translate(LINES, demands=demands)
     plain = translator.translate(LINES)
     expected = by_torch(translator, LINES, demands=demands)
@@ -212,7 +212,7 @@ def test_rules_and_demands_together_are_met_as_by_torch(
 ):
     translator = translator_of(beam_size=beam_size, n_best=beam_size, **settings)
     demands = [
-        Demands(
+        LineConstraints(
             target_prefix=("", "snow runs", "a", "dog \ue000")[i % 4],
             required=(WORDS[(i + 4) % 11],) if i % 3 == 1 else (),
             banned=(WORDS[(i + 5) % 11],) if i % 3 else (),
@@ -230,14 +230,14 @@ def test_constraints_are_met_by_the_kernels_as_by_torch(
 ):
     translator = translator_of(beam_size=beam_size, n_best=beam_size)
     demands = [
-        Demands(
+        LineConstraints(
             required=tuple(dict.fromkeys([WORDS[i % 11], WORDS[i * 3 % 11]])) if i % 4 else (),
             banned=(WORDS[(i + 5) % 11],) if i % 3 else (),
         )
         for i in range(len(LINES))
     ]
     # a phrase longer than the longest translation: there is no way
-    demands[1] = Demands(required=(" ".join(WORDS * 2),))
+    demands[1] = LineConstraints(required=(" ".join(WORDS * 2),))
     before = []
     found = translator_of(
         translator._model,

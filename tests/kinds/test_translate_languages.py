@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.constraints import Demands
+from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.text.tokenizer import read_tokenizer
 
@@ -33,7 +33,7 @@ def test_every_part_begins_with_its_languages(foreign):
 def test_required_phrases_stand_behind_the_prefix(foreign, engine):
     languages = {"source_language": "eng", "target_language": "fra"}
     opened = open_model(foreign, engine=engine, max_length=20, **languages)
-    demands = [Demands("", ("le chien",)), Demands("la", ("chien",))]
+    demands = [LineConstraints("", ("le chien",)), LineConstraints("la", ("chien",))]
     target = opened.directory.tokenizer.target
     for translation, asked in zip(
         opened.translator.translate(["The dog"] * 2, demands=demands), demands, strict=True

@@ -8,7 +8,7 @@ from tests.model.conftest import small_config, small_model
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.ablation import prune_heads
 from tformer_cli.model.attention import MultiHeadAttention, causal_mask
-from tformer_cli.model.operations import Copies
+from tformer_cli.model.operations import IdentityProjection
 from tformer_cli.model.positions import RotaryPositions
 
 
@@ -120,7 +120,7 @@ def taps_of(attention, hidden, taps):
 
 
 def test_copies_stand_for_a_matrix_of_identities():
-    copies, values = Copies(4, 3), random(2, 4)
+    copies, values = IdentityProjection(4, 3), random(2, 4)
     for rows in (slice(None), slice(4), slice(4, None), slice(0, 12)):
         assert torch.equal(copies.part(values, rows), values @ copies.weight[rows].T)
 

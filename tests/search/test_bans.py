@@ -7,7 +7,7 @@ from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.constraints import Demands, holds
+from tformer_cli.search.constraints import LineConstraints, holds
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.text.config import TokenizerConfig
@@ -84,7 +84,9 @@ def test_the_best_hypothesis_is_the_best_of_many(translated):
 
 
 def test_bans_of_a_line_and_of_all_lines_are_alike(translated):
-    found = translated([Demands(banned=("man",)), Demands(banned=("sleeps",))], banned=["A man"])
+    found = translated(
+        [LineConstraints(banned=("man",)), LineConstraints(banned=("sleeps",))], banned=["A man"]
+    )
     for translation, banned in zip(found, (["man"], ["sleeps", "A man"]), strict=True):
         assert not any(holds(translation.text, phrase) for phrase in banned)
 
@@ -99,6 +101,6 @@ def test_samples_are_drawn_until_they_hold_nothing_banned(translated):
 
 
 def test_what_cannot_be_avoided_is_said(translated):
-    (found,) = translated([Demands(target_prefix="A man ")], banned=["man"])
+    (found,) = translated([LineConstraints(target_prefix="A man ")], banned=["man"])
     assert found.text.startswith("A man ")
     assert found.unsatisfied == ("man",)

@@ -7,7 +7,7 @@ from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.constraints import Demands, Term, with_terms
+from tformer_cli.search.constraints import LineConstraints, Term, with_terms
 from tformer_cli.search.hypothesis import Hypothesis
 from tformer_cli.search.sentences import split_line, split_sentences
 from tformer_cli.search.torch_engine import TorchEngine
@@ -255,7 +255,7 @@ def test_sentences_do_not_depend_on_what_is_beside_them(translator_of):
 def test_a_prefix_of_several_sentences_keeps_the_line_whole(translator_of):
     line = f"{LINES[0]} {LINES[1]}"
     translator = translator_of(split_sentences=split_sentences)
-    one, several = (Demands(target_prefix=text) for text in ("A man", f"{LINES[0]} A dog"))
+    one, several = (LineConstraints(target_prefix=text) for text in ("A man", f"{LINES[0]} A dog"))
     first, whole = translator.translate([line, line], demands=[one, several])
     assert (first.n_sentences, whole.n_sentences) == (2, 1)
     assert first.text.startswith("A man")
@@ -265,13 +265,14 @@ def test_a_prefix_of_several_sentences_keeps_the_line_whole(translator_of):
 def test_required_phrases_go_to_the_sentences_that_call_for_them(translator_of):
     line = f"{LINES[0]} {LINES[1]} {LINES[3]}"
     terms = [Term("dogs", "snow", False), Term("man", "street", False), Term("", "Two", False)]
-    demands = with_terms(Demands(required=("woman",)), line, terms)
+    demands = with_terms(LineConstraints(required=("woman",)), line, terms)
     translator = translator_of(split_sentences=split_sentences, max_length=20)
     (found,) = translator.translate([line], demands=[demands])
     alone = translator.translate(
         [LINES[0], LINES[1], LINES[3]],
         demands=[
-            Demands(required=phrases) for phrases in (("street",), ("snow", "Two"), ("woman",))
+            LineConstraints(required=phrases)
+            for phrases in (("street",), ("snow", "Two"), ("woman",))
         ],
     )
     assert found.text == " ".join(one.text for one in alone)

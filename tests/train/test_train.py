@@ -21,6 +21,7 @@ from tformer_cli.search.translator import Translator
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import choose_precision, train
 from tformer_cli.trainer import gradients
+from tformer_cli.trainer.best_model import average_weights
 from tformer_cli.trainer.events import (
     PaceMeasured,
     RunEnded,
@@ -28,7 +29,6 @@ from tformer_cli.trainer.events import (
     StepReport,
     ValidationReport,
 )
-from tformer_cli.trainer.judge import average_weights
 from tformer_cli.trainer.trainer import Trainer
 
 

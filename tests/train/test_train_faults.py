@@ -21,7 +21,7 @@ from tformer_cli.files.atomic import locked
 from tformer_cli.recipe import make_recipe
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train
-from tformer_cli.trainer import gradients, memory, validation, window
+from tformer_cli.trainer import gradients, memory, validation
 from tformer_cli.trainer.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 from tformer_cli.trainer.resuming.saving import RunSaver
@@ -252,8 +252,8 @@ def test_a_run_that_fails_again_and_again_gives_up_and_stays_whole(
 
 
 def test_a_diverging_loss_rolls_back_before_the_suspect_batches(recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(window, "JUDGED_STEPS", 4)
-    monkeypatch.setattr(window, "LEARNED", 100.0)
+    monkeypatch.setattr(report_interval, "JUDGED_STEPS", 4)
+    monkeypatch.setattr(report_interval, "LEARNED", 100.0)
     true_loss, n_calls = gradients.projected_loss, [0]
 
     def loss(*arguments):

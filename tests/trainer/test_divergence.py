@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from tformer_cli.trainer.window import (
+from tformer_cli.trainer.report_interval import (
     JUDGED_STEPS,
     REMEMBERED,
     Diverged,

@@ -11,7 +11,7 @@ from tformer_cli.text.tokenizer import EOS_ID
 from tformer_cli.trainer import gradients
 from tformer_cli.trainer.gradients import add_gradients, batch_loss, clip_gradients
 from tformer_cli.trainer.loss import projected_loss
-from tformer_cli.trainer.window import Window
+from tformer_cli.trainer.report_interval import ReportInterval
 
 SOURCE = [[5, 6, 7], [8, 9], [10], [11, 12, 13, 14]]
 TARGET = [[6], [7, 8, 9, 10], [11, 12], [13, 14, 15]]
@@ -26,7 +26,7 @@ def model(dropout=0.0):
 
 
 def gradients_of(batches):
-    trained, window = model(), Window(0.0)
+    trained, window = model(), ReportInterval(0.0)
     add_gradients(trained, batches, window, label_smoothing=0.1, precision="float32")
     return [parameter.grad for parameter in trained.parameters()], window
 
@@ -52,8 +52,8 @@ def test_padding_adds_nothing_to_the_loss():
 
 def test_r_drop_without_dropout_is_the_ordinary_loss_and_counts_each_token_once():
     batch, settings = collate(SOURCE, TARGET), {"label_smoothing": 0.1, "precision": "float32"}
-    trained, twice, window = model(), model(), Window(0.0)
-    add_gradients(trained, [batch], expected := Window(0.0), **settings)
+    trained, twice, window = model(), model(), ReportInterval(0.0)
+    add_gradients(trained, [batch], expected := ReportInterval(0.0), **settings)
     add_gradients(twice, [batch], window, r_drop=5.0, **settings)
     for one, other in zip(trained.parameters(), twice.parameters(), strict=True):
         assert torch.allclose(one.grad, other.grad, atol=1e-6)
@@ -91,7 +91,7 @@ def test_r_drop_is_the_plain_formula_of_two_passes_with_their_own_dropout(monkey
 def test_clipping_scales_down_to_the_norm_and_never_up(largest):
     trained = model()
     batch = collate(SOURCE, TARGET)
-    add_gradients(trained, [batch], Window(0.0), label_smoothing=0.1, precision="float32")
+    add_gradients(trained, [batch], ReportInterval(0.0), label_smoothing=0.1, precision="float32")
     flat = torch.cat([p.grad.flatten() for p in trained.parameters()])
     norm = clip_gradients(trained, largest)
     clipped = torch.cat([p.grad.flatten() for p in trained.parameters()])

@@ -11,7 +11,7 @@ from tformer_cli.text.batching import collate
 from tformer_cli.trainer import memory
 from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.memory import FreedPages, GradientsInMemory, halves, resident_pages
-from tformer_cli.trainer.window import Window
+from tformer_cli.trainer.report_interval import ReportInterval
 
 SETTINGS = {"label_smoothing": 0.1, "precision": "float32"}
 BATCHES = [
@@ -44,10 +44,10 @@ def limited(monkeypatch, most_rows):
 
 @pytest.mark.parametrize("most_rows", [1, 2, 3])
 def test_a_split_batch_has_the_gradient_of_the_whole(monkeypatch, most_rows):
-    whole, expected = model(), Window(0.0)
+    whole, expected = model(), ReportInterval(0.0)
     add_gradients(whole, BATCHES, expected, **SETTINGS)
     tries = limited(monkeypatch, most_rows)
-    split, window = model(), Window(0.0)
+    split, window = model(), ReportInterval(0.0)
     n_parts = GradientsInMemory().add(split, BATCHES, window, **SETTINGS)
     assert n_parts == len(tries[-1]) > 2
     assert max(tries[-1]) <= most_rows
@@ -60,20 +60,20 @@ def test_a_split_batch_has_the_gradient_of_the_whole(monkeypatch, most_rows):
 def test_batches_as_large_as_one_that_failed_are_split_at_once(monkeypatch):
     tries = limited(monkeypatch, 2)
     gradients, trained = GradientsInMemory(), model()
-    gradients.add(trained, BATCHES, Window(0.0), **SETTINGS)
+    gradients.add(trained, BATCHES, ReportInterval(0.0), **SETTINGS)
     assert tries == [[4, 2], [2, 2, 2]]
     trained.zero_grad()
-    gradients.add(trained, BATCHES, Window(0.0), **SETTINGS)
+    gradients.add(trained, BATCHES, ReportInterval(0.0), **SETTINGS)
     assert tries[2:] == [[2, 2, 2]]
 
 
 def test_a_pair_that_does_not_fit_is_an_error_and_other_errors_pass(monkeypatch):
     limited(monkeypatch, 0)
     with pytest.raises(TformerError, match=r"a sentence pair of .* does not fit in memory"):
-        GradientsInMemory().add(model(), BATCHES, Window(0.0), **SETTINGS)
+        GradientsInMemory().add(model(), BATCHES, ReportInterval(0.0), **SETTINGS)
     monkeypatch.setattr(memory, "add_gradients", lambda *a, **k: torch.zeros(2) @ torch.zeros(3))
     with pytest.raises(RuntimeError, match="size"):
-        GradientsInMemory().add(model(), BATCHES, Window(0.0), **SETTINGS)
+        GradientsInMemory().add(model(), BATCHES, ReportInterval(0.0), **SETTINGS)
 
 
 def test_halves_have_all_rows_once():

@@ -47,7 +47,7 @@ NOT_READ = (
 )
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt", "vocab.txt")
 """Files of tokenizers."""
-OF_TOKENIZERS = (
+TOKENIZER_FILES = (
     "name a directory that has the model's settings and weights, too, or train one with it "
     "(tokenizer.path in a recipe)"
 )
@@ -96,7 +96,7 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
         more = f" and {len(models) - MOST_NAMED} more" if len(models) > MOST_NAMED else ""
         return f"is not a model but holds some; name one of them: {shown}{more}"
     if any((path / name).is_file() for name in TOKENIZERS):
-        return f"holds a tokenizer without a model; {OF_TOKENIZERS}"
+        return f"holds a tokenizer without a model; {TOKENIZER_FILES}"
     if any(path.glob("*.safetensors")):
         return "holds weights without config.json, which says of what model; put it beside them"
     return "config.json is missing; name a tformer model directory"
@@ -127,7 +127,7 @@ def _file(path: Path) -> str:
     if path.name in PARTS and all((path.parent / part).is_file() for part in PARTS):
         return f"is a file of a model; name its directory {path.parent}"
     if path.name in TOKENIZERS:
-        return f"is a tokenizer without a model; {OF_TOKENIZERS}"
+        return f"is a tokenizer without a model; {TOKENIZER_FILES}"
     if path.name == "config.json":
         return "is the settings of a model alone; put its weights beside it, and name the directory"
     if path.suffix == ".safetensors":
@@ -373,7 +373,7 @@ def task_kind(model: ModelConfig) -> TaskKind:
     return HEADS[model.head] if model.is_encoder_only else "translate"
 
 
-def layers_said(model: ModelConfig) -> str:
+def describe_layers(model: ModelConfig) -> str:
     """Says in words what a model is and how many layers it has."""
     n_encoder, n_decoder = model.n_encoder_layers, model.n_decoder_layers
     if model.is_decoder_only:

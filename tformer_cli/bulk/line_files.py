@@ -18,7 +18,7 @@ from tformer_cli.bulk.shards import CorpusKind, Fields, Source, Task, file_state
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import written_aside
 from tformer_cli.files.regular_file import hash_file
-from tformer_cli.search.constraints import NO_DEMANDS, Demands, demands_of
+from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints, constraints_of
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.translator import Translation
 from tformer_cli.text.corpora import corpus_file
@@ -41,7 +41,7 @@ class Row:
 
     text: str | None
     """None: a null of JSONL, which has no translation."""
-    demands: Demands = NO_DEMANDS
+    demands: LineConstraints = NO_CONSTRAINTS
     kept: Any = None
     """What the translation is added to: the line of TSV, the record of JSONL."""
 
@@ -164,7 +164,7 @@ def _record(line: str, number: int, field: str, fields: Fields, name: str) -> Ro
             raise DataError(
                 f'{where}: has a field "{ours}" already; choose another name with {option}'
             )
-    demands = demands_of(record, f"{name}:{number + 1}")
+    demands = constraints_of(record, f"{name}:{number + 1}")
     try:
         is_null = value_at(record, field) is None
     except KeyError:

@@ -21,7 +21,7 @@ from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.job import COUNTS_OF_TRANSLATIONS, ResultCounts
 from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
-from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, with_terms
+from tformer_cli.search.constraints import NO_CONSTRAINTS, LineConstraints, Term, with_terms
 from tformer_cli.search.translator import BUFFER_LINES, Translator
 from tformer_cli.text.lines import LineCounts, without_surrogates
 from tformer_cli.version import __version__
@@ -131,11 +131,11 @@ class _Buffers:
         self.counts = ResultCounts()
 
     def translate(
-        self, texts: Sequence[str], first: int, demands: Sequence[Demands] | None = None
+        self, texts: Sequence[str], first: int, demands: Sequence[LineConstraints] | None = None
     ) -> list[Translation]:
         """Translates rows, of which `first` is the number of the first one."""
         if self._terms:
-            before = demands or [NO_DEMANDS] * len(texts)
+            before = demands or [NO_CONSTRAINTS] * len(texts)
             demands = [
                 with_terms(demand, text, self._terms)
                 for demand, text in zip(before, texts, strict=True)

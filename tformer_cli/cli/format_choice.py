@@ -38,7 +38,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "pharaoh": ("align", "pharaoh", "txt", "text", "log"),
 }
 # Endings of formats that no command here writes.
-OF_NO_FORMAT = (
+WITHOUT_FORMAT = (
     *("pdf", "eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
     *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
@@ -138,7 +138,7 @@ def check_ending(output: str, formats: Iterable[str]) -> None:
     chosen = list(formats)
     fitting = {ending for one in chosen for ending in ENDINGS[one]}
     ending = _ending(output)
-    known = {*OF_NO_FORMAT, *(name for names in ENDINGS.values() for name in names)}
+    known = {*WITHOUT_FORMAT, *(name for names in ENDINGS.values() for name in names)}
     if output == STANDARD_STREAM or ending in fitting or ending not in known:
         return
     names = ", ".join(f".{name}" for name in dict.fromkeys(ENDINGS[one][0] for one in chosen))

@@ -322,10 +322,10 @@ def complete_recipes(incomplete: str) -> list[str]:
 
 def complete_keys(incomplete: str) -> list[str]:  # noqa: ARG001 - Typer sorts them out
     """Returns every key of a recipe, ready for its value."""
-    from tformer_cli.recipe import OF_START, Recipe
+    from tformer_cli.recipe import START_KEYS, Recipe
 
     keys = (key for key in _keys(Recipe) if not key.startswith("start."))
-    return [f"{key}=" for key in ("model.preset", *(f"model.{key}" for key in OF_START), *keys)]
+    return [f"{key}=" for key in ("model.preset", *(f"model.{key}" for key in START_KEYS), *keys)]
 
 
 def complete_heads(incomplete: str) -> list[str]:
@@ -418,12 +418,12 @@ def torch_preparation(threads: int = 0) -> Callable[[], None]:
     return partial(prepare_torch, threads)
 
 
-_OF_TRANSLATION = search_options()
+_TRANSLATION_OPTIONS = search_options()
 
 
 def search_option(name: str) -> Any:  # noqa: ANN401 - a type
     """Returns the annotated type of one option of the search."""
-    return optional(types_of(DecodingConfig)[name], _OF_TRANSLATION[name])
+    return optional(types_of(DecodingConfig)[name], _TRANSLATION_OPTIONS[name])
 
 
 LengthPenaltyOption = search_option("length_penalty")
@@ -439,7 +439,7 @@ def settings_options(names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
 
 def takes_decoding_options(command: Command) -> Command:
     """Gives a command that ends in ``**decoding`` every option of the search."""
-    return _with_search(command, _OF_TRANSLATION)
+    return _with_search(command, _TRANSLATION_OPTIONS)
 
 
 def takes_generation_options(command: Command) -> Command:

@@ -59,7 +59,9 @@ class CompiledEncoder:
             hidden = self._native.encode([texts[number] for number in batch], stop=stop)
             return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
 
-        found = dict(side_by_side(encode, batches, n_workers, stop, before_batch or _go_on))
+        found = dict(
+            side_by_side(encode, batches, n_workers, stop, before_batch or never_interrupt)
+        )
         return [found[number] for number in range(len(texts))]
 
 
@@ -81,5 +83,5 @@ def compiled_encoder(
     )
 
 
-def _go_on() -> None:
+def never_interrupt() -> None:
     """Ends nothing."""

@@ -97,7 +97,7 @@ class CompiledEngine:
             )
         latest = None if self._latest is None else self._latest()
         if latest is not None and latest.is_packed_from(model):
-            return latest.interference()
+            return latest.unsupported_state()
         from tformer_cli.fast.native.torch_weights import unsupported
 
         made = _in_torch(model)
@@ -138,11 +138,11 @@ class CompiledSearch:
 
         return versions(self._modules) == self._versions
 
-    def interference(self) -> str | None:
+    def unsupported_state(self) -> str | None:
         """Describes what is set on the model that the kernels would ignore; None: nothing is."""
-        from tformer_cli.fast.native.torch_weights import interference
+        from tformer_cli.fast.native.torch_weights import unsupported_state
 
-        return interference(self._modules)
+        return unsupported_state(self._modules)
 
     def _pack(self) -> None:
         self._made = _in_torch(self._model)

@@ -17,7 +17,7 @@ from tformer_cli.foreign.foreign_model import (
     MOST_ROWS,
     ForeignModel,
     Reader,
-    Rows,
+    VocabularyOrder,
     model_config,
     reorder_vocabulary,
     tensor2tensor_halves,
@@ -261,7 +261,7 @@ def _read_dictionary(file: Path) -> list[str]:
 
 
 def _config(
-    source: FairseqSource, reader: Reader, sides: tuple[Rows, Rows]
+    source: FairseqSource, reader: Reader, sides: tuple[VocabularyOrder, VocabularyOrder]
 ) -> tuple[ModelConfig, dict[str, Array]]:
     path, settings = source.path, source.settings
     shape = read_shape(path, settings, _SETTINGS)

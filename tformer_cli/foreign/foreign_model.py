@@ -114,7 +114,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Rows:
+class VocabularyOrder:
     """The rows of a vocabulary in the order of tformer's ids."""
 
     foreign: tuple[int, ...]  # the foreign id of each id; -1: a row of zeros
@@ -145,7 +145,7 @@ def _ordered(array: Array, order: NDArray[np.int64]) -> Array:
 
 def reorder_vocabulary(
     pieces: Sequence[str], pad: int | None, unk: int, start: int | None, eos: int | None
-) -> Rows:
+) -> VocabularyOrder:
     """Orders a vocabulary so that padding, unknown, start and end have the ids 0 to 3.
 
     The foreign ids of the four are given; None is a row of zeros. Where the start is another token,
@@ -156,7 +156,9 @@ def reorder_vocabulary(
     names = [f"<foreign {piece}>" if piece in SPECIAL_PIECES else piece for piece in pieces]
     # a padding or start that is no token of its own would take probability from the others
     banned = [n for n in (0, 2) if first[n] == -1 or first.count(first[n]) > 1]
-    return Rows((*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned))
+    return VocabularyOrder(
+        (*first, *rest), (*SPECIAL_PIECES, *(names[n] for n in rest)), tuple(banned)
+    )
 
 
 def names_of_rows(pieces: Mapping[str, int], size: int, where: object) -> list[str]:
@@ -179,7 +181,7 @@ def original_piece(piece: str) -> str:
     return inner if inner != piece and inner in SPECIAL_PIECES else piece
 
 
-def output_bias(rows: Rows, bias: Array | None) -> Array:
+def output_bias(rows: VocabularyOrder, bias: Array | None) -> Array:
     """Returns the bias of the logits (V) in the order of rows, with banned tokens banned."""
     plain = np.zeros(max(rows.foreign) + 1, np.float32) if bias is None else bias.ravel()
     # -inf would make NaN of the softmax of a row whose tokens are all banned

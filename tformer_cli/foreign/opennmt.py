@@ -18,7 +18,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import (
     ForeignModel,
     Reader,
-    Rows,
+    VocabularyOrder,
     model_config,
     name_table,
     reorder_vocabulary,
@@ -174,7 +174,7 @@ def convert(source: OpenNmtSource) -> ForeignModel:
 
 def vocabulary_sides(
     path: Path, entries: tuple[list[str], list[str]], start: str, pad: str = PAD
-) -> tuple[Rows, Rows]:
+) -> tuple[VocabularyOrder, VocabularyOrder]:
     found = []
     for pieces in entries:
         ids = {piece: n for n, piece in enumerate(pieces)}
@@ -191,7 +191,10 @@ def vocabulary_sides(
 
 
 def _config(
-    path: Path, settings: Mapping[str, Any], sides: tuple[Rows, Rows], shape: Mapping[str, Any]
+    path: Path,
+    settings: Mapping[str, Any],
+    sides: tuple[VocabularyOrder, VocabularyOrder],
+    shape: Mapping[str, Any],
 ) -> ModelConfig:
     is_joint = flag(path, settings, "share_embeddings")
     is_tied = flag(path, settings, "share_decoder_embeddings")
@@ -360,7 +363,7 @@ def convert_eole(path: Path) -> ForeignModel:
     return read_model("Eole", EOLE_NAMES, reader, config, sides, directory=path, files=files)
 
 
-def _sides(file: Path) -> tuple[Rows, Rows]:
+def _sides(file: Path) -> tuple[VocabularyOrder, VocabularyOrder]:
     saved = read_json_file(file)
     entries = [saved.get(side) for side in ("src", "tgt")]
     special = saved.get("specials", {})

@@ -17,7 +17,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import (
     ForeignModel,
     Reader,
-    Rows,
+    VocabularyOrder,
     Weight,
     build_weights,
     output_bias,
@@ -48,7 +48,9 @@ IN_WORDS = (
 
 
 def spm_tokenizer(
-    spms: tuple[Path, Path], sides: tuple[Rows, Rows], tokens: Languages = NO_LANGUAGES
+    spms: tuple[Path, Path],
+    sides: tuple[VocabularyOrder, VocabularyOrder],
+    tokens: Languages = NO_LANGUAGES,
 ) -> SentencePieceTokenizer:
     """Makes a tokenizer of a SentencePiece model for each side; what is alike is there once."""
     return SentencePieceTokenizer.build(
@@ -64,7 +66,7 @@ def spm_tokenizer(
 def read_tokenizer(
     directory: Path,
     languages: tuple[str, str],
-    sides: tuple[Rows, Rows],
+    sides: tuple[VocabularyOrder, VocabularyOrder],
     tokens: Languages = NO_LANGUAGES,
 ) -> tuple[Tokenizer, list[Path], list[str]]:
     """Finds what cuts text: SentencePiece models, merges, or nothing; the last is a note."""
@@ -121,7 +123,7 @@ def _text(path: Path) -> str:
         raise ArtifactError(f"{path}: is not UTF-8 text; use the model's own file") from None
 
 
-def vocabulary_rows(array: Array, rows: Rows, where: str, name: str) -> Weight:
+def vocabulary_rows(array: Array, rows: VocabularyOrder, where: str, name: str) -> Weight:
     """Puts the rows of an embedding (V, D), or of a bias (V), in the order of tformer's ids."""
     n_entries = max(rows.foreign) + 1
     if len(array) != n_entries:
@@ -166,7 +168,7 @@ def read_model(
     names: Names,
     reader: Reader,
     config: ModelConfig,
-    sides: tuple[Rows, Rows],
+    sides: tuple[VocabularyOrder, VocabularyOrder],
     *,
     directory: Path,
     files: Iterable[Path],
@@ -199,12 +201,15 @@ def read_model(
 
 
 def _around_stacks(
-    names: Names, reader: Reader, config: ModelConfig, sides: tuple[Rows, Rows]
+    names: Names,
+    reader: Reader,
+    config: ModelConfig,
+    sides: tuple[VocabularyOrder, VocabularyOrder],
 ) -> dict[str, Weight]:
     """Reads embeddings and the output layer; a matrix that is shared may have several names."""
     given: dict[str, Weight] = {}
 
-    def rows(some: list[str], side: Rows) -> Weight:
+    def rows(some: list[str], side: VocabularyOrder) -> Weight:
         there = [name for name in some if name in reader] or some[:1]
         return vocabulary_rows(reader.take_first(there), side, reader.where, there[0])
 

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tformer_cli.model.cache import DecoderCache
-from tformer_cli.model.operations import Copies, Linear, Operations, Spans, by_sentence, dropout
+from tformer_cli.model.operations import (
+    IdentityProjection,
+    Linear,
+    Operations,
+    Spans,
+    by_sentence,
+    dropout,
+)
 from tformer_cli.model.positions import Places, Positions
 from tformer_cli.model.similarity import Similarity
 
@@ -263,15 +270,18 @@ class MultiHeadAttention(nn.Module):
         self.n_key_heads = n_key_heads or n_heads
         joined, keys = n_heads * head_width, self.n_key_heads * head_width
         self.row_counts = (joined, keys, keys)
-        self.in_projection: Linear | Copies
-        self.out_projection: Linear | Copies
+        self.in_projection: Linear | IdentityProjection
+        self.out_projection: Linear | IdentityProjection
         with warnings.catch_warnings():  # a layer without heads has matrices without elements
             warnings.filterwarnings("ignore", message="Initializing zero-element tensors")
             if has_projections:
                 self.in_projection = Linear(d_model, joined + 2 * keys, bias=bias)
                 self.out_projection = Linear(joined, d_model, bias=bias)
             else:
-                self.in_projection, self.out_projection = Copies(d_model, 3), Copies(d_model, 1)
+                self.in_projection, self.out_projection = (
+                    IdentityProjection(d_model, 3),
+                    IdentityProjection(d_model, 1),
+                )
         # Not a child module: layers share it with the embedding, which its parameters are named by
         self.__dict__["positions"] = positions or Positions()
         self.relative = self.positions.of_layer(n_heads, head_width)

@@ -483,7 +483,7 @@ class Operations(Protocol):
         """
 
 
-class Copies(nn.Module):
+class IdentityProjection(nn.Module):
     """Hands on what it is given, several times side by side: a product without weights.
 
     Attention without projections compares hidden states themselves, each head its own numbers of

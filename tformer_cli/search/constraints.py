@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
+class LineConstraints:
     """Constraints on a line's translation."""
 
     target_prefix: str = ""
@@ -50,15 +50,17 @@ class Demands:
     """Required phrases of a glossary, each with a phrase of the source that calls for it."""
 
 
-NO_DEMANDS = Demands()
+NO_CONSTRAINTS = LineConstraints()
 
 
-def demands_of(record: Mapping[str, Any], where: str) -> Demands:
+def constraints_of(record: Mapping[str, Any], where: str) -> LineConstraints:
     """Reads the demands of a JSONL object: "target_prefix", a text; "required", "banned", lists."""
     prefix = record.get("target_prefix", "")
     if not isinstance(prefix, str):
         raise DataError(f'{where}: "target_prefix" is not text; write a string')
-    return Demands(prefix, _phrases(record, "required", where), _phrases(record, "banned", where))
+    return LineConstraints(
+        prefix, _phrases(record, "required", where), _phrases(record, "banned", where)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
     return terms
 
 
-def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
+def with_terms(demands: LineConstraints, line: str, terms: Sequence[Term]) -> LineConstraints:
     """Adds what a glossary says about a line; what is demanded twice is demanded once."""
     called = [
         term
@@ -131,7 +133,7 @@ def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
     )
 
 
-def required_of_parts(demands: Demands, parts: Sequence[str]) -> list[tuple[str, ...]]:
+def required_of_parts(demands: LineConstraints, parts: Sequence[str]) -> list[tuple[str, ...]]:
     """Gives the required phrases of a line to the parts that it is translated in.
 
     A glossary's phrase belongs to the parts that hold its source, any other to the first part that

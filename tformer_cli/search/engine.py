@@ -185,7 +185,7 @@ class Searcher:
         self._model = model
         self._engines = list(engines)
         self._scorers = list(scorers)
-        self._before_batch = before_batch or _go_on
+        self._before_batch = before_batch or never_interrupt
         self._prepared: dict[str, PreparedSearch] = {}
         self._unavailable: dict[str, str] = {}
 
@@ -293,7 +293,7 @@ class Searcher:
         return UsageError(f"--engine: {name} cannot search here: {reasons[name]}; omit it")
 
 
-def _go_on() -> None:
+def never_interrupt() -> None:
     """Ends nothing."""
 
 

@@ -189,7 +189,7 @@ def score_texts(
     windows: list[TextWindow] = []
     for number, ids in enumerate(texts):
         if config.memory and len(ids) >= window:  # shorter ones need no memory
-            scored[number] = _scored_on(model, ids, window, device, before_batch or _go_on)
+            scored[number] = _scored_on(model, ids, window, device, before_batch or never_interrupt)
         else:
             windows += text_windows(number, ids, window, stride, config)
     by_length: dict[int, list[int]] = {}
@@ -240,7 +240,7 @@ def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:
     return steps
 
 
-def _go_on() -> None:
+def never_interrupt() -> None:
     """Ends nothing."""
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.errors import DataError
 from tformer_cli.search.constraints import (
-    NO_DEMANDS,
+    NO_CONSTRAINTS,
     Constraints,
-    Demands,
+    LineConstraints,
     holds,
     required_of_parts,
     unsatisfied,
@@ -119,7 +119,7 @@ class _Prepared:
     n_sentences: int = 1
 
 
-_Spelled = tuple["Hypothesis", str]
+_DecodedHypothesis = tuple["Hypothesis", str]
 """A hypothesis and its text."""
 _BLANK = TranslatedText("", 0.0, 0.0, (), is_finished=True)
 
@@ -159,7 +159,7 @@ class Translator:
         self._seed = seed
         self._banned = tuple(phrase.strip() for phrase in banned)
         self._undemanding = Sentence(
-            tokens=(), constraints=self._constraints(self._with_bans(NO_DEMANDS), ())
+            tokens=(), constraints=self._constraints(self._with_bans(NO_CONSTRAINTS), ())
         )
         self._before_batch = before_batch
         self._scorers = scorers
@@ -201,11 +201,11 @@ class Translator:
         self,
         lines: Sequence[str],
         first_index: int = 0,
-        demands: Sequence[Demands] | None = None,
+        demands: Sequence[LineConstraints] | None = None,
     ) -> list[Translation]:
         """Translates lines."""
         lines = list(given_lines(lines))
-        demands = [self._with_bans(one) for one in demands or [NO_DEMANDS] * len(lines)]
+        demands = [self._with_bans(one) for one in demands or [NO_CONSTRAINTS] * len(lines)]
         prepared = self._prepare(lines, first_index, [one.target_prefix for one in demands])
         required = [
             required_of_parts(one, line.texts) for one, line in zip(demands, prepared, strict=True)
@@ -213,7 +213,7 @@ class Translator:
         start = self._tokenizer.target.start
         prefixes = self._tokenizer.target.encode_phrases([one.target_prefix for one in demands])
         parts = [
-            self._listed(
+            self._with_shortlist(
                 Sentence(
                     tokens=part,
                     key=line_key(self._seed, first_index + i, number),
@@ -232,13 +232,13 @@ class Translator:
             for i, line in enumerate(prepared)
         ]
 
-    def _with_bans(self, demands: Demands) -> Demands:
+    def _with_bans(self, demands: LineConstraints) -> LineConstraints:
         """Adds the phrases that no translation may hold."""
         if not self._banned:
             return demands
         return replace(demands, banned=tuple(dict.fromkeys((*demands.banned, *self._banned))))
 
-    def _satisfying(self, sentences: Sequence[Sentence]) -> list[list[_Spelled]]:
+    def _satisfying(self, sentences: Sequence[Sentence]) -> list[list[_DecodedHypothesis]]:
         """Searches, under bans only where the free search wrote something banned.
 
         So a ban costs little, and holds for the text, however that is cut into tokens. A best
@@ -260,7 +260,10 @@ class Translator:
         return self._chosen(found)
 
     def _draw_again(
-        self, sentences: Sequence[Sentence], found: list[list[_Spelled]], broken: list[int]
+        self,
+        sentences: Sequence[Sentence],
+        found: list[list[_DecodedHypothesis]],
+        broken: list[int],
     ) -> list[int]:
         """Replaces samples with something banned by others, which are drawn until they have none.
 
@@ -282,7 +285,7 @@ class Translator:
             broken = [i for i in broken if any(_breaks(sentences[i], one) for one in found[i])]
         return broken
 
-    def _listed(self, sentence: Sentence) -> Sentence:
+    def _with_shortlist(self, sentence: Sentence) -> Sentence:
         """Adds what the shortlist, and whatever must be said, lets a translation consist of."""
         if self._shortlist is None:
             return sentence
@@ -297,7 +300,7 @@ class Translator:
         return self._searcher.score(sources, targets, self.config)
 
     def stream(
-        self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
+        self, lines: Iterable[str | tuple[str, LineConstraints]], buffer_lines: int = BUFFER_LINES
     ) -> Iterator[Translation]:
         """Translates lines as they come, yielding a buffer's as soon as it is done."""
         check_lines(lines)
@@ -305,7 +308,7 @@ class Translator:
 
     def buffers(
         self,
-        lines: Iterable[str | tuple[str, Demands]],
+        lines: Iterable[str | tuple[str, LineConstraints]],
         buffer_lines: int = BUFFER_LINES,
         *,
         first_index: int = 0,
@@ -314,7 +317,7 @@ class Translator:
         """Translates lines as they come, a buffer at a time; see `stream`."""
         for buffer in buffers(lines, buffer_lines, max_wait):
             pairs = [
-                line if isinstance(line, tuple) else (checked_line(line, number), NO_DEMANDS)
+                line if isinstance(line, tuple) else (checked_line(line, number), NO_CONSTRAINTS)
                 for number, line in enumerate(buffer, first_index)
             ]
             texts, demands = zip(*pairs, strict=True)
@@ -341,7 +344,7 @@ class Translator:
                 (self._fitted(text, next(encoded), longest, index, side), blank)
                 for text, blank in line
             ]
-            prepared.append(fitted[0][0] if len(fitted) == 1 else _together(fitted))
+            prepared.append(fitted[0][0] if len(fitted) == 1 else _merge_parts(fitted))
         return prepared
 
     def _sentences(self, line: str, prefix: str = "") -> list[tuple[str, str]]:
@@ -387,7 +390,9 @@ class Translator:
             is_too_long=True,
         )
 
-    def _constraints(self, demands: Demands, required: tuple[str, ...]) -> Constraints | None:
+    def _constraints(
+        self, demands: LineConstraints, required: tuple[str, ...]
+    ) -> Constraints | None:
         """Puts the phrases of a line's part in tokens; None where nothing is asked of it."""
         if not (required or demands.banned):
             return None
@@ -403,7 +408,7 @@ class Translator:
             token_bytes=self._tokenizer.target.piece_bytes,
         )
 
-    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_Spelled]]:
+    def _spelled(self, found: Sequence[Sequence[Hypothesis]]) -> list[list[_DecodedHypothesis]]:
         """Adds texts to hypotheses, all at once: each call wakes the tokenizer's threads."""
         texts = iter(
             self._tokenizer.target.decode_batch(
@@ -412,13 +417,13 @@ class Translator:
         )
         return [[(hypothesis, next(texts)) for hypothesis in part] for part in found]
 
-    def _chosen(self, spelled: list[list[_Spelled]]) -> list[list[_Spelled]]:
+    def _chosen(self, spelled: list[list[_DecodedHypothesis]]) -> list[list[_DecodedHypothesis]]:
         """Chooses, where that is set, which hypotheses are returned by their texts."""
         if self.config.risk == "none" and not self.config.distinct_texts:
             return spelled
         return [self._wanted(part) for part in spelled]
 
-    def _wanted(self, spelled: list[_Spelled]) -> list[_Spelled]:
+    def _wanted(self, spelled: list[_DecodedHypothesis]) -> list[_DecodedHypothesis]:
         """Chooses `n_best` of a part's hypotheses by their texts."""
         texts = [text for _, text in spelled]
         order = list(range(len(texts)))
@@ -434,8 +439,8 @@ class Translator:
         index: int,
         line: str,
         prepared: _Prepared,
-        parts: list[list[_Spelled]],
-        demands: Demands,
+        parts: list[list[_DecodedHypothesis]],
+        demands: LineConstraints,
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
         n_best = min(map(len, parts), default=0)
@@ -472,7 +477,7 @@ class Translator:
         return [length_divisor(length, self.config) / whole for length in lengths]
 
     def _joined(
-        self, spelled: Sequence[_Spelled], shares: Sequence[float], blanks: Sequence[str]
+        self, spelled: Sequence[_DecodedHypothesis], shares: Sequence[float], blanks: Sequence[str]
     ) -> TranslatedText:
         """Joins the hypotheses of a line's parts by the blanks behind them; usually there is one.
 
@@ -509,7 +514,7 @@ def _without_bans(sentence: Sentence) -> Sentence:
     return replace(sentence, constraints=None)
 
 
-def _breaks(sentence: Sentence, spelled: _Spelled) -> bool:
+def _breaks(sentence: Sentence, spelled: _DecodedHypothesis) -> bool:
     """Returns whether a text holds what is banned in the translation of a sentence."""
     pattern = None if sentence.constraints is None else sentence.constraints.ban
     return pattern is not None and pattern.search(spelled[1]) is not None
@@ -517,10 +522,10 @@ def _breaks(sentence: Sentence, spelled: _Spelled) -> bool:
 
 def _kept(
     sentence: Sentence,
-    free: Sequence[_Spelled],
-    others: list[_Spelled],
+    free: Sequence[_DecodedHypothesis],
+    others: list[_DecodedHypothesis],
     config: DecodingConfig,
-) -> list[_Spelled]:
+) -> list[_DecodedHypothesis]:
     """Replaces what breaks bans by the hypotheses of a search under them.
 
     Of samples it replaces those; else it keeps only the best, and puts the others behind it.
@@ -537,7 +542,7 @@ def _kept(
     return [(best, text), *behind][: config.n_searched]
 
 
-def _together(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
+def _merge_parts(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
     """Makes one line of its sentences and the white space behind each."""
     of_tokens = [(one, blank) for one, blank in prepared if one.parts]
     blanks = chain.from_iterable((*one.blanks, blank) for one, blank in of_tokens)

@@ -39,7 +39,7 @@ FREE = ("dropout", "attention_dropout", "activation_dropout")
 # The same where the run puts a head of its own on an encoder.
 FREE_OF_HEADS = ("pooling", "pooler", "unit_length")
 # Beginnings of the names of weights that belong to a head.
-_OF_HEADS = ("output_", "pooler.", "transform.", "transform_norm.")
+_HEAD_PREFIXES = ("output_", "pooler.", "transform.", "transform_norm.")
 # Record of a run that starts from an imported model: what that was imported from.
 IMPORTED = "imported.json"
 # Share of the usual peak learning rate, and of the usual warm-up, in a run from trained weights.
@@ -213,8 +213,8 @@ def load_start(model: "Model", start: StartConfig, labels: tuple[str, ...] = ())
     weights = directory.load().state_dict()
     config, own = model.config, directory.config
     if (config.head, config.pooler, labels) != (own.head, own.pooler, directory.info.labels):
-        weights = {n: weight for n, weight in weights.items() if not n.startswith(_OF_HEADS)}
-        fresh_head = {n: w for n, w in model.state_dict().items() if n.startswith(_OF_HEADS)}
+        weights = {n: weight for n, weight in weights.items() if not n.startswith(_HEAD_PREFIXES)}
+        fresh_head = {n: w for n, w in model.state_dict().items() if n.startswith(_HEAD_PREFIXES)}
         weights = {**weights, **fresh_head}
     for name, fresh in model.state_dict().items():
         n_new = len(fresh) - len(weights[name])

@@ -22,8 +22,8 @@ from tformer_cli.text.loading.encoded import EncodedCorpus
 from tformer_cli.trainer.config import TrainingConfig
 from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.memory import free_memory
+from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.resuming.state import generator_tensors, restore_generators
-from tformer_cli.trainer.window import Window
 
 GPU_SHARE = 0.9
 """Of the largest budget that fits; batches of changing shapes leave gaps in memory."""
@@ -176,7 +176,7 @@ def _add_gradients(
     add_gradients(
         model,
         [_batch(*shape, model)],
-        Window(0.0),
+        ReportInterval(0.0),
         label_smoothing=config.label_smoothing,
         r_drop=config.r_drop,
         precision=precision,

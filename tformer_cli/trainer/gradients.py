@@ -15,8 +15,8 @@ from tformer_cli.runtime import autocast
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.trainer.loss import Loss, projected_loss
+from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.segment_memory import SegmentMemory
-from tformer_cli.trainer.window import Window
 
 _ROOM = 1e-6
 """Constant that torch adds to a norm before dividing by it."""
@@ -43,7 +43,7 @@ ALONE = BackwardPasses()
 def add_gradients(
     model: Model,
     batches: Sequence[Batch],
-    window: Window,
+    window: ReportInterval,
     *,
     label_smoothing: float,
     precision: Precision,

@@ -29,8 +29,8 @@ from tformer_cli.model.config import Precision
 from tformer_cli.runtime import is_out_of_memory
 from tformer_cli.text.batching import Batch
 from tformer_cli.trainer.gradients import ALONE, BackwardPasses, add_gradients
+from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.segment_memory import SegmentMemory
-from tformer_cli.trainer.window import Window
 
 
 class GradientsInMemory:
@@ -51,7 +51,7 @@ class GradientsInMemory:
         self,
         model: Model,
         batches: Sequence[Batch],
-        window: Window,
+        window: ReportInterval,
         *,
         label_smoothing: float,
         precision: Precision,
@@ -88,7 +88,7 @@ class GradientsInMemory:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             parts = self._with_largest_halved(parts)
-        for item in fields(Window):
+        for item in fields(ReportInterval):
             setattr(window, item.name, getattr(sums, item.name))
         return len(parts)
 

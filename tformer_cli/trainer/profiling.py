@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from tformer_cli.trainer.report_interval import ReportInterval
 from tformer_cli.trainer.speed import training_flops_per_token
 from tformer_cli.trainer.trainer import Trainer
-from tformer_cli.trainer.window import Window
 
 WARM_UP = 5
 """Steps that are made before any is measured: memory is taken, kernels are chosen."""
@@ -101,8 +101,8 @@ def profile_steps(trainer: Trainer, n_steps: int, *, vocab_size: int) -> StepPro
     batches = _marked(trainer.open_batches())
     try:
         for _ in range(WARM_UP):
-            trainer.update(batches, Window(0.0))
-        window = Window(0.0)
+            trainer.update(batches, ReportInterval(0.0))
+        window = ReportInterval(0.0)
         _wait(device)
         with profile(activities=activities) as profiler:
             start = time.perf_counter()

@@ -13,6 +13,7 @@ from tformer_cli.runtime import training_products
 from tformer_cli.text.batching import Batch
 from tformer_cli.text.loading.loader import BatchStream, LoaderPosition
 from tformer_cli.trainer.batch_budget import PairLengths, settle_tokens_per_batch
+from tformer_cli.trainer.best_model import BestModelPublisher, PublishWeights
 from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
 from tformer_cli.trainer.events import (
     BatchSplit,
@@ -24,7 +25,6 @@ from tformer_cli.trainer.events import (
     TrainingObserver,
 )
 from tformer_cli.trainer.gradients import clip_gradients
-from tformer_cli.trainer.judge import Judge, PublishWeights
 from tformer_cli.trainer.memory import FreedPages, GradientsInMemory
 from tformer_cli.trainer.optimizers.optimizer import (
     MovingAverage,
@@ -39,13 +39,13 @@ from tformer_cli.trainer.optimizers.schedule import (
 )
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.signals import StopRequest
+from tformer_cli.trainer.report_interval import Diverged, ReportInterval, uniform_loss
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 from tformer_cli.trainer.resuming.saving import RunSaver, roll_back
 from tformer_cli.trainer.resuming.state import TrainingState, notes_of_changes, present_conditions
 from tformer_cli.trainer.segment_memory import SegmentMemory
 from tformer_cli.trainer.speed import HardwareLimit, Pace, training_flops_per_token
 from tformer_cli.trainer.validation import Validator
-from tformer_cli.trainer.window import Diverged, Window, uniform_loss
 
 
 class Trainer:
@@ -95,7 +95,9 @@ class Trainer:
             memory,
         )
         self._memory = memory
-        self._judge = Judge(self._judged, validator, validation, publish, self.processes)
+        self._judge = BestModelPublisher(
+            self._judged, validator, validation, publish, self.processes
+        )
         self.state = TrainingState(fingerprints=fingerprints)
         self._publish = publish
         self._on_inspect: Callable[[int], None] | None = None
@@ -184,7 +186,7 @@ class Trainer:
 
     def _loop(self, batches: Iterator[tuple[Batch, LoaderPosition]], stop: StopRequest) -> None:
         self.model.train()
-        window = Window.from_json(self.state.window or {"start": self._tick()})
+        window = ReportInterval.from_json(self.state.window or {"start": self._tick()})
         if self.saver.is_validation_due(self.state.step) and not self.state.is_validated:
             self._validate(stop)  # the run was stopped in the middle of it
             self._checkpoint(window)
@@ -206,7 +208,7 @@ class Trainer:
                     step, float(window.loss), window.n_target_tokens, self._uniform_loss
                 )
                 self._report(window)
-                window = Window(window_end)
+                window = ReportInterval(window_end)
             if self.saver.is_validation_due(step) or self._must_know_validation():
                 self._validate(stop)
             # looked at once: a signal may come at any moment, and to each process at another
@@ -245,11 +247,15 @@ class Trainer:
             group.append(batch)
         return group
 
-    def update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
+    def update(
+        self, batches: Iterator[tuple[Batch, LoaderPosition]], window: ReportInterval
+    ) -> None:
         with training_products():
             self._update(batches, window)
 
-    def _update(self, batches: Iterator[tuple[Batch, LoaderPosition]], window: Window) -> None:
+    def _update(
+        self, batches: Iterator[tuple[Batch, LoaderPosition]], window: ReportInterval
+    ) -> None:
         done = share_done(self.config, self.state, self._epochs())
         self.state.step += 1
         self._learning_rate = self.state.learning_rate_factor * learning_rate(
@@ -262,7 +268,7 @@ class Trainer:
         self.state.tokens += n_target_tokens
         # Dropout must differ between processes, and be the same again after a resumption
         self.processes.seed_step(self.config.seed, self.state.step)
-        own, share = self.processes.share(group), Window(0.0)
+        own, share = self.processes.share(group), ReportInterval(0.0)
         was_split = self._gradients.smallest_failed > 0
         n_parts = self._gradients.add(
             self.model,
@@ -287,7 +293,7 @@ class Trainer:
             self.average.update(self.state.step)
         self.optimizer.zero_grad()
 
-    def _inspect(self, window: Window) -> None:
+    def _inspect(self, window: ReportInterval) -> None:
         """Lets `on_inspect` read the model; the time that takes is not training's."""
         if self.config.inspect_every and self.state.step % self.config.inspect_every == 0:
             start = self._tick()
@@ -317,7 +323,7 @@ class Trainer:
         if pace is not None:
             self._notify(pace)
 
-    def _report(self, window: Window) -> None:
+    def _report(self, window: ReportInterval) -> None:
         state, epoch, model = self.state, self._epochs(), self.model
         tokens_per_second = window.n_target_tokens / max(1e-9, state.seconds - window.start)
         flops = training_flops_per_token(model.config, model.vocab_size, *window.mean_lengths)
@@ -355,7 +361,7 @@ class Trainer:
             and self.state.seconds > 30.0 * self.config.max_minutes > 0.0
         )
 
-    def _checkpoint(self, window: Window | None = None) -> None:
+    def _checkpoint(self, window: ReportInterval | None = None) -> None:
         if window is not None:
             self.state.window = window.to_json()
         start = self._tick()

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from tests.inspect.heads.test_timeline import lines
 from tformer_cli.cli.app import app
-from tformer_cli.cli.inspect.inspect_heads import parse_size, size_said
+from tformer_cli.cli.inspect.inspect_heads import format_size, parse_size
 from tformer_cli.cli.inspect.inspect_view import with_value
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import HeadId
@@ -169,7 +169,7 @@ def test_sizes_are_read_and_written():
     for wrong in ("", "0", "-1", "1e9", "G", "0.0001", "five"):
         with pytest.raises(UsageError, match="is not a size above 0"):
             parse_size(wrong, "--max-bytes")
-    assert [size_said(n) for n in (5, 1536, 2 << 30, 3 << 50)] == [
+    assert [format_size(n) for n in (5, 1536, 2 << 30, 3 << 50)] == [
         "5 B",
         "1.5 KiB",
         "2.0 GiB",

@@ -23,7 +23,7 @@ from tformer_cli.text.batching import collate
 from tformer_cli.trainer.gradients import BackwardPasses
 from tformer_cli.trainer.memory import GradientsInMemory
 from tformer_cli.trainer.processes.data_parallel import SummingPasses, share_of
-from tformer_cli.trainer.window import Window
+from tformer_cli.trainer.report_interval import ReportInterval
 
 N_PAIRS = 24
 
@@ -80,7 +80,7 @@ def work(rank, n, scenario):
             gradients.add(
                 model,
                 own,
-                Window(0.0),
+                ReportInterval(0.0),
                 label_smoothing=0.1,
                 precision="float32",
                 n_target_tokens=total,

@@ -13,7 +13,7 @@ from tformer_cli.text.batching import collate
 from tformer_cli.text.tokenizer import PAD_ID
 from tformer_cli.trainer.gradients import add_gradients
 from tformer_cli.trainer.processes.data_parallel import share_of
-from tformer_cli.trainer.window import Window
+from tformer_cli.trainer.report_interval import ReportInterval
 
 SCRIPT = Path(__file__).with_name("forked_passes.py")
 
@@ -123,7 +123,7 @@ def test_the_gradients_of_the_shares_sum_to_that_of_the_step(n_batches, world_si
         add_gradients(
             model,
             share,
-            Window(0.0),
+            ReportInterval(0.0),
             label_smoothing=0.1,
             precision="float32",
             n_target_tokens=n_target_tokens,

@@ -1,9 +1,9 @@
 import pytest
 
 from tformer_cli.trainer.events import RolledBack
+from tformer_cli.trainer.report_interval import Diverged
 from tformer_cli.trainer.resuming.saving import roll_back, rollbacks_in_a_row
 from tformer_cli.trainer.resuming.state import CONDITIONS, TrainingState
-from tformer_cli.trainer.window import Diverged
 
 
 def rollbacks(*pairs):

@@ -7,13 +7,13 @@ from tformer_cli.structure import StructureError
 from tformer_cli.text.loading.loader import LoaderPosition
 from tformer_cli.trainer.config import ValidationConfig
 from tformer_cli.trainer.events import RolledBack
+from tformer_cli.trainer.report_interval import LossHistory
 from tformer_cli.trainer.resuming.state import (
     TrainingState,
     generator_tensors,
     generators_kept,
     restore_generators,
 )
-from tformer_cli.trainer.window import LossHistory
 
 STATE = TrainingState(
     step=7,

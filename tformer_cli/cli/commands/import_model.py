@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tformer_cli.artifacts.config_file import layers_said
+from tformer_cli.artifacts.config_file import describe_layers
 from tformer_cli.cli.help import show_list
 from tformer_cli.cli.options import QuietOption, argument, option_field
 from tformer_cli.cli.streams import note, stdout_console
@@ -71,7 +71,7 @@ def _rows(model: "ForeignModel") -> "Iterator[tuple[str, str]]":
     config = model.config
     yield "Kind", model.kind
     yield "Files", ", ".join(file.name for file in model.files)
-    layers = layers_said(config)
+    layers = describe_layers(config)
     yield "Shape", f"{layers}, d_model {config.d_model}, d_ff {config.d_ff}, {config.n_heads} heads"
     n_sources = config.source_vocab_size
     both = f"{n_sources:,} and {model.tokenizer.vocab_size:,}"

@@ -3,11 +3,11 @@
 import json
 from typing import TYPE_CHECKING
 
-from tformer_cli.artifacts.config_file import TASKS, layers_said
+from tformer_cli.artifacts.config_file import TASKS, describe_layers
 from tformer_cli.cli.commands.training_progress import duration
 from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.inspect.inspect_heads import size_said
+from tformer_cli.cli.inspect.inspect_heads import format_size
 from tformer_cli.cli.options import ModelArgument, QuietOption
 from tformer_cli.cli.streams import stdout_console, warn, write_line
 from tformer_cli.wording import visible
@@ -66,7 +66,7 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         kind += f", {model.decoder_cell.upper()} decoder"
     yield (
         "Shape",
-        f"{layers_said(model)}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters",
+        f"{describe_layers(model)}, {heads}, {widths}, {kind}, {details.n_parameters:,} parameters",
     )
     if labels := details.config.labels:
         yield "Labels", f"{len(labels)}: {', '.join(labels[:MOST_LANGUAGES])}"
@@ -82,8 +82,8 @@ def _rows(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
         yield "Decoding", search
     # A run directory is much larger than its model, which is the part to copy elsewhere
     more = details.n_bytes - details.n_model_bytes
-    beside = f"; {size_said(more)} more beside it, such as checkpoints" if more else ""
-    yield "Size", f"{size_said(details.n_model_bytes)} ({details.weight_type} weights){beside}"
+    beside = f"; {format_size(more)} more beside it, such as checkpoints" if more else ""
+    yield "Size", f"{format_size(details.n_model_bytes)} ({details.weight_type} weights){beside}"
     yield "Written by", f"tformer {details.config.tformer_version}"
 
 

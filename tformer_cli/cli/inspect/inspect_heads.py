@@ -108,7 +108,7 @@ def parse_size(text: str, option: str) -> int:
     return n_bytes
 
 
-def size_said(n_bytes: int) -> str:
+def format_size(n_bytes: int) -> str:
     size = float(n_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -136,13 +136,13 @@ def dump_heads(
     dumper = HeadDumper(opened, settings)
     estimate = dumper.estimate(corpus)
     about = "" if estimate.is_exact else "about "
-    size = f"{about}{size_said(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
+    size = f"{about}{format_size(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
     heads = count_of(len(dumper.layout.heads), "head")
     note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
     if estimate.n_bytes > settings.max_bytes:
         raise UsageError(
             f"--max-bytes: the dump would take {size}, but the limit is "
-            f"{size_said(settings.max_bytes)}; raise it, keep fewer numbers with --top-k K, or "
+            f"{format_size(settings.max_bytes)}; raise it, keep fewer numbers with --top-k K, or "
             "fewer heads with --heads"
         )
     lines = dumper.write(corpus, directory)
@@ -190,7 +190,7 @@ def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "D
 
 def _said(report: "DumpReport", directory: Path) -> str:
     shards = count_of(report.shards, "shard")
-    holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {size_said(report.n_bytes)}"
+    holds = f"{count_of(report.pairs, 'sentence')} in {shards}, {format_size(report.n_bytes)}"
     said = f"{directory}: {holds}, largest residual {report.residual:.1e}"
     if report.resumed_at:
         said += f"; {count_of_lines(report.resumed_at)} were done before"

@@ -49,10 +49,10 @@ def unsupported(model: object) -> str | None:
             return "the weights are neither float32 nor int8"
         if weight.device.type != "cpu":
             return "the weights are not on the CPU"
-    return interference(list(model.modules()))
+    return unsupported_state(list(model.modules()))
 
 
-def interference(modules: Sequence[nn.Module]) -> str | None:
+def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
     """Describes what is set on a model that the kernels would ignore; None: nothing is.
 
     A fraction of the work of `unsupported`, for models it has found nothing against before.

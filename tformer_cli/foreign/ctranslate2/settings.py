@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.foreign_model import Reader, Rows, model_config, reorder_vocabulary
+from tformer_cli.foreign.foreign_model import (
+    Reader,
+    VocabularyOrder,
+    model_config,
+    reorder_vocabulary,
+)
 from tformer_cli.foreign.keys import parse_json, read_bytes, read_json_file, read_lines
 from tformer_cli.foreign.torch_family import read_tokenizer
 from tformer_cli.text.sentencepiece.tokenizer import NO_LANGUAGES, Languages
@@ -312,8 +317,8 @@ class SpecialTokens:
 class Vocabularies:
     """Both vocabularies, and what cuts text into their pieces."""
 
-    source: Rows
-    target: Rows
+    source: VocabularyOrder
+    target: VocabularyOrder
     is_shared: bool
     tokenizer: Tokenizer
     files: tuple[Path, ...]
@@ -373,7 +378,9 @@ def _read_pieces(file: Path, unk: str) -> list[str]:
     return pieces
 
 
-def _rows(file: Path, pieces: list[str], special: SpecialTokens, *, is_target: bool) -> Rows:
+def _rows(
+    file: Path, pieces: list[str], special: SpecialTokens, *, is_target: bool
+) -> VocabularyOrder:
     """Orders a vocabulary; a source may lack the start, and the end if it does not have one."""
     needed = [special.eos] if is_target or special.source_eos else []
     if is_target and special.start is not None:
@@ -413,7 +420,7 @@ def _languages(
     return NO_LANGUAGES
 
 
-def _exported(path: Path, source: Rows, target: Rows) -> Tokenizer | None:
+def _exported(path: Path, source: VocabularyOrder, target: VocabularyOrder) -> Tokenizer | None:
     """Reads the tokenizer of a directory that tformer has exported; None: it has another."""
     file = path / FILE_NAME
     if not file.is_file():

@@ -18,7 +18,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import (
     MOST_ROWS,
     UNUSED,
-    Rows,
+    VocabularyOrder,
     names_of_rows,
     reorder_vocabulary,
 )
@@ -127,14 +127,14 @@ class ByteVocabulary:
         """Settings of the model: texts begin with their first token."""
         return {"target_bos": False, "target_eos": self.end is not None}
 
-    def rows(self, size: int, where: str) -> Rows:
+    def rows(self, size: int, where: str) -> VocabularyOrder:
         names = names_of_rows(self.pieces, size, where)
         rows = reorder_vocabulary(names, None, -1, self.end, self.end)
         unused = [n for n, name in enumerate(rows.pieces) if name.startswith(UNUSED)]
         ends = [] if self.end is not None else [3]
-        return Rows(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
+        return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, UNK_ID, *ends, *unused))
 
-    def tokenizer(self, rows: Rows, where: str) -> Tokenizer:
+    def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:
         if self.merges is not None:
             return BytePieceTokenizer(rows.pieces, self.merges, where, words=self.words)
         blank = blank_tokenizer(self.algorithm)
@@ -304,7 +304,7 @@ class EncoderVocabulary:
     longest: int = 0
     notes: tuple[str, ...] = ()
 
-    def rows(self, size: int, where: str) -> Rows:
+    def rows(self, size: int, where: str) -> VocabularyOrder:
         names = names_of_rows(self.pieces, size, where)
         missing = [name for name in self.special[:4] if name not in self.pieces]
         if missing:
@@ -314,7 +314,7 @@ class EncoderVocabulary:
         pad, unk, start, end = (self.pieces[name] for name in self.special[:4])
         return reorder_vocabulary(names, pad, unk, start, end)
 
-    def tokenizer(self, rows: Rows, where: str) -> Tokenizer:
+    def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:
         mask = self.special[4] if self.special[4] in self.pieces else ""
         if self.rules is not None:
             return WordPieceTokenizer(rows.pieces, self.rules, mask, where)

@@ -16,7 +16,7 @@ from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import (
     BANNED_BIAS,
     ForeignModel,
-    Rows,
+    VocabularyOrder,
     Weight,
     model_config,
     output_bias,
@@ -77,8 +77,8 @@ class Vocabulary(Protocol):
     def notes(self) -> Sequence[str]: ...
     @property
     def files(self) -> Sequence[Path]: ...
-    def rows(self, size: int, where: str) -> Rows: ...
-    def tokenizer(self, rows: Rows, where: str) -> Tokenizer: ...
+    def rows(self, size: int, where: str) -> VocabularyOrder: ...
+    def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ class SpmVocabulary:
     notes: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
 
-    def rows(self, size: int, where: str) -> Rows:
+    def rows(self, size: int, where: str) -> VocabularyOrder:
         model = read_spm(self.data, str(self.file))
         if size != len(model.pieces):
             raise ArtifactError(
@@ -107,7 +107,7 @@ class SpmVocabulary:
             )
         return reorder_vocabulary(model.pieces, None, model.unknown, *self.ends)
 
-    def tokenizer(self, rows: Rows, where: str) -> Tokenizer:  # noqa: ARG002 - as all have it
+    def tokenizer(self, rows: VocabularyOrder, where: str) -> Tokenizer:  # noqa: ARG002 - as all have it
         return SentencePieceTokenizer.build(self.data, None, rows.pieces, where=str(self.file))
 
 
@@ -128,7 +128,7 @@ def put_together(
     vocabulary: Vocabulary,
     *,
     kind: str = "",
-    banned: Callable[[Rows], Rows] = lambda rows: rows,
+    banned: Callable[[VocabularyOrder], VocabularyOrder] = lambda rows: rows,
 ) -> ForeignModel:
     """Makes a language model of a `shape` by tformer's names.
 

@@ -684,7 +684,7 @@ _MT5 = replace(T5, model_type="mt5", title="mT5")
 # --- Vision Transformers: pre-norm encoders of patches with a class token.
 
 _SHAPES = no_effect("the tensors say it")
-_OF_TRAINING = no_effect("of training")
+_TRAINING = no_effect("of training")
 _IMAGE_FIXED = {"n_decoder_layers": 0, "norm": "pre", "positions": "learned"}
 _IMAGE_MODULES = {
     "self_attention.in_projection": (
@@ -752,7 +752,7 @@ VIT = Family(
         "problem_type": only(None, "single_label_classification"),
         **rows_of("encoder_stride use_mask_token", no_effect("of models that fill in pixels")),
         **rows_of("pooler_act pooler_output_size", no_effect("the pooler is not read")),
-        **rows_of("drop_path_rate layerscale_value", _OF_TRAINING),
+        **rows_of("drop_path_rate layerscale_value", _TRAINING),
         **rows_of("out_features out_indices stage_names", no_effect("of a backbone")),
         **rows_of("_out_features _out_indices reshape_hidden_states", no_effect("of a backbone")),
     },

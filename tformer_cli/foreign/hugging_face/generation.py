@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import Rows
+from tformer_cli.foreign.foreign_model import VocabularyOrder
 from tformer_cli.foreign.keys import (
     USED,
     KeyRows,
@@ -29,9 +29,9 @@ from tformer_cli.search.config import DecodingConfig
 from tformer_cli.text.tokenizer import EOS_ID
 
 FILE = "generation_config.json"
-_OF_SAMPLING = no_effect("of sampling")
-_OF_OUTPUT = no_effect("which outputs the library returns")
-_OF_SPEED = no_effect("speed and memory of the library")
+_SAMPLING = no_effect("of sampling")
+_OUTPUT = no_effect("which outputs the library returns")
+_SPEED = no_effect("speed and memory of the library")
 _TOP_K = 50  # the library's where it samples and nothing says it
 _ROWS: KeyRows = MappingProxyType(
     {
@@ -39,7 +39,7 @@ _ROWS: KeyRows = MappingProxyType(
         **rows_of("no_repeat_ngram_size repetition_penalty length_penalty", USED),
         **rows_of("do_sample temperature top_k top_p renormalize_logits", USED),
         **rows_of("bad_words_ids suppress_tokens forced_bos_token_id forced_eos_token_id", USED),
-        **rows_of("min_p typical_p top_h epsilon_cutoff eta_cutoff", _OF_SAMPLING),
+        **rows_of("min_p typical_p top_h epsilon_cutoff eta_cutoff", _SAMPLING),
         "early_stopping": noted(
             "a search ends when no hypothesis can become better than those that it has", False
         ),
@@ -61,15 +61,15 @@ _ROWS: KeyRows = MappingProxyType(
         "token_healing": only(None, False),
         "max_time": only(None),
         "remove_invalid_values": no_effect("weights are finite"),
-        **rows_of("output_attentions output_hidden_states output_scores output_logits", _OF_OUTPUT),
-        "return_dict_in_generate": _OF_OUTPUT,
-        **rows_of("use_cache cache_implementation cache_config return_legacy_cache", _OF_SPEED),
-        **rows_of("max_cache_len low_memory prefill_chunk_size compile_config", _OF_SPEED),
-        **rows_of("disable_compile continuous_batching_config use_mtp is_assistant", _OF_SPEED),
-        **rows_of("num_assistant_tokens num_assistant_tokens_schedule", _OF_SPEED),
-        **rows_of("assistant_confidence_threshold prompt_lookup_num_tokens", _OF_SPEED),
-        **rows_of("max_matching_ngram_size assistant_early_exit assistant_lookbehind", _OF_SPEED),
-        **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", _OF_SPEED),
+        **rows_of("output_attentions output_hidden_states output_scores output_logits", _OUTPUT),
+        "return_dict_in_generate": _OUTPUT,
+        **rows_of("use_cache cache_implementation cache_config return_legacy_cache", _SPEED),
+        **rows_of("max_cache_len low_memory prefill_chunk_size compile_config", _SPEED),
+        **rows_of("disable_compile continuous_batching_config use_mtp is_assistant", _SPEED),
+        **rows_of("num_assistant_tokens num_assistant_tokens_schedule", _SPEED),
+        **rows_of("assistant_confidence_threshold prompt_lookup_num_tokens", _SPEED),
+        **rows_of("max_matching_ngram_size assistant_early_exit assistant_lookbehind", _SPEED),
+        **rows_of("target_lookbehind assistant_ensemble_weight speculation_type", _SPEED),
     }
 )
 # the same keys in config.json, which count where there is no generation_config.json
@@ -126,7 +126,7 @@ class Generation:
             raise self._unsupported("forced_bos_token_id")
         return [f"forced_bos_token_id = {first}: --target-language {chosen} chooses it"]
 
-    def banned(self, rows: Rows) -> Rows:
+    def banned(self, rows: VocabularyOrder) -> VocabularyOrder:
         """Adds to rows the tokens that are never written."""
         for name in ("bad_words_ids", "suppress_tokens"):
             if not isinstance(self.values.get(name) or [], list):

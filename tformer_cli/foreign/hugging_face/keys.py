@@ -26,11 +26,11 @@ from tformer_cli.foreign.keys import (
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TOKENIZER, TOKENS_MAP, ADDED = "tokenizer.json", "special_tokens_map.json", "added_tokens.json"
-_OF_TRAINING = no_effect("of training")
-_OF_OUTPUT = no_effect("which outputs the library returns")
-_OF_SPEED = no_effect("speed and memory of the library")
-_OF_ORIGIN = no_effect("where the model comes from")
-_OF_TASKS = no_effect("of the library's pipelines, by task")
+_TRAINING = no_effect("of training")
+_OUTPUT = no_effect("which outputs the library returns")
+_SPEED = no_effect("speed and memory of the library")
+_ORIGIN = no_effect("where the model comes from")
+_TASKS = no_effect("of the library's pipelines, by task")
 
 
 CONFIG_ROWS: KeyRows = MappingProxyType(
@@ -39,22 +39,22 @@ CONFIG_ROWS: KeyRows = MappingProxyType(
         **rows_of("bos_token_id eos_token_id pad_token_id decoder_start_token_id", USED),
         **rows_of("sep_token_id cls_token_id unk_token_id mask_token_id", no_effect("vocabulary")),
         **rows_of("id2label label2id num_labels _num_labels", no_effect("there are no labels")),
-        **rows_of("_name_or_path name_or_path _commit_hash transformers_version", _OF_ORIGIN),
-        **rows_of("transformers.js_config unsloth_version unsloth_fixed model_name", _OF_ORIGIN),
-        **rows_of("finetuning_task language", _OF_ORIGIN),
+        **rows_of("_name_or_path name_or_path _commit_hash transformers_version", _ORIGIN),
+        **rows_of("transformers.js_config unsloth_version unsloth_fixed model_name", _ORIGIN),
+        **rows_of("finetuning_task language", _ORIGIN),
         **rows_of("torch_dtype dtype use_bfloat16", no_effect("weights are computed in float32")),
-        **rows_of("output_attentions output_hidden_states _output_attentions", _OF_OUTPUT),
-        **rows_of("return_dict use_return_dict output_past torchscript", _OF_OUTPUT),
-        **rows_of("use_cache chunk_size_feed_forward gradient_checkpointing", _OF_SPEED),
-        **rows_of("xla_device attn_implementation _attn_implementation", _OF_SPEED),
-        **rows_of("_attn_implementation_autoset _flash_attn_2_enabled onnx", _OF_SPEED),
-        **rows_of("initializer_range init_std initializer_factor tf_legacy_loss", _OF_TRAINING),
-        **rows_of("dropout attention_dropout activation_dropout hidden_dropout_prob", _OF_TRAINING),
-        **rows_of("attention_probs_dropout_prob classifier_dropout classif_dropout", _OF_TRAINING),
-        **rows_of("dropout_rate resid_pdrop embd_pdrop attn_pdrop qa_dropout", _OF_TRAINING),
-        **rows_of("seq_classif_dropout encoder_layerdrop decoder_layerdrop", _OF_TRAINING),
-        "task_specific_params": _OF_TASKS,
-        "custom_pipelines": _OF_TASKS,
+        **rows_of("output_attentions output_hidden_states _output_attentions", _OUTPUT),
+        **rows_of("return_dict use_return_dict output_past torchscript", _OUTPUT),
+        **rows_of("use_cache chunk_size_feed_forward gradient_checkpointing", _SPEED),
+        **rows_of("xla_device attn_implementation _attn_implementation", _SPEED),
+        **rows_of("_attn_implementation_autoset _flash_attn_2_enabled onnx", _SPEED),
+        **rows_of("initializer_range init_std initializer_factor tf_legacy_loss", _TRAINING),
+        **rows_of("dropout attention_dropout activation_dropout hidden_dropout_prob", _TRAINING),
+        **rows_of("attention_probs_dropout_prob classifier_dropout classif_dropout", _TRAINING),
+        **rows_of("dropout_rate resid_pdrop embd_pdrop attn_pdrop qa_dropout", _TRAINING),
+        **rows_of("seq_classif_dropout encoder_layerdrop decoder_layerdrop", _TRAINING),
+        "task_specific_params": _TASKS,
+        "custom_pipelines": _TASKS,
         "auto_map": noted("the model's own code is not run; the library's class is computed"),
         "prefix": noted("is not put before texts", ""),
         "quantization_config": only(None),
@@ -68,20 +68,20 @@ LABELS: KeyRows = rows_of("id2label label2id num_labels _num_labels", USED)
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token", "bos_token", "eos_token")
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 TOKENS_ROWS: KeyRows = MappingProxyType(dict.fromkeys((*ROLES, *_MORE_TOKENS), USED))
-_OF_BATCHES = no_effect("batches are padded here by their longest text, and padding is masked")
+_BATCHES = no_effect("batches are padded here by their longest text, and padding is masked")
 TOKENIZER_ROWS: KeyRows = MappingProxyType(
     {
         **TOKENS_ROWS,
         "added_tokens_decoder": USED,
         "tokenizer_class": USED,
-        **rows_of("name_or_path special_tokens_map_file tokenizer_file vocab_file", _OF_ORIGIN),
-        **rows_of("full_tokenizer_file merges_file transformers_version", _OF_ORIGIN),
-        **rows_of("processor_class auto_map tokenizer_type is_local local_files_only", _OF_ORIGIN),
+        **rows_of("name_or_path special_tokens_map_file tokenizer_file vocab_file", _ORIGIN),
+        **rows_of("full_tokenizer_file merges_file transformers_version", _ORIGIN),
+        **rows_of("processor_class auto_map tokenizer_type is_local local_files_only", _ORIGIN),
         **rows_of("use_fast from_slow backend init_inputs", no_effect("which program cuts texts")),
-        **rows_of("padding_side pad_to_multiple_of pad_token_type_id padding", _OF_BATCHES),
-        "model_input_names": _OF_OUTPUT,
-        "return_token_type_ids": _OF_OUTPUT,
-        **rows_of("trim_offsets return_attention_mask", _OF_OUTPUT),
+        **rows_of("padding_side pad_to_multiple_of pad_token_type_id padding", _BATCHES),
+        "model_input_names": _OUTPUT,
+        "return_token_type_ids": _OUTPUT,
+        **rows_of("trim_offsets return_attention_mask", _OUTPUT),
         **rows_of("model_max_length max_len", no_effect("the table of positions says it")),
         **rows_of("max_length truncation stride truncation_strategy", no_effect("chosen by calls")),
         "truncation_side": noted("texts that are too long are cut off at their end", "right"),
@@ -108,7 +108,7 @@ ADDED_ROWS: KeyRows = MappingProxyType(
     }
 )
 _TEMPLATE = {"single": USED, **rows_of("pair special_tokens", no_effect("of pairs"))}
-_AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", _OF_OUTPUT)}
+_AROUND = {**rows_of("sep cls", USED), **rows_of("trim_offsets add_prefix_space", _OUTPUT)}
 # tokens around a text; see `surrounding`
 POST_PROCESSOR = Parts(
     {
@@ -116,7 +116,7 @@ POST_PROCESSOR = Parts(
         "TemplateProcessing": _TEMPLATE,
         "BertProcessing": _AROUND,
         "RobertaProcessing": _AROUND,
-        "ByteLevel": rows_of("trim_offsets add_prefix_space use_regex", _OF_OUTPUT),
+        "ByteLevel": rows_of("trim_offsets add_prefix_space use_regex", _OUTPUT),
     },
     in_sequence=True,
 )
@@ -129,7 +129,7 @@ def whole_tokenizer(models: str, **sections: KeyRows | Parts) -> Keys:
         {
             "version": no_effect("of the format"),
             "truncation": no_effect("models say how long texts are"),
-            "padding": _OF_BATCHES,
+            "padding": _BATCHES,
             "added_tokens": ADDED_ROWS,
             "post_processor": POST_PROCESSOR,
             "decoder": no_effect("pieces say which text they are"),

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.foreign.foreign_model import UNUSED, Rows, names_of_rows, reorder_vocabulary
+from tformer_cli.foreign.foreign_model import (
+    UNUSED,
+    VocabularyOrder,
+    names_of_rows,
+    reorder_vocabulary,
+)
 from tformer_cli.foreign.hugging_face.keys import (
     TOKENIZER,
     added_of,
@@ -237,7 +242,7 @@ class T5Vocabulary:
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
 
-    def rows(self, size: int, pad: int, start: int, end: int, where: str) -> Rows:
+    def rows(self, size: int, pad: int, start: int, end: int, where: str) -> VocabularyOrder:
         """Orders the rows of a model; those without a piece are never written."""
         if len(self.pieces) > size or max(pad, start, end, self.unknown) >= size:
             raise ArtifactError(
@@ -249,9 +254,9 @@ class T5Vocabulary:
             names = [name.replace(UNUSED, "<unused") for name in names]
         rows = reorder_vocabulary(names, pad, self.unknown, start, end)
         unused = [n for n, one in enumerate(rows.foreign) if one >= len(self.pieces)]
-        return Rows(rows.foreign, rows.pieces, (*rows.banned, *unused))
+        return VocabularyOrder(rows.foreign, rows.pieces, (*rows.banned, *unused))
 
-    def tokenizer(self, rows: Rows) -> Tokenizer:
+    def tokenizer(self, rows: VocabularyOrder) -> Tokenizer:
         where = str(self.files[0])
         if self.spm:
             languages = Languages(prompts=self.prompts)

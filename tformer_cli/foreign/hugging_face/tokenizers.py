@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.foreign_model import MOST_ROWS, Rows, names_of_rows
+from tformer_cli.foreign.foreign_model import MOST_ROWS, VocabularyOrder, names_of_rows
 from tformer_cli.foreign.hugging_face.keys import (
     ROLES,
     added_tokens,
@@ -124,7 +124,7 @@ class Vocabulary:
             )
         return self.joint.pieces(range(size))
 
-    def tokenizer(self, sides: tuple[Rows, Rows]) -> Tokenizer:
+    def tokenizer(self, sides: tuple[VocabularyOrder, VocabularyOrder]) -> Tokenizer:
         """Makes the tokenizer of a model whose rows are in the order of `sides`."""
         if self.joint is not None:  # the ids of which must be the rows' as they are
             if any(rows.foreign != tuple(range(self.joint.vocab_size)) for rows in sides):

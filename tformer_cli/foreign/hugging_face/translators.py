@@ -26,7 +26,7 @@ from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.foreign.foreign_model import (
     BANNED_BIAS,
     ForeignModel,
-    Rows,
+    VocabularyOrder,
     model_config,
     output_bias,
     paper_halves,
@@ -99,7 +99,9 @@ def read(source: Source) -> ForeignModel:
     )
 
 
-def _rows(file: Path, settings: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Rows, Rows]:
+def _rows(
+    file: Path, settings: Mapping[str, Any], vocabulary: Vocabulary
+) -> tuple[VocabularyOrder, VocabularyOrder]:
     pad, eos, start = (
         number(file, settings, f"{name}_token_id") for name in ("pad", "eos", "decoder_start")
     )
@@ -122,7 +124,7 @@ def _rows(file: Path, settings: Mapping[str, Any], vocabulary: Vocabulary) -> tu
 
 
 def _outer(
-    source: Source, config: ModelConfig, sides: tuple[Rows, Rows], first: int
+    source: Source, config: ModelConfig, sides: tuple[VocabularyOrder, VocabularyOrder], first: int
 ) -> dict[str, Any]:
     """Reads the weights around the stacks; M2M-100 counts positions from the one behind padding."""
     reader, family, given = source.reader, source.family, dict[str, Any]()
@@ -298,7 +300,7 @@ def _is_scaled(settings: Mapping[str, Any]) -> bool:
     return bool(settings.get("scale_decoder_outputs", is_tied))
 
 
-def _t5_outer(source: Source, rows: Rows) -> tuple[dict[str, Any], TiedEmbeddings]:
+def _t5_outer(source: Source, rows: VocabularyOrder) -> tuple[dict[str, Any], TiedEmbeddings]:
     """Reads the weights around the stacks, and finds what is tied."""
     reader, settings = source.reader, source.settings
     names = ["shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 PREPARATION = "preprocessor_config.json"
 _SHAPES = no_effect("the tensors say it")
-_OF_TRAINING = no_effect("of training")
+_TRAINING = no_effect("of training")
 _TIMM_ACTIVATIONS: Mapping[str | None, str] = {
     None: "gelu",
     "gelu": "gelu",
@@ -74,8 +74,8 @@ _MODEL_ARGS = {
     "reg_tokens": only(0),
     "pos_embed": only("learn"),
     "norm_layer": only(None, "layernorm"),
-    **rows_of("drop_rate pos_drop_rate patch_drop_rate proj_drop_rate", _OF_TRAINING),
-    **rows_of("attn_drop_rate drop_path_rate weight_init fix_init", _OF_TRAINING),
+    **rows_of("drop_rate pos_drop_rate patch_drop_rate proj_drop_rate", _TRAINING),
+    **rows_of("attn_drop_rate drop_path_rate weight_init fix_init", _TRAINING),
     **rows_of("dynamic_img_size strict_img_size", no_effect("images have one size")),
 }
 _TIMM_ROWS = {

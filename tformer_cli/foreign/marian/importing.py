@@ -21,7 +21,7 @@ from tformer_cli.foreign.foreign_model import (
     ForeignModel,
     Integers,
     Reader,
-    Rows,
+    VocabularyOrder,
     Weight,
     build_weights,
     model_config,
@@ -57,7 +57,7 @@ from tformer_cli.search.config import LARGEST_LENGTH_PENALTY, DecodingConfig
 from tformer_cli.text.sentencepiece.spm_file import read_spm
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, Tokenizer, TokenizerSide, read_tokenizer
 
-_NO, _YES_NO = ("false",), ("false", "true")
+OFF, _YES_NO = ("false",), ("false", "true")
 _COMMON: Mapping[str, Any] = MappingProxyType(
     {
         "transformer-preprocess": ("", "n"),
@@ -67,19 +67,19 @@ _COMMON: Mapping[str, Any] = MappingProxyType(
         "transformer-decoder-dim-ffn": ("0",),
         "transformer-decoder-ffn-depth": ("0",),
         "transformer-attention-mask": ("default",),
-        "transformer-disable-position-embeddings": _NO,
-        "transformer-no-affine": _NO,
-        "transformer-no-bias": _NO,
-        "transformer-no-projection": _NO,
-        "transformer-rnn-projection": _NO,
+        "transformer-disable-position-embeddings": OFF,
+        "transformer-no-affine": OFF,
+        "transformer-no-bias": OFF,
+        "transformer-no-projection": OFF,
+        "transformer-rnn-projection": OFF,
         "dec-cell": ("gru", "ssru"),
         "transformer-tied-layers": ([],),
-        "transformer-pool": _NO,
+        "transformer-pool": OFF,
         "transformer-aan-activation": ("swish", "relu"),
-        "output-omit-bias": _NO,
+        "output-omit-bias": OFF,
         "factors-combine": ("sum",),
         "lemma-dim-emb": ("0",),
-        "tied-embeddings-src": _NO,
+        "tied-embeddings-src": OFF,
         "input-types": ([], ["sequence"]),
         "layer-normalization": _YES_NO,  # of recurrent models
         "skip": _YES_NO,  # the same
@@ -90,7 +90,7 @@ KNOWN: Mapping[Kind, Mapping[str, Any]] = MappingProxyType(
         "transformer": {
             **_COMMON,
             "transformer-postprocess-emb": ("d", ""),
-            "transformer-train-position-embeddings": _NO,
+            "transformer-train-position-embeddings": OFF,
         },
         "transformer-new": {
             **_COMMON,
@@ -182,7 +182,7 @@ def _positions(reader: Reader, settings: Mapping[str, Any]) -> dict[str, Array]:
 def _config(
     source: MarianSource,
     settings: Mapping[str, Any],
-    rows: tuple[Rows, Rows],
+    rows: tuple[VocabularyOrder, VocabularyOrder],
     positions: Mapping[str, Array],
 ) -> ModelConfig:
     path, kind = source.model, cast("Kind", settings.get("type", "transformer"))
@@ -221,7 +221,7 @@ def _config(
 def _outer(
     reader: Reader,
     config: ModelConfig,
-    rows: tuple[Rows, Rows],
+    rows: tuple[VocabularyOrder, VocabularyOrder],
     embedding: Callable[[str], Weight],
     positions: Mapping[str, Array],
 ) -> dict[str, Weight]:
@@ -301,7 +301,7 @@ def _exponent(settings: Mapping[str, Any]) -> float:
 
 
 # rows of source and target, the tokenizer, and the files
-Read = tuple[tuple[Rows, Rows], Tokenizer, list[Path]]
+Read = tuple[tuple[VocabularyOrder, VocabularyOrder], Tokenizer, list[Path]]
 
 
 def read_vocabularies(source: MarianSource, settings: Mapping[str, Any]) -> Read:
@@ -344,7 +344,7 @@ def _by_labels(source: MarianSource, settings: Mapping[str, Any], file: Path) ->
     return (rows[0], rows[1]), tokenizer, [*dict.fromkeys([*paths, file])]
 
 
-def _labeled(side: TokenizerSide, pieces: list[str], path: Path) -> Rows:
+def _labeled(side: TokenizerSide, pieces: list[str], path: Path) -> VocabularyOrder:
     """Orders the rows of pieces as a tokenizer's; tokens without one are never written."""
     labels = side.pieces(range(side.vocab_size))
     ids = {piece: n for n, piece in enumerate(pieces)}
@@ -355,7 +355,7 @@ def _labeled(side: TokenizerSide, pieces: list[str], path: Path) -> Rows:
         raise ArtifactError(
             f"{path}: has pieces that {TOKENIZER} beside it lacks; use this model's own"
         )
-    return Rows(foreign, tuple(labels), tuple(t for t, n in enumerate(foreign) if n < 0))
+    return VocabularyOrder(foreign, tuple(labels), tuple(t for t, n in enumerate(foreign) if n < 0))
 
 
 def _at(sizes: object, place: int) -> object:

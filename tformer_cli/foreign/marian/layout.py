@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.foreign.foreign_model import Rows
+from tformer_cli.foreign.foreign_model import VocabularyOrder
 from tformer_cli.foreign.formats.mapped_file import MappedFile
 from tformer_cli.foreign.formats.marian_binary import is_marian_binary, read_yaml
 from tformer_cli.foreign.keys import Setting
@@ -203,7 +203,7 @@ class LexicalShortlist:
 
 
 def read_shortlist(
-    source: MarianSource, rows: tuple[Rows, Rows]
+    source: MarianSource, rows: tuple[VocabularyOrder, VocabularyOrder]
 ) -> tuple[tuple[Path, ...], Shortlist | None]:
     """Reads the shortlist that the decoder's settings name, in tformer's ids.
 
@@ -236,7 +236,7 @@ def read_shortlist(
 
 
 def _text_shortlist(
-    path: Path, settings: Sequence[str], rows: tuple[Rows, Rows]
+    path: Path, settings: Sequence[str], rows: tuple[VocabularyOrder, VocabularyOrder]
 ) -> LexicalShortlist:
     given = dict(zip(("n_frequent", "n_best", "threshold"), settings, strict=False))
     try:

@@ -31,7 +31,7 @@ from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.encoder_only import EncoderOnly
 from tformer_cli.model.norms import Norm
-from tformer_cli.model.operations import Copies, Linear
+from tformer_cli.model.operations import IdentityProjection, Linear
 from tformer_cli.model.patches import PatchedImages, patches_of
 
 
@@ -362,6 +362,6 @@ def _thirds(attention: MultiHeadAttention) -> list[tuple[Tensor, Tensor | None]]
     return list(zip(weight.split_with_sizes(attention.row_counts), biases, strict=True))
 
 
-def _exact(linear: Linear | Copies) -> tuple[Tensor, Tensor | None]:
+def _exact(linear: Linear | IdentityProjection) -> tuple[Tensor, Tensor | None]:
     bias = None if linear.bias is None else exact(linear.bias)
     return exact(linear.weight), bias

@@ -31,7 +31,7 @@ _AXES = (
     "In dec and cross, row i is the decoder position that predicts target token i+1. "
     "Layers and heads count from 0."
 )
-_OF_LAYERS = (
+_LAYER_WEIGHTS = (
     "Row = position after the layer, column = token; in enc and cross a source token, in dec "
     "a target token that the decoder has read. One map per layer, for all its heads and all "
     "layers before it. Rows of enc sum to 1; row i of dec and row i of cross of a layer "
@@ -75,7 +75,7 @@ ROLLOUT = Weighting(
     meaning="attention rollout: products over the layers of ½ mean weights + ½ identity",
     source="Abnar & Zuidema 2020",
     conventions=(
-        f"{_OF_LAYERS} In cross-attention, the decoder's own state counts ½ as well, so "
+        f"{_LAYER_WEIGHTS} In cross-attention, the decoder's own state counts ½ as well, so "
         "after n decoder layers the source always has 1 − 2^−n."
     ),
     sums="Rows of enc, and of dec and cross together, sum to 1.",
@@ -90,7 +90,7 @@ ALTI = Weighting(
         "over the layers"
     ),
     source="Ferrando et al. 2022",
-    conventions=_OF_LAYERS,
+    conventions=_LAYER_WEIGHTS,
     sums="Rows of enc, and of dec and cross together, sum to 1.",
     residual="max |Σ T(x) + biases − output| of all layers up to the map's",
     kind_names=_FLOW_KINDS,

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, demands_of, with_terms
+from tformer_cli.search.constraints import (
+    NO_CONSTRAINTS,
+    LineConstraints,
+    Term,
+    constraints_of,
+    with_terms,
+)
 from tformer_cli.search.formats import (
     NO_DETAILS,
     Details,
@@ -128,7 +134,7 @@ def translated_text(
 ) -> Iterator[list[str]]:
     """Translates lines of text or JSONL into the lines that are to be written."""
     records: deque[dict[str, Any]] = deque()
-    texts: Iterable[str | tuple[str, Demands]] = lines
+    texts: Iterable[str | tuple[str, LineConstraints]] = lines
     if input_format == "jsonl":
         texts = _sources_of(lines, records, input_name, first_index)
     if glossary:
@@ -172,16 +178,16 @@ def _sources_of(
     waiting: deque[dict[str, Any]],
     name: str,
     first_index: int,
-) -> Iterator[tuple[str, Demands]]:
+) -> Iterator[tuple[str, LineConstraints]]:
     """Yields the source texts and keeps the records until their translations are there."""
     for number, record in enumerate(read_records(lines, name, first_index), first_index + 1):
         waiting.append(record)
-        yield record["source"], demands_of(record, f"{name}:{number}")
+        yield record["source"], constraints_of(record, f"{name}:{number}")
 
 
 def _with_glossary(
-    lines: Iterable[str | tuple[str, Demands]], glossary: Sequence[Term]
-) -> Iterator[tuple[str, Demands]]:
+    lines: Iterable[str | tuple[str, LineConstraints]], glossary: Sequence[Term]
+) -> Iterator[tuple[str, LineConstraints]]:
     for line in lines:
-        text, demands = (line, NO_DEMANDS) if isinstance(line, str) else line
+        text, demands = (line, NO_CONSTRAINTS) if isinstance(line, str) else line
         yield text, with_terms(demands, text, glossary)

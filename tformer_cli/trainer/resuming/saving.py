@@ -14,6 +14,7 @@ from tformer_cli.trainer.events import RolledBack
 from tformer_cli.trainer.optimizers.adam import Adam
 from tformer_cli.trainer.optimizers.optimizer import MovingAverage, restore_optimizer
 from tformer_cli.trainer.processes.group import Processes
+from tformer_cli.trainer.report_interval import Diverged
 from tformer_cli.trainer.resuming.checkpoints import MODEL, Checkpoints
 from tformer_cli.trainer.resuming.state import (
     CONDITIONS,
@@ -22,7 +23,6 @@ from tformer_cli.trainer.resuming.state import (
     restore_generators,
 )
 from tformer_cli.trainer.segment_memory import SegmentMemory
-from tformer_cli.trainer.window import Diverged
 
 
 class RunSaver:

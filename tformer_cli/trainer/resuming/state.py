@@ -19,7 +19,7 @@ from tformer_cli.structure import structure
 from tformer_cli.text.loading.loader import LoaderPosition
 from tformer_cli.trainer.config import ValidationConfig
 from tformer_cli.trainer.events import RolledBack
-from tformer_cli.trainer.window import LossHistory
+from tformer_cli.trainer.report_interval import LossHistory
 from tformer_cli.wording import count_of
 
 

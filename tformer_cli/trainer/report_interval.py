@@ -72,7 +72,7 @@ def uniform_loss(label_smoothing: float, vocab_size: int) -> float:
 
 
 @dataclass
-class Window:
+class ReportInterval:
     """Sums since the last report; tensors stay on their device, so that nothing waits for it."""
 
     start: float
@@ -116,7 +116,7 @@ class Window:
         return {item.name: float(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, float]) -> "Window":
+    def from_json(cls, values: Mapping[str, float]) -> "ReportInterval":
         window = cls(values["start"])
         for name, number in values.items():
             setattr(window, name, int(number) if name.startswith("n_") else number)

@@ -38,7 +38,7 @@ class PublishedAverage:
     none does."""
 
 
-class Judge:
+class BestModelPublisher:
     """Validates a run's model and publishes the best and the final one.
 
     The first of several processes does it; the others wait and are told the result.

@@ -7,8 +7,8 @@ from tformer_cli.artifacts.tensors import load_tensors, save_tensors
 from tformer_cli.errors import ArtifactError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
+from tformer_cli.trainer.best_model import BestModelPublisher, average_weights
 from tformer_cli.trainer.config import TrainingConfig, ValidationConfig
-from tformer_cli.trainer.judge import Judge, average_weights
 from tformer_cli.trainer.optimizers.optimizer import make_optimizer
 from tformer_cli.trainer.processes.group import Processes
 from tformer_cli.trainer.processes.signals import StopRequest
@@ -58,7 +58,7 @@ def finished(tmp_path):
             path = saver.checkpoints.path(2) / MODEL
             path.write_bytes(path.read_bytes()[:-1])
         published = []
-        judge = Judge(
+        judge = BestModelPublisher(
             model,
             FixedScores(loss, bleu),
             validation,
@@ -117,7 +117,9 @@ def test_one_checkpoint_is_never_validated_twice(tmp_path, n_averaged, final, be
         saver.save(state)
     published = []
     validator = FixedScores(9.0, 0.0)
-    judge = Judge(model, validator, validation, lambda *given: published.append(given), Processes())
+    judge = BestModelPublisher(
+        model, validator, validation, lambda *given: published.append(given), Processes()
+    )
     average = judge.publish_average(saver, state, StopRequest())
     assert validator.n_validations == n_averaged - 1
     assert (average.report is None, average.better_step) == (n_averaged == 1, better)

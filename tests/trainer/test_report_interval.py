@@ -6,11 +6,11 @@ import torch
 
 from tformer_cli.text.batching import collate
 from tformer_cli.trainer.loss import Loss
-from tformer_cli.trainer.window import Diverged, Window
+from tformer_cli.trainer.report_interval import Diverged, ReportInterval
 
 
 def window(loss=6.0, norm=1.0):
-    sums = Window(0.0)
+    sums = ReportInterval(0.0)
     batch = collate([[4, 5, 6], [4]], [[7], [8]])  # 4 + 2 source, 2 + 2 target tokens, with </s>
     sums.add_batch(batch, Loss(torch.tensor(loss), torch.tensor(8.0)))
     sums.add_norm(torch.tensor(norm))
@@ -37,7 +37,7 @@ def test_what_is_not_finite_sends_the_run_back(loss, norm):
 
 def test_sums_go_through_json_unchanged():
     sums = window(loss=6.1)
-    restored = Window.from_json(json.loads(json.dumps(sums.to_json())))
+    restored = ReportInterval.from_json(json.loads(json.dumps(sums.to_json())))
     assert restored.to_json() == sums.to_json()
     assert isinstance(restored.n_target_tokens, int)
     more = Loss(torch.tensor(0.7), torch.tensor(8.0))
