@@ -1,7 +1,7 @@
 """The family of *The animal didn't cross the street because it was too tired (too wide)*.
 
-The referent of *it* follows from the adjective alone: some describe only animate beings, the
-others only places and things; French *il* or *elle* follows from the gender of that noun.
+The adjective decides the referent of *it*: some describe only animate beings, the others only
+places and things; French *il* or *elle* follows from the gender of that noun.
 """
 
 from tformer_cli.corpora.grammar.choices import Pool
@@ -39,7 +39,6 @@ AVERSE = frozenset({"avoid", "leave", "clean"})
 
 
 def because(draft: Draft) -> Phrase:
-    """Return *because*."""
     return word(draft, "because", "parce que")
 
 
@@ -65,7 +64,7 @@ def _main_clause(
 ) -> Clause:
     """Return the main clause, sometimes with *can*, *want* or *refuse*."""
     rng = draft.rng
-    if rng.chance(0.18) and tense != "future":
+    if rng.chance(0.18) and tense != "future":  # *can* has no future
         control = lexicon.CAN if negated and rng.chance(0.6) else lexicon.CONTROL.items[0]
         deed = infinitive_phrase(draft, control, subject, verb, obj)
         return clause(draft, subject, control, tense, negated=negated, infinitive=deed)
@@ -97,7 +96,7 @@ def family(draft: Draft, tense: str = "") -> Phrase | None:
     sign = "-" if negated or verb.english in AVERSE else "+"
     tense = tense or ("past" if rng.chance(0.8) else "present")
     noun = subject.noun if about_subject else obj.noun
-    if noun is None:
+    if noun is None:  # a name has none, and is described like any person
         adjective: Adjective | None = rng.pick([a for a in lexicon.ANIMATE if a.sign == sign])
     else:
         adjective = _reason(draft, noun, sign)
@@ -106,6 +105,7 @@ def family(draft: Draft, tense: str = "") -> Phrase | None:
     draft.combine(subject.head, verb.english, obj.head)
     main = _main_clause(draft, subject, verb, obj, tense, negated).statement()
     referent = subject if about_subject else obj
+    # Some adjectives have no degrees: no *too broken*
     amount = rng.pick(DEGREES[sign]) if adjective.english not in lexicon.ABSOLUTE else ("", "")
     reason = reason_clause(draft, referent, adjective, tense, amount)
     return concatenate(main, because(draft), reason)
@@ -119,7 +119,7 @@ def consequence(draft: Draft) -> Phrase | None:
     adjective = _reason(draft, obj.noun, "-") if obj.noun else None
     if adjective is None or adjective.english in lexicon.ABSOLUTE:
         return None
-    if verb.english in AVERSE or verb.french_preposition:
+    if verb.english in AVERSE or verb.french_preposition:  # *le* is a direct object
         return None
     subject = _actors(draft, verb)
     draft.combine(subject.head, verb.english, obj.head)
@@ -133,7 +133,6 @@ def consequence(draft: Draft) -> Phrase | None:
 
 
 def dated_family(draft: Draft) -> Phrase | None:
-    """Return a sentence of the family in the past after an expression of time."""
     made = family(draft, tense="past")
     if made is None:
         return None
@@ -152,7 +151,6 @@ def reported_family(draft: Draft) -> Phrase | None:
 
 
 def winograd(draft: Draft, english_adjective: str) -> Phrase:
-    """Return one of the two sentences that gave the family its name."""
     draft.combine("animal", "cross", "street")
     subject = noun_phrase(draft, lexicon.NOUN["animal"], determiner="the", plural=False, share=0.0)
     obj = noun_phrase(draft, lexicon.NOUN["street"], determiner="the", plural=False, share=0.0)

@@ -26,6 +26,7 @@ QUALITY = {(False, False): "quel", (True, False): "quelle",
 def _human_verb(draft: Draft, prepositions: bool = True) -> Verb:
     while True:
         verb = draft.rng.draw(lexicon.TRANSITIVE)
+        # A question would strand it
         simple = prepositions or not (verb.french_preposition or verb.particle)
         if "human" in verb.subjects and not verb.stative and simple:
             return verb
@@ -57,7 +58,6 @@ ADVERBS = Pool([("why", "pourquoi"), ("where", "où"), ("when", "quand"), ("how"
 
 
 def adverbial(draft: Draft) -> Phrase:
-    """Return a question with *why*, *where*, *when* or *how*."""
     rng = draft.rng
     if rng.chance(0.2):
         return _where_is(draft)
@@ -89,6 +89,7 @@ def which(draft: Draft) -> Phrase:
         source, target = "how many", "combien de"
     else:
         source, target = "which", QUALITY[thing.feminine, thing.plural]
+    # The question word takes the place of the article
     front = Phrase(tokens(source, bit) + thing.english[1:], tokens(target, bit) + thing.french[1:])
     subject = someone(draft, "human", pronouns=0.5)
     draft.combine(subject.head, verb.english, noun.english)
@@ -133,7 +134,7 @@ def command(draft: Draft) -> Phrase:
     bit, do, negation = draft.link(), draft.link(), draft.link()
     draft.combine("you", verb.english, obj.head)
     english = [(verb.english, bit), *tokens(verb.particle, bit), *obj.english]
-    french = [(verb.present[3], bit | do), *govern(verb, obj, bit)]
+    french = [(verb.present[3], bit | do), *govern(verb, obj, bit)]  # the polite plural
     if negated:
         english = [("do", do), ("n't", negation), *english]
         french = [("ne", negation), french[0], ("pas", negation), *french[1:]]
