@@ -21,7 +21,7 @@ from tformer_cli.files.atomic import locked
 from tformer_cli.recipe import make_recipe
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train
-from tformer_cli.trainer import gradients, memory, validation
+from tformer_cli.trainer import gradients, memory, report_interval, validation
 from tformer_cli.trainer.events import BatchSplit, RolledBack, RunEnded, RunStarted, StepReport
 from tformer_cli.trainer.resuming.checkpoints import Checkpoints
 from tformer_cli.trainer.resuming.saving import RunSaver

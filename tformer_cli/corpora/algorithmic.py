@@ -30,7 +30,7 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 MOST_STRINGS = 50_000
 """Training strings that may be asked for."""
 _HELD_OUT_SHARE, _MOST_HELD_OUT = 0.1, 1000
-"""Share of all strings that are of validation, and as many of the test; at most so many of each."""
+"""Share of all strings for validation, and as many for the test; at most so many of each."""
 _PATIENCE = 20_000
 """Draws in a row without a new string after which the strings count as exhausted."""
 _PARTNERS = {")": "(", "]": "["}
@@ -53,8 +53,7 @@ class Task:
 
     draw: Callable[[Choices], Sequence[str]]
     answer: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[int]]]
-    """Gives the answer, and the place in the string that each of its symbols is from; of labels the
-    label alone, and the places that decide."""
+    """Gives the answer, and the places in the string that it comes from, or that decide a label."""
     has_labels: bool = False
 
     def example(self, string: Sequence[str]) -> Example:
@@ -85,7 +84,7 @@ def _drawn_brackets(rng: Choices) -> Sequence[str]:
         ends = [end for end in range(start, len(string) + 1) if not _unmatched(string[start:end])]
         end = rng.pick(ends)
         string = [*string[:start], opened, *string[start:end], closed, *string[end:]]
-    if rng.chance(_DAMAGED_SHARE):
+    if rng.chance(_DAMAGED_SHARE):  # the same symbol may be drawn: some stay balanced
         string[rng.pick(range(len(string)))] = rng.pick("([)]")
     return string
 
@@ -99,7 +98,7 @@ def _unmatched(string: Sequence[str]) -> list[int]:
         elif opened and string[opened[-1]] == _PARTNERS[symbol]:
             opened.pop()
         else:
-            return [place]
+            return [place]  # whatever follows, this one decides
     return opened
 
 
@@ -143,9 +142,10 @@ def generate_examples(name: str, n_train: int, seed: int = 1) -> Iterator[tuple[
     n_failed = 0
     while any(wanted.values()):
         example = task.example(task.draw(rng))
+        # By its hash: no string of one split is in another, whatever the seed
         split = split_of(name, example.source)
         n_failed += 1
-        if n_failed > _PATIENCE:
+        if n_failed > _PATIENCE:  # short strings run out, and nothing else ends the loop
             raise DataError(f"pairs: there are no more strings for {name}; ask for fewer")
         if wanted[split] and example.source not in seen:
             seen.add(example.source)

@@ -37,8 +37,7 @@ class BuiltIn:
     """A built-in corpus."""
 
     write: Callable[[Path, int, int, Callable[[int], None] | None], dict[str, int]]
-    """Writes it, given the directory, how many examples are for training, a seed and what is told
-    of the progress; returns the examples of each split."""
+    """Takes the directory, examples for training, a seed and a callback; counts each split."""
     n_train: int
     """Examples for training, if nothing else is asked for."""
     unit: str

@@ -1,7 +1,7 @@
 """The built-in ratings: sentences about places, each with 1 to 5 stars by a rule.
 
 A sentence is opening + subject + verb + negation + degree + adjective: "Honestly, this restaurant
-was not too terrible." Its stars follow from the last three alone:
+was not too terrible." Only the last three decide its stars:
 
 ========  =====================================================================================
 value     of the adjective: -2 terrible, -1 bad, +1 good, +2 wonderful, and others like each
@@ -75,7 +75,6 @@ class Rating:
 
 
 def stars_of(negation: str, degree: str, adjective: str) -> int:
-    """Rates a combination, 1 to 5, by the rule of this module."""
     value = _ADJECTIVES[adjective]
     side = 1 if value > 0 else -1
     if _DEGREES[degree] == "more":
@@ -96,7 +95,7 @@ def generate_ratings(n_train: int, seed: int = 1) -> Iterator[tuple[Split, Ratin
         parts = _drawn(rng)
         split, rating = split_of(*parts[3:]), make_rating(*parts)
         n_failed += 1
-        if n_failed > _PATIENCE:
+        if n_failed > _PATIENCE:  # as in `algorithmic`
             raise DataError("pairs: there are no more sentences; ask for fewer")
         if wanted[split] and rating.text not in seen:
             seen.add(rating.text)
@@ -116,6 +115,7 @@ def rating_sizes(n_train: int) -> Mapping[Split, int]:
 
 def split_of(negation: str, degree: str, adjective: str) -> Split:
     """Returns the split of a combination; all negations count as one."""
+    # One word for all negations: *never bad* in training would give away *not bad*
     combination = f"{'not' if negation else ''} {degree} {adjective}".strip()
     if combination == _HELD_OUT:
         return "test"
@@ -145,6 +145,7 @@ def make_rating(
 def _drawn(rng: Choices) -> tuple[str, str, str, str, str, str]:
     opening, subject, verb = rng.pick(_OPENINGS), rng.pick(_SUBJECTS), rng.pick(_VERBS)
     negation = rng.pick(_NEGATIONS)
+    # *too* has a value under a negation only
     degrees = [one for one in _DEGREES if negation or one != "too"]
     return opening, subject, verb, negation, rng.pick(degrees), rng.pick(list(_ADJECTIVES))
 

@@ -3,9 +3,6 @@
 A picture has 24×24 pixels. A circle, a ring, a square, a triangle or a cross of random size and
 brightness, the last three turned a little, lies somewhere on a darker ground, under noise. Which
 pixels belong to the shape is known: the gold of where a head should look.
-
-Every picture has a generator of its own, of the seed, the split and its number, so that one can be
-made without the others.
 """
 
 from __future__ import annotations
@@ -65,6 +62,7 @@ def shape_sizes(n_train: int) -> Mapping[Split, int]:
 
 
 def shape_image(split: str, seed: int, number: int) -> Shape:
+    # Any picture can be made without the others
     rng = np.random.default_rng([seed, SPLITS.index(split), number])
     kind = KINDS[int(rng.integers(len(KINDS)))]
     radius = rng.uniform(_SMALLEST, _LARGEST)
@@ -74,6 +72,7 @@ def shape_image(split: str, seed: int, number: int) -> Shape:
     rows, columns = np.mgrid[:SIDE, :SIDE] + 0.5 - center[:, None, None]
     across = np.cos(angle) * columns + np.sin(angle) * rows
     down = np.cos(angle) * rows - np.sin(angle) * columns
+    # A pixel on the edge is inside in part, as in a photograph
     inside = np.clip(0.5 - _distance(kind, across, down, radius), 0.0, 1.0)
     values = ground + (light - ground) * inside + rng.normal(0.0, _NOISE, inside.shape)
     pixels = np.rint(np.clip(values, 0.0, 255.0)).astype(np.uint8)
@@ -122,6 +121,7 @@ def write_shapes(
     sizes = shape_sizes(n_pairs)
     names = [f"{split}.{part}" for split in SPLITS for part in ("images.idx", "label", "gold.idx")]
     there = [name for name in names if os.path.lexists(directory / name)]
+    # All of them are from an earlier call, which this one may replace
     if there and len(there) < len(names):
         raise DataError(
             f"{directory}: holds {there[0]}, which this command did not write and would replace; "

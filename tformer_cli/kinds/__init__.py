@@ -1,4 +1,4 @@
-"""Kinds of models, one module each: what a kind is asked for and what it is trained by.
+"""Kinds of models, one module each: its verbs and its training.
 
 Begin with `kind`, which says what every kind has. Verbs ask `kind_of`; none of them names a kind.
 """
@@ -48,7 +48,7 @@ class _KindsFor:
         self._verb = verb
 
     def __contains__(self, name: object) -> bool:
-        # Asked of the kind in use alone, so that no other kind's module is loaded
+        # Only the kind in use is asked, so that no other module is loaded
         return self._verb in kind_named(cast("TaskKind", name)).verbs
 
 

@@ -45,6 +45,7 @@ class Classification(Training):
         """Names the fields of examples, and finds the labels of the training data, sorted."""
         recipe = with_fields(recipe, with_label_fields)
         labels = tuple(label.strip() for label in recipe.task.labels)
+        # Sorted, for the order of examples must leave no trace
         labels = labels or tuple(sorted(self._labels_of(recipe, progress)))
         if len(labels) < 2:
             raise DataError(
@@ -79,7 +80,11 @@ class Classification(Training):
         longest, names = model.config.longest_source, held.recipe.task.labels
         ids = held.tokenizer.source.encode_batch([pair.source for pair in held.pairs])
         rows = label_probabilities(
-            model, [one[:longest] for one in ids], held.precision, before_batch=before_batch
+            # Cut off as by `tformer classify`
+            model,
+            [one[:longest] for one in ids],
+            held.precision,
+            before_batch=before_batch,
         )
         return [[names[row.index(max(row))]] for row in rows]
 
@@ -106,6 +111,7 @@ class Classification(Training):
                     raise DataError(
                         f"{corpus_name(corpus)}: has more than {MOST_LABELS:,} labels, {advice}"
                     )
+        # Labels come again and again; texts hardly do
         if len(labels) > max(FEW_LABELS, n_examples // 2):
             raise DataError(
                 f"data.train: has {len(labels)} labels in {n_examples:,} examples, {advice}"
@@ -113,7 +119,7 @@ class Classification(Training):
         return labels
 
     def texts(self, pair: SentencePair) -> Iterable[str]:
-        return (pair.source,)  # labels are no part of its vocabulary
+        return (pair.source,)  # a vocabulary has no labels
 
     def sides(self, tokenizer: Tokenizer, labels: Sequence[str]) -> Tokenizer:
         from tformer_cli.text.label_tokenizer import LabelTokenizer

@@ -67,6 +67,7 @@ def image_tokenizer(recipe: Recipe) -> ImageTokenizer:
 def _with_image_field(corpus: CorpusConfig) -> CorpusConfig:
     if corpus.format != "dataset" or corpus.source_field:
         return corpus
+    # The usual name in datasets of images
     return replace(corpus, source_field="image")
 
 
@@ -85,6 +86,7 @@ def _sized(recipe: Recipe) -> ModelConfig:
         raise DataError("data.train: has no images; name another corpus")
     if is_row(first.source):
         n_values = count_values(first.source)
+        # A row of a table has no shape: only a square can be guessed
         side = round(n_values**0.5)
         size = (side, n_values // max(1, side), 1)
         if side * side != n_values:
@@ -122,6 +124,7 @@ def _statistics(
     height, width, _ = tokenizer.scaling.size
     mean, square = sums / (n_images * height * width) / [[LARGEST_PIXEL], [LARGEST_PIXEL**2]]
     std = np.sqrt(np.maximum(square - mean**2, 0.0))
+    # Images are divided by the deviations
     if not (np.round(std, _DIGITS) > 0.0).all():
         raise DataError("data.train: all pixels of a channel are alike; give other images")
     return tuple(np.round(mean, _DIGITS).tolist()), tuple(np.round(std, _DIGITS).tolist())

@@ -56,7 +56,7 @@ class Kind(ABC):
     """True if it writes text, so that the settings of a search apply."""
 
     measured_by: ClassVar[Literal["translations", "labels", "text", "gaps"]] = "translations"
-    """What `tformer evaluate` compares with what is right."""
+    """The output that `tformer evaluate` compares with references."""
     training: ClassVar[Training | None] = None
     """How it is trained; None: only imports make such models."""
 

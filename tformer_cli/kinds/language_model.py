@@ -23,22 +23,18 @@ LONGEST_PROMPT, LONGEST_SAMPLE = 40, 100
 
 
 class LanguageModeling(TextModeling):
-    """Texts from their beginning, by a decoder alone."""
+    """Texts from their beginning, by a decoder without an encoder."""
 
     examples = Examples("text", "beginning", "continuation", "original", has_two_sides=False)
 
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
-        """Names the fields of texts; blocks of a stream have no end of their own."""
+        """Names the fields of texts."""
         recipe = super().completed(recipe, progress)
-        has_ends = recipe.data.text == "lines"
+        has_ends = recipe.data.text == "lines"  # blocks of a stream end anywhere
         return replace(recipe, model=replace(recipe.model, target_eos=has_ends))
 
     def scorer(self, held: HeldOut) -> Scorer:
-        """Returns what measures loss, perplexity and bits per byte, and continues a line.
-
-        Windows do not overlap: each token is read once, as in training. `tformer evaluate` takes
-        other windows and strides.
-        """
+        """Returns a function that measures a model by its loss and continues a line."""
         from tformer_cli.search.generator import Generator
         from tformer_cli.search.scoring import score_texts
         from tformer_cli.search.text_windows import text_scores
@@ -52,8 +48,9 @@ class LanguageModeling(TextModeling):
         else:
             texts = [pair.target for pair in held.pairs if pair.target.strip()]
         lines = [line for text in texts for line in text.split("\n") if line.strip()]
+        # Windows do not overlap: each token is read once, as in training
         window = recipe.data.max_length + recipe.model.target_eos
-        most = min(LONGEST_SAMPLE, window // 2)
+        most = min(LONGEST_SAMPLE, window // 2)  # the prompt has to fit, too
         decoding = replace(recipe.decoding, n_best=1, min_length=0, max_length=most)
         engines = [TorchEngine(held.device, held.precision)]
 
@@ -71,7 +68,7 @@ class LanguageModeling(TextModeling):
             n_ends = len(ids) if model.config.target_eos else 0
             scores = text_scores(found, sum(len(text.encode()) for text in texts) + n_ends)
             line = lines[sample % len(lines)]
-            length = min(LONGEST_PROMPT, -(-len(line) // 2))
+            length = min(LONGEST_PROMPT, -(-len(line) // 2))  # the rest is shown as the original
             generator = Generator(
                 model,
                 held.tokenizer,

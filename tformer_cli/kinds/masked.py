@@ -48,7 +48,7 @@ class MaskedModeling(TextModeling):
         return masking_of(tokenizer)
 
     def scorer(self, held: HeldOut) -> Scorer:
-        """Returns what measures loss, perplexity and accuracy of the same tokens every time."""
+        """Returns a function that scores a model on the same tokens every time."""
         import torch
 
         from tformer_cli.text.masking import masking_of
@@ -78,6 +78,7 @@ class MaskedModeling(TextModeling):
                     "perplexity": found.perplexity,
                     "accuracy": found.accuracy,
                 },
+                # Without `</s>`, which texts to be read do not show
                 sample=(hidden, side.decode(filled[:-1].tolist()), side.decode(ids[number])),
             )
 
@@ -122,6 +123,7 @@ def masked_scores(
         hidden = model.encode(batch.source.to(device), batch.source_mask.to(device))
         is_target = (batch.target_output != PAD_ID).to(device)
         targets = batch.target_output.to(device)[is_target]
+        # Only hidden tokens: a row of the vocabulary for each of the others would be in vain
         logits = model.project(model.transformed(hidden[is_target])).float()
         total += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
         n_right += int((logits.argmax(dim=1) == targets).sum())
@@ -131,7 +133,7 @@ def masked_scores(
 
 
 def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Masking) -> Batch:
-    """Masks each text by a generator of its own, which its number seeds."""
+    """Masks each text by a generator that its number seeds."""
     import numpy as np
     import torch
 
@@ -139,6 +141,7 @@ def hidden_alike(texts: list[Sequence[int]], numbers: list[int], masking: Maskin
     from tformer_cli.text.tokenizer import PAD_ID
 
     parts = [
+        # So a text hides the same tokens, whatever is in its batch
         masking.batch([text], np.random.default_rng([_SEED, number]))
         for text, number in zip(texts, numbers, strict=True)
     ]

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 NO_SHORTLIST = "none"
 """Value of `--shortlist` that leaves out the model's own."""
+# Corpora of sentences have a tenth at most, as translators join and divide; documents have most
 MOST_SEVERAL = 0.2
-"""Share of training lines with several sentences up to which lines count as sentences. Corpora of
-sentences have about a tenth at most, as translators join and divide; documents have most."""
+"""Share of training lines with several sentences up to which lines count as sentences."""
 SENTENCE_KINDS = ("Bergamot", "Marian", "Argos", "Hugging Face Marian", "Hugging Face M2M-100")
 """Beginnings of the kinds of imported models that are trained on sentences."""
 
@@ -58,11 +58,11 @@ class Opened:
     precision: PrecisionChoice
     engine: Engine = "tformer"
     search: Translator | Generator | None = None
-    """What translates, or continues prompts; None with an encoder alone."""
+    """Translates, or continues prompts; None with an encoder."""
     compiled: CompiledEncoder | None = None
     """The kernels, where they compute an encoder's hidden states in place of torch."""
     head: LabelHead | TokenHead | None = None
-    """What stands on the kernels' states, if the model has labels or predicts tokens."""
+    """Stands on the kernels' states, if the model has labels or predicts tokens."""
 
     @property
     def translator(self) -> Translator:
@@ -234,6 +234,7 @@ def resolved(model: Path | str, settings: OpeningSettings) -> Path:
     """Finds a model's directory; a foreign model is imported, its integers kept if they will do."""
     from tformer_cli.foreign.import_model import resolve_model
 
+    # Integers cannot take the sum with an adapter
     is_float = settings.precision == "float32" or settings.adapter is not None
     return resolve_model(model, settings.tell, "float32" if is_float else None)
 
@@ -258,11 +259,7 @@ def search_engines(
     tell: Callable[[str], None] | None = None,
     threads: int = 0,
 ) -> list[SearchEngine]:
-    """Makes the engines that stand behind a value of `--engine`, the preferred ones first.
-
-    "tformer" is the compiled kernels where they can, else torch; another name is one engine, which
-    then searches or refuses.
-    """
+    """Makes the engines of a value of `--engine`, the preferred ones first."""
     plain = TorchEngine(device, precision)
     if name == "torch":
         return [plain]
@@ -273,11 +270,12 @@ def search_engines(
     from tformer_cli.fast.native_search import CompiledEngine
 
     compiled = CompiledEngine(precision, tell, threads)
+    # A named engine searches or refuses; only the default goes on to torch
     return [compiled] if name == "compiled" else [compiled, plain]
 
 
 def _tell_if_slower(directory: ModelDirectory, tell: Callable[[str], None]) -> None:
-    if not has_fast():  # then torch is no slower than what there is
+    if not has_fast():  # torch is all there is
         return
     from tformer_cli.fast.native.weights import unsupported_shape
 
@@ -361,6 +359,7 @@ def chosen_shortlist(directory: ModelDirectory, asked: str | None) -> Shortlist 
     if asked is not None and not path.exists():
         raise ArtifactError(f"--shortlist: {path}: no such file; name one, or none")
     n_targets = directory.tokenizer.vocab_size
+    # 0: sources and targets share a vocabulary
     return read_shortlist(path, directory.config.source_vocab_size or n_targets, n_targets)
 
 
@@ -376,18 +375,16 @@ def _splitter(
 
 
 def trained_on_sentences(directory: ModelDirectory) -> bool:
-    """Returns whether a model drops text of lines with several sentences, as far as is known.
-
-    A model of our own stores the share of such lines in its training; one from before that is known
-    by its recipe if it learned from the built-in corpus; an imported one by its kind.
-    """
+    """Returns whether a model drops text of lines with several sentences, as far as is known."""
     info = directory.info
     if task_kind(directory.config) != "translate":
         return False
     if info.several_sentences is not None:
         return info.several_sentences <= MOST_SEVERAL
     if info.origin is not None:
+        # An import stores no share
         return info.origin.kind.startswith(SENTENCE_KINDS)
+    # Models from before the share was stored: the built-in corpus is known to have sentences
     return _is_of_built_in_corpus(directory.path)
 
 
@@ -399,4 +396,4 @@ def _is_of_built_in_corpus(run: Path) -> bool:
         corpora = recipe["data"]["train"]
         return bool(corpora) and all(corpus["built_in"] for corpus in corpora)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return False  # a recipe that cannot be read says nothing, and is needed for nothing else
+        return False  # nothing else needs the recipe

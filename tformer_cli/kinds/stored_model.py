@@ -89,7 +89,7 @@ def may_have_gpu(devices: Path = Path("/dev"), system: str = sys.platform) -> bo
     """Returns whether torch has to be asked about GPUs: only where a driver's device is there."""
     if system == "linux":
         return any(any(devices.glob(name)) for name in GPU_FILES)
-    return system != "darwin"  # where there is no CUDA
+    return system != "darwin"  # there is no CUDA on a Mac
 
 
 def choose_precision(
@@ -117,10 +117,7 @@ def in_precision(
     *,
     may_change: bool,
 ) -> ModelDirectory:
-    """Makes a directory whose model, once it is asked for, computes in a precision.
-
-    Without `may_change` a copy of the directory's own model does.
-    """
+    """Makes a directory whose model, or its copy, computes in a precision once it is asked for."""
 
     def load() -> Transformer | EncoderOnly:
         settings.prepare_torch()

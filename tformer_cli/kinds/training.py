@@ -28,7 +28,7 @@ Progress = Callable[[str, int], None]
 
 
 class Examples(NamedTuple):
-    """What the examples of a kind are, and the words for their parts."""
+    """Words for the examples of a kind and their parts."""
 
     example: str
     read: str
@@ -59,10 +59,7 @@ class Training(ABC):
     """The head that a run puts on an encoder that it starts from; None: it keeps its own."""
 
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:  # noqa: ARG002 - nothing is read
-        """Adds to a recipe what the kind and its training data decide.
-
-        The rest of the run is made from the result; the recipe that is stored stays as given.
-        """
+        """Adds settings of the kind and its training data; the stored recipe stays as given."""
         return recipe
 
     @abstractmethod

@@ -27,11 +27,7 @@ class Translation(Training):
         return pair  # a vocabulary is joint
 
     def scorer(self, held: HeldOut) -> Scorer:
-        """Returns what scores translations besides the loss.
-
-        They are compared as text with the untouched references, by the functions that `tformer
-        evaluate` uses, so that a run's scores are those that users will measure.
-        """
+        """Returns a function that scores translations besides the loss."""
         from tformer_cli.kinds.opening import search_engines
         from tformer_cli.metrics.scores import bleu, chrf
         from tformer_cli.search.translator import Translator
@@ -50,6 +46,7 @@ class Translation(Training):
             translations = translator.translate([pair.source for pair in pairs])
             texts = [translation.hypotheses[0].text for translation in translations]
             references = [[pair.target for pair in pairs]]
+            # As text, by the functions of `tformer evaluate`: users will measure these scores
             by_name = {"bleu": bleu(texts, references), "chrf": chrf(texts, references)}
             number = sample % len(pairs)
             return Scored(

@@ -66,9 +66,10 @@ def adaptable_parts(config: ModelConfig) -> list[AdaptedPart]:
     parts = []
     for weight, shape in parameter_shapes(config, 1).items():
         module, _, kind = weight.removesuffix(".weight").rpartition(".")
-        if not weight.endswith(".weight") or 0 in shape:
+        if not weight.endswith(".weight") or 0 in shape:  # 0: all heads are pruned
             continue
         if kind == "in_projection":
+            # W_Q, W_K and W_V share a matrix; without shared keys each has a third
             n_keys = config.n_key_heads * config.head_width or shape[0] // 3
             ends = shape[0] - 2 * n_keys, shape[0] - n_keys, shape[0]
             for name, rows in zip(("query", "key", "value"), pairwise((0, *ends)), strict=True):
@@ -92,7 +93,7 @@ def adapted_parts(config: ModelConfig, targets: Sequence[str]) -> list[AdaptedPa
             names = ", ".join(dict.fromkeys(p.name.rpartition(".")[2] for p in parts))
             raise ValueError(f'no matrix fits "{pattern}"; the model has {names} in its layers')
         chosen |= found
-    return [part for part in parts if part in chosen]
+    return [part for part in parts if part in chosen]  # in the order of the model
 
 
 def adapter_shapes(config: ModelConfig, adapter: AdapterConfig) -> dict[str, tuple[int, int]]:

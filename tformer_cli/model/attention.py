@@ -86,6 +86,7 @@ def segment_mask(
         A mask with visible (T, n_earlier + T).
     """
     keys = torch.arange(-n_earlier, n_positions, device=device)
+    # Queries count from 0, so that a division finds the segment of each
     queries = keys[n_earlier:, None]
     return Mask((keys <= queries) & (keys >= queries // segment * segment - memory))
 
@@ -112,6 +113,7 @@ def attention_weights(
         hidden is all zeros rather than NaN.
     """
     weights = _softmax_of_scores(query, key, mask, bias, scale)
+    # A softmax over nothing but -∞ is NaN
     return weights if mask is None else weights.masked_fill(~mask.any(dim=-1, keepdim=True), 0.0)
 
 
@@ -154,6 +156,7 @@ def plain_attention(
         (B, H, Q, E) the values summed with the weights.
     """
     weights = dropout(_softmax_of_scores(query, key, mask, bias, scale), dropout_rate)
+    # Under autocast a softmax is float32, whatever the values are
     return torch.matmul(weights.to(value.dtype), value)
 
 
@@ -355,6 +358,7 @@ class MultiHeadAttention(nn.Module):
         if memory is None:
             n_earlier = 0 if earlier is None else earlier.shape[1]
             if earlier is not None:
+                # States of an earlier pass may have another precision
                 hidden = torch.cat((earlier.to(hidden.dtype), hidden), dim=1)
             n_positions = hidden.shape[1]
             query, key, value = self.project_all(hidden, slice(0, n_positions))
@@ -362,6 +366,7 @@ class MultiHeadAttention(nn.Module):
             at = torch.arange(n_positions, device=hidden.device)
             bias = self.position_bias(query, at[n_earlier:], at)
         else:
+            # Without bias: it would compare positions of two languages
             query = self.project_query(hidden)
             key, value = self.project_memory(memory)
         return self.attend(query, key, value, mask.visible, bias)
@@ -396,10 +401,12 @@ class MultiHeadAttention(nn.Module):
             Broadcastable to (B, H, Q, K); None: nothing.
         """
         if self.relative is not None:
+            # Within the scaled sum (Dai et al. 2019, section 3.3)
             return self.relative.bias(query, queries, keys) * self.similarity.scale
         if not self.positions.biases:
             return None
         bias = self.positions.bias(queries, keys)
+        # A layer without heads picks none of them
         return bias[..., self.bias_heads, :, :] if self.bias_heads or not self.n_heads else bias
 
     def step_bias(self, query: Tensor, cache: DecoderCache) -> Tensor | None:
@@ -460,8 +467,9 @@ class MultiHeadAttention(nn.Module):
             context = attention(query, key, value, mask, dropout_rate, scale=scale)
         else:
             context = by_sentence(attention, query, key, value, mask, dropout_rate, scale)
-        for listener in tuple(self._listeners):
+        for listener in tuple(self._listeners):  # one may end its own tap
             listener(AttentionTap(query, key, value, mask, context, scale, bias))
+        # After the taps, which are to see what a head computes even where it is switched off
         if self.gate is not None:
             context = context * self.gate.to(context.dtype)
         # (B, H, Q, E) -> (B, Q, H, E) -> (B, Q, H·E) -> (B, Q, D)

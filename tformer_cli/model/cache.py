@@ -39,6 +39,7 @@ class DecoderCache:
             max_length: positions that will be decoded at most.
             n_heads: heads of keys of the self-attention of each layer; 0 of a recurrent one.
         """
+        # Pruned layers leave room unused
         self._n_layers, self._most_heads = len(n_heads), max(n_heads)
         self.memory_heads = memory_heads
         self.source_mask = source_mask
@@ -84,7 +85,7 @@ class DecoderCache:
         self._slots = self._slots[n_old:]
         self._n_keys -= n_keys
         if self._heads is not None:
-            self._heads = self._heads[..., n_keys:, :]
+            self._heads = self._heads[..., n_keys:, :]  # a view, no copy
         if self._ancestors is not None:
             self._ancestors = self._ancestors[:, :, n_keys:]
 
@@ -131,6 +132,7 @@ class DecoderCache:
             kept = state.flatten(0, 1).index_select(0, rows)
             self.states[layer] = kept.view(len(sentences), beam_size, -1)
         places = torch.arange(len(sentences), device=sentences.device)
+        # Most steps end no sentence, and then nothing moves
         if len(sentences) != self.n_sentences or not torch.equal(sentences, places):
             self._keep_sentences(sentences, places)
         self.beam_size = beam_size
@@ -149,7 +151,7 @@ class DecoderCache:
 
     def _open_position(self) -> None:
         """Makes every slot see its own key of the current position."""
-        if self._ancestors is None and self.beam_size == 1:
+        if self._ancestors is None and self.beam_size == 1:  # its own past is all there is
             return
         device = self.source_mask.device
         own = torch.eye(self.beam_size, dtype=torch.bool, device=device)
@@ -166,6 +168,7 @@ class DecoderCache:
             self._heads[:, :, places] = self._heads[:, :, origins]
             self._heads = self._heads[:, :, :n_kept]
         for key, value in self.memory_heads:
+            # In place, which moves only the sentences that fill a hole
             key[places] = key[origins]
             value[places] = value[origins]
         self.memory_heads = [(key[:n_kept], value[:n_kept]) for key, value in self.memory_heads]
@@ -176,10 +179,11 @@ class DecoderCache:
         if self._heads is None or n_keys > self._heads.shape[4]:
             n_left = self.max_length - self.length
             n_sentences, _, _, head_width = key.shape
+            # Room doubles, so that a long text is copied only a few times
             more = self.beam_size * min(max(FIRST_POSITIONS, len(self._slots)), n_left)
             shape = (self._n_layers, 2, n_sentences, self._most_heads, more, head_width)
             old = None if self._heads is None else self._heads[..., : self._n_keys, :]
-            block = key.new_empty(shape)
+            block = key.new_empty(shape)  # nothing behind the last position is read
             self._heads = block if old is None else torch.cat((old, block), dim=4)
         return self._heads
 

@@ -48,17 +48,17 @@ PLAIN_TRANSLATION: Mapping[str, Container[object]] = MappingProxyType(
     {
         "n_encoder_layers": range(1, _RANGES["n_encoder_layers"][1] + 1),
         "n_decoder_layers": range(1, _RANGES["n_decoder_layers"][1] + 1),
-        # of language models alone
+        # only language models have these
         "target_bos": (True,),
         "target_eos": (True,),
         "memory": (0,),
-        # of encoders alone
+        # only encoders
         "head": ("labels",),
         "n_labels": (0,),
         "pooling": ("mean",),
         "pooler": ("none",),
         "unit_length": (False,),
-        # of classifiers of images alone
+        # only classifiers of images
         "patch_size": (0,),
         "image_size": ((),),
         "class_token": (False,),
@@ -257,6 +257,7 @@ class ModelConfig:
             )
         if self.is_encoder_only and self.is_decoder_only:
             raise ValueError("n_decoder_layers: the encoder or the decoder must have layers")
+        # A setting without effect is an error: its user expects one
         for owner, is_owner, names in _OWNERS:
             for name in names:
                 if getattr(self, name) != getattr(ModelConfig, name) and not is_owner(self):
@@ -268,6 +269,7 @@ class ModelConfig:
         self._check_images()
 
     def _check_positions(self) -> None:
+        # Sines and cosines alternate
         if self.positions in ("sinusoidal", "segments") and self.d_model % 2:
             raise ValueError(
                 f"d_model: {self.positions} positions need an even width, but it is {self.d_model}"
@@ -277,7 +279,7 @@ class ModelConfig:
                 'positions: "segments" are of a product of queries and keys; choose similarity = '
                 f'"scaled" or "dot", but it is "{self.similarity}"'
             )
-        if self.positions == "rotary" and self.head_width % 2:
+        if self.positions == "rotary" and self.head_width % 2:  # numbers turn in pairs
             raise ValueError(
                 f"{'d_head' if self.d_head else 'n_heads'}: rotary positions need heads of an even "
                 f"width, but {'it' if self.d_head else 'd_model / n_heads'} is {self.head_width}"
@@ -292,6 +294,7 @@ class ModelConfig:
                 "relative_buckets: must be even, half of them for each direction, but is "
                 f"{self.relative_buckets}"
             )
+        # Half the buckets hold a distance each, and logarithms the rest
         if self.relative_distance <= self.relative_buckets // 2:
             raise ValueError(
                 f"relative_distance: must be above {self.relative_buckets // 2}, half of "
@@ -304,6 +307,7 @@ class ModelConfig:
             )
         if self.memory and self.decoder_cell != "attention":
             raise ValueError('memory: needs decoder_cell = "attention"; omit one of the two')
+        # Absolute positions would come twice: in the memory and in the segment
         if self.memory and self.positions in ("sinusoidal", "learned", "table"):
             raise ValueError(
                 f'memory: needs positions that say how far a token is away, but "{self.positions}" '
@@ -498,6 +502,7 @@ class ModelConfig:
                 raise ValueError(
                     f"{name}: must be 0 to n_heads = {self.n_heads}, but is {list(heads)}"
                 )
+        # Pruning takes a head with its rows of projections and its keys
         is_special = self.n_key_heads or not self.projections
         if is_special and any((self.encoder_heads, self.decoder_heads, self.cross_heads)):
             name = "n_key_heads" if self.n_key_heads else "projections"

@@ -92,8 +92,10 @@ class EncoderOnly(Model):
         if kind == "first":
             return hidden[:, 0]
         if self.config.reads_images:
+            # Behind the class token, which is none of the patches
             mean = hidden[:, int(self.config.class_token) :].mean(dim=1)
             return torch.cat((hidden[:, 0], mean), dim=1) if kind == "first-and-mean" else mean
+        # Padding has states, too, which the mean must not see
         n_tokens = source_mask.sum(dim=1, keepdim=True)
         return (hidden * source_mask.unsqueeze(2)).sum(dim=1) / n_tokens
 
@@ -108,7 +110,7 @@ class EncoderOnly(Model):
 
     def target_hidden(self, source: Tensor, source_mask: Tensor, target_input: Tensor) -> Tensor:
         """See `Model`: what `predicting` gives, whatever the target begins with."""
-        del target_input
+        del target_input  # a target is predicted from the source only
         return self.predicting(self.encode(source, source_mask), source_mask)
 
     def forward(self, source: Tensor, source_mask: Tensor) -> Tensor:
@@ -146,6 +148,7 @@ class PositionPredictor(EncoderOnly):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Compares transformed states (…, D) with the rows: logits (…, V)."""
+        # Outside training a text must not depend on the others of its batch, to the last bit
         product = functional.linear if torch.is_grad_enabled() else repeatable_linear
         return product(hidden, self.output_matrix, self.output_bias)
 
@@ -215,6 +218,7 @@ class Classifier(EncoderOnly):
         config, width = self.config, self.config.pooled_width
         if not config.n_outputs:
             raise ValueError("n_labels: a classifier has n_decoder_layers = 0 and some labels")
+        # Its bias is `output_bias`
         self.output_projection = nn.Linear(width, config.n_labels, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.n_labels)) if config.bias else None
         has_pooler = config.pooler != "none"

@@ -83,7 +83,7 @@ class FeedForward(nn.Module):
         """True if this is the paper's formula and nothing else."""
         has_dropout = self.training and self.dropout.rate > 0.0
         is_adapted = self.inner.low_ranks is not None or self.outer.low_ranks is not None
-        is_papers = self.activation == "relu" and self.gate is None
+        is_papers = self.activation == "relu" and self.gate is None  # `Operations` know no other
         return is_papers and not (has_dropout or is_adapted)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -170,6 +170,7 @@ def by_sentence(
     if missing := -width % WIDTH:
         query, key, value = (functional.pad(part, (0, missing)) for part in (query, key, value))
     if n_sentences * n_heads == 1:
+        # A single pair of matrices would be divided among the threads; see above
         query, key, value = (part.expand(2, -1, -1, -1) for part in (query, key, value))
     with StandardProducts():
         context = attention(query, key, value, mask, dropout_rate, scale=scale)
@@ -208,6 +209,7 @@ class LowRank(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.lora_A = nn.Parameter(torch.empty(config.rank, part.n_inputs))
         self.lora_B = nn.Parameter(torch.zeros(part.last - part.first, config.rank))
+        # With a = √5 this is uniform in ±1/√n_inputs
         nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
 
     def forward(self, values: Tensor) -> Tensor:
@@ -247,6 +249,7 @@ class Linear(nn.Linear):
         """
         if self.low_ranks is None:
             return self._unadapted(values, rows, relu=relu)
+        # Without ReLU, which has to see the adapted sums
         result = self._adapted(self._unadapted(values, rows), values, rows)
         return functional.relu(result) if relu else result
 
@@ -312,6 +315,7 @@ def dropout(values: Tensor, rate: float) -> Tensor:
         return values
     if values.device.type != "cpu":
         return functional.dropout(values, rate)
+    # The rate that 16-bit draws really have, so that sums keep their mean
     kept_share = 1.0 - round(rate * _DROPOUT_LEVELS) / _DROPOUT_LEVELS
     return values * keep_mask(values.shape, rate).to(values.dtype).div_(kept_share)
 
@@ -345,6 +349,7 @@ class Dropout(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Computes hidden + dropout(values) and its norm; see `Operations`."""
         trains = self.training and torch.is_grad_enabled()
+        # Faster code has an operation for layer norms only
         if trains and self.operations is not None and isinstance(norm, nn.LayerNorm):
             return self.operations.add_dropout_norm(hidden, values, self.rate, norm, rounds=rounds)
         summed = self.added(hidden, values)

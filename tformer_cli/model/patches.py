@@ -67,6 +67,7 @@ class PatchedImages(PositionedEmbedding):
             (B, C, H, W) normalized, and in training changed at random.
         """
         # (B, H·W·C) -> (B, H, W, C) -> (B, C, H, W)
+        # The special tokens come first in every vocabulary, in that of pixels, too
         pixels = (source - N_SPECIAL_TOKENS).view(-1, *self._size).permute(0, 3, 1, 2)
         if self.training and (self._shift or self._flips):
             pixels = augmented(pixels, self._shift, flips=self._flips)

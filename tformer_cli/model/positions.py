@@ -140,7 +140,7 @@ class TablePositions(Positions):
         if is_learned:
             self.table = nn.Parameter(table)
         else:
-            self.register_buffer("table", table)
+            self.register_buffer("table", table)  # stored, but not trained
 
     def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
         """Returns the vectors of positions start … stop - 1, (stop - start, D)."""
@@ -243,6 +243,7 @@ class LinearBiases(Positions):
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()
+        # Neither parameter nor buffer: weights files hold nothing that a formula gives
         self._slopes = torch.tensor(slopes(n_heads), device="cpu")
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -332,7 +333,9 @@ class SegmentTerms(nn.Module):
         # (H·E, D) -> (H, E, D)
         weight = self.projection.view(*self.content.shape, rows.shape[1]).to(query.dtype)
         rows = rows.to(query.dtype)
+        # `queries` has added u
         query = query + (self.position - self.content).unsqueeze(1).to(query.dtype)
+        # Without gradients head by head, to the same bits in any batch
         if torch.is_grad_enabled() or not len(weight):
             products = torch.matmul(query, torch.matmul(weight, rows.T))
         else:

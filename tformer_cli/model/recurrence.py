@@ -44,6 +44,7 @@ class Recurrence(nn.Module):
         if mask.spans is not None and mask.spans.positions is not None:
             is_first = mask.spans.positions == 0
             gate = gate.masked_fill(is_first[:, None], 0.0)  # the sentence before is forgotten
+            # Sentences are shorter than the row, so fewer rounds are enough
             longest = int(mask.spans.positions.max()) + 1
         return torch.relu(cumulative(gate, new, longest))
 

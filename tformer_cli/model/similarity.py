@@ -29,7 +29,7 @@ class Similarity(nn.Module):
     def __init__(self, n_heads: int, head_width: int) -> None:
         """Prepares the comparison of queries and keys of H heads of width E."""
         super().__init__()
-        del n_heads
+        del n_heads  # only some similarities learn something for each head
         self.scale = head_width**-0.5
 
     def queries(self, heads: Tensor) -> Tensor:
@@ -79,6 +79,7 @@ class Cosine(Similarity):
 
     def queries(self, heads: Tensor) -> Tensor:
         """Scales queries to the length g."""
+        # Learned as a logarithm, a factor stays positive
         factor = self.log_factor.clamp(max=math.log(LARGEST_FACTOR)).exp()
         return functional.normalize(heads, dim=-1) * factor.view(-1, 1, 1).to(heads.dtype)
 
@@ -116,7 +117,7 @@ class Additive(Similarity):
 
     def __init__(self, n_heads: int, head_width: int) -> None:
         super().__init__(n_heads, head_width)
-        self.scale = 0.0
+        self.scale = 0.0  # the bias is all there is
         self.vector = nn.Parameter(torch.empty(n_heads, head_width))
         nn.init.normal_(self.vector, std=head_width**-0.5)
 

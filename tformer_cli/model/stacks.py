@@ -78,6 +78,7 @@ class Layer(nn.Module):
             return make_norm(norm_kind, d_model, norm_epsilon, bias=bias)
 
         self.is_pre_norm = is_pre_norm
+        # Two names for the first sub-layer, since weights are stored by them
         self.recurrence = None
         if isinstance(first, Recurrence):
             self.recurrence, self.recurrence_norm = first, norm()
@@ -109,6 +110,7 @@ class Layer(nn.Module):
         norm = self.first_norm
         given = self._before(norm, hidden)
         if self.recurrence is None:
+            # Kept as they entered the layer, the states have not passed its norm
             earlier = None if earlier is None else self._before(norm, earlier)
             output = self.self_attention(given, mask=mask, earlier=earlier)
         else:
@@ -117,6 +119,7 @@ class Layer(nn.Module):
             hidden, given = self._between(norm, hidden, output, self.cross_attention_norm)
             output = self.cross_attention(given, memory, memory_mask)
             norm = self.cross_attention_norm
+        # The sum and the next norm together: faster code computes both in one pass
         hidden, given = self._between(norm, hidden, output, self.feed_forward_norm)
         return self._after(self.feed_forward_norm, hidden, self.feed_forward(given))
 
@@ -146,6 +149,7 @@ class Layer(nn.Module):
         hidden = self._after(norm, hidden, output)
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             attention, norm = self.cross_attention, self.cross_attention_norm
+            # Only queries: `start_cache` has projected the memory once for all steps
             query = attention.project_query(self._before(norm, hidden))
             visible = key_mask(cache.source_mask).visible
             attended = attention.attend(query, *cache.memory_heads[layer], visible)
@@ -165,6 +169,7 @@ class Layer(nn.Module):
     def _after(self, norm: Norm, hidden: Tensor, output: Tensor) -> Tensor:
         if self.is_pre_norm:
             return self.dropout.added(hidden, output)
+        # Not rounded: after the norm comes the next sum
         return self.dropout.added_and_normed(hidden, output, norm, rounds=False)[1]
 
     def _between(
@@ -172,6 +177,7 @@ class Layer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Ends one sub-layer and begins the next: the hidden states, and what the next is given."""
         if self.is_pre_norm:
+            # Rounded: only matrices are multiplied by this norm
             return self.dropout.added_and_normed(hidden, output, next_norm, rounds=True)
         hidden = self._after(norm, hidden, output)
         return hidden, hidden
@@ -200,7 +206,7 @@ class Stack(nn.Module, Generic[AnyLayer]):
         self.layers = cast("Sequence[AnyLayer]", nn.ModuleList(layers))
         last = self.layers[-1]
         self.final_norm = (
-            copy.deepcopy(last.feed_forward_norm)
+            copy.deepcopy(last.feed_forward_norm)  # of the same kind, width and epsilon
             if last.is_pre_norm or has_final_norm
             else nn.Identity()
         )
@@ -227,6 +233,7 @@ class Stack(nn.Module, Generic[AnyLayer]):
             earlier: for each layer (B, M, D) what entered it before; empty: nothing.
             entering: takes what enters each layer.
         """
+        # A slice would make a new ModuleList at every call
         for number, layer in enumerate(self.layers[first:] if first else self.layers, first):
             if entering is not None:
                 entering.append(hidden)

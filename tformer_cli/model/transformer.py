@@ -107,7 +107,7 @@ class Transformer(Model):
             (B, S, D) memory; (B, S, 0) of a language model.
         """
         if self.config.is_decoder_only:
-            return self.output_matrix.new_empty(*source.shape, 0)
+            return self.output_matrix.new_empty(*source.shape, 0)  # nothing attends to it
         hidden = self.encoder_input(source, self.source_embedding.weight)
         return self.encoder(hidden, key_mask(source_mask))
 
@@ -150,6 +150,7 @@ class Transformer(Model):
         hidden = self.decoder(hidden, mask, earlier=earlier, entering=entering)
         most = self.config.memory
         remembered = [
+            # Detached: no gradient reaches the segment before (Dai et al. 2019, section 3.2)
             torch.cat((*earlier[layer : layer + 1], states.detach()), dim=1)[:, -most:]
             for layer, states in enumerate(entering)
         ]
@@ -165,6 +166,7 @@ class Transformer(Model):
             return self.output_product(hidden)
         if torch.is_grad_enabled():
             return functional.linear(hidden, self.output_matrix, self.output_bias)
+        # A line must not depend on the others of its batch, to the last bit
         return repeatable_linear(hidden, self.output_matrix, self.output_bias)
 
     def decode(self, target_input: Tensor, memory: Tensor, source_mask: Tensor) -> Tensor:
@@ -206,6 +208,7 @@ class Transformer(Model):
         """
         if self.config.memory:
             segment = self.config.max_positions
+            # A segment sees as many positions before its first as in training
             cache.forget(cache.length // segment * segment - self.config.memory)
         at = slice(cache.length, cache.length + 1)
         hidden = self.decoder_input(tokens.unsqueeze(1), self.target_matrix, at)
@@ -245,6 +248,7 @@ def make_attention(
     Raises:
         ValueError: if positions have biases for other heads.
     """
+    # A pruned head keeps the bias that it was trained with
     has_all = n_heads == config.n_heads or bias_heads
     if positions is not None and positions.biases and n_heads and not has_all:
         raise ValueError(

@@ -31,6 +31,7 @@ def parameter_shapes(config: ModelConfig, vocab_size: int) -> Shapes:
         layers.add_stack(side)
     if config.is_encoder_only:
         layers.add_head()
+    # Biases are collected apart, for one setting removes all of them
     return shapes | layers.vectors if config.bias else shapes
 
 
@@ -145,7 +146,7 @@ class _LayerShapes:
 def parameter_count(config: ModelConfig, vocab_size: int) -> int:
     """Counts trainable parameters."""
     shapes = parameter_shapes(config, vocab_size)
-    is_fixed = config.positions == "table"
+    is_fixed = config.positions == "table"  # a buffer
     return sum(
         math.prod(shape)
         for name, shape in shapes.items()

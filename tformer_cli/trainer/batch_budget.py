@@ -110,7 +110,7 @@ def largest_budget(fits: Callable[[int], bool], smallest: int, largest: int, sha
 def _fits(
     model: Model, config: TrainingConfig, shape: tuple[int, int, int], precision: Precision
 ) -> bool:
-    """Tries a batch with the gradients and the optimizer's two moments beside it."""
+    """Tries a batch with the gradients and the optimizer's two moments."""
     generators = generator_tensors(next(model.parameters()).device)
     try:
         beside: list[Tensor] | None = [

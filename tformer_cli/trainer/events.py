@@ -24,7 +24,7 @@ class RunStarted:
     batches_per_epoch: int
     """Batches of the present epoch."""
     unit: str = "pair"
-    """What an example is called."""
+    """Name of an example."""
     notes: tuple[str, ...] = ()
     """Notes on what `auto` chose and on skipped data, a sentence each."""
     doubts: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ _ROOM = 1e-6
 
 
 class BackwardPasses:
-    """The backward passes of one process alone; `data_parallel` has those of several."""
+    """The backward passes of a single process; `data_parallel` has those of several."""
 
     def add(self, compute: Callable[[], Loss], n_target_tokens: int, *, is_last: bool) -> Loss:  # noqa: ARG002 - all are alike
         loss = compute()
@@ -52,21 +52,9 @@ def add_gradients(
     passes: BackwardPasses = ALONE,
     memory: SegmentMemory | None = None,
 ) -> None:
-    """Adds the gradient of the mean loss per target token over all batches together.
-
-    Args:
-        model: the model, on its device.
-        batches: of one optimizer step; their sizes may differ, each token counts the same.
-        window: takes the sums.
-        label_smoothing: ε.
-        precision: of the products.
-        n_target_tokens: target tokens of the whole step, where other processes have batches of it,
-            too (None: these are all).
-        r_drop: R-Drop's α (0: one pass through the model).
-        passes: how the processes that train together make their backward passes.
-        memory: see `batch_loss`.
-    """
+    """Adds the gradient of the mean loss per target token of a step over all of its batches."""
     if n_target_tokens is None:
+        # Other processes have batches of the step only where the caller says so
         n_target_tokens = sum(batch.n_target_tokens for batch in batches)
     for number, batch in enumerate(batches, start=1):
         compute = partial(
@@ -81,7 +69,7 @@ def add_gradients(
         loss = passes.add(compute, n_target_tokens, is_last=number == len(batches))
         window.add_batch(batch, loss)
     if not batches:
-        passes.add_nothing()
+        passes.add_nothing()  # the other processes wait for every sum
 
 
 def batch_loss(
@@ -147,7 +135,7 @@ def _target_hidden(
     else:
         moved = _moved(target_input, device)
         hidden = model.target_hidden(_moved(source, device), source_mask, moved)
-    # (B, T, D) -> (N, D): the vocabulary is compared with tokens alone, not with padding. Where
+    # (B, T, D) -> (N, D): the vocabulary is compared only with tokens, not with padding. Where
     # targets stand at tokens of the source, its states go on behind the last target.
     return hidden[:, : output.shape[1]].flatten(0, 1).index_select(0, positions)
 

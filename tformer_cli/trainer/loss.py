@@ -267,7 +267,7 @@ class _ProjectedLoss(torch.autograd.Function):
 def _rows_of_a_chunk(device: str, vocab_size: int, r_drop: float) -> int:
     """Returns how many rows of logits are computed at a time."""
     chunk = max(1, _CHUNK_CELLS.get(device, _CHUNK_CELLS["cuda"]) // vocab_size)
-    if chunk > ROW_MULTIPLE:  # so that the last one, too, is of a size that comes again
+    if chunk > ROW_MULTIPLE:  # so that the last one, too, has a size that comes again
         return chunk - chunk % ROW_MULTIPLE
     # both passes of a token lie in the same chunk
     return chunk + chunk % 2 if r_drop else chunk

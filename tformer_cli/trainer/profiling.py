@@ -33,7 +33,7 @@ _CATEGORIES = (
     ("embeddings", r"embedding|Embedding|index_select|IndexSelect|gather|index_add"),
     ("copies and fills", r"copy_|_to_copy|clone|cat$|fill_|zero_|Memcpy|Memset|contiguous"),
 )
-"""Categories by the name of an operator or, where that says nothing, of what called it."""
+"""Categories by the name of an operator or else of its caller."""
 _PATTERNS = [(name, re.compile(pattern)) for name, pattern in _CATEGORIES]
 OTHER, OUTSIDE = "other operators", "outside operators (Python, waiting)"
 Item = TypeVar("Item")

@@ -1,4 +1,4 @@
-"""Sums between two reports, and the losses by which a divergence is told from noise."""
+"""Sums between two reports, and the losses that show a divergence."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -81,7 +81,7 @@ class Pace:
     def __init__(self) -> None:
         self._first: tuple[int, float, float] | None = None
         self.is_measuring = True
-        """Whether steps are still measured."""
+        """True while steps are measured."""
 
     def wait_for(self, loss: Tensor | float) -> None:
         """Waits until the device has computed a step, while steps are measured."""

@@ -158,6 +158,7 @@ class Trainer:
                 diverged = cause
             finally:
                 self.close_batches()
+            # A loader reads ahead, so it is opened anew where the run goes on
             self._go_back(diverged)
             batches = self.open_batches()
         self._finish(stop)
@@ -280,7 +281,7 @@ class Trainer:
             r_drop=self.config.r_drop,
         )
         window.add_step(group, *self.processes.sums(share.loss, share.likelihood))
-        # Told once: batches as large as one that failed are split from then on
+        # Reported once: batches as large as one that failed are split from then on
         if n_parts > len(own) and not was_split:
             self._notify(BatchSplit(step=self.state.step, n_parts=n_parts))
         # By now gradients are sums over all processes, so that each clips by the same norm
@@ -316,7 +317,7 @@ class Trainer:
         return self.state.seconds
 
     def _foresee(self) -> None:
-        """Says once, after the first steps, how long the run will take."""
+        """Reports once, after the first steps, how long the run will take."""
         state = self.state
         done = share_done(self.config, state, self._epochs())
         pace = self._pace.after_step(state.step, state.seconds, done)
@@ -377,6 +378,7 @@ class Trainer:
         """Validates and saves the last step, and makes the final model; repeating it is safe."""
         state = self.state
         state.reason = self._end_reason()
+        # A run that was stopped in between has done some of this already
         if not state.is_validated:
             self._validate(stop)
         self._checkpoint()

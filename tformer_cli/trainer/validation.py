@@ -29,7 +29,7 @@ class Scored:
     scores: Mapping[str, float]
     """Loss per token without smoothing first, then what the kind of model is measured by."""
     sample: tuple[str, str, str]
-    """What was read, what the model made of it, and what is right."""
+    """The input, the output of the model, and the reference."""
     signatures: Mapping[str, str] = field(default_factory=dict)
     """Says how scores were computed, of those that have several ways."""
 

@@ -15,21 +15,16 @@ comparison; *there is* / *il y a*; possession and age; giving; travel (countries
 clauses; an object taken up by a pronoun (*found the apple and ate it* / *l'a mangée*); reasons,
 circumstances (*when*, *if*, *while*) and *that* clauses; subject and object relatives; questions
 with and without question words; commands; and the family of *The animal didn't cross the street
-because it was too tired (too wide)*, alone, dated, reported and turned round with *so*.
+because it was too tired (too wide)*, plain, dated, reported and turned round with *so*.
 
 Decisions, made so that one English sentence has one French translation:
 
 - *you* is the polite *vous* to one man; *I* and *we* are masculine; *they* without a referent is
   *ils*. *it* and *they* agree with the noun they stand for in the same sentence.
-- In the family the adjective alone decides the referent: one list describes only living beings,
-  others only places and things.
 - The simple past and the perfect are *passé composé*, but a state (*be*, *have*, *know*, *want*,
   *love*, …) in the past is *imparfait*. Progressives are simple tenses.
 - Each English word has one translation in its construction: *leave* with an object is *quitter*,
   without one *partir*. A past like its present (*read*, *cut*) is never a plain plural present.
-- An indefinite object under negation takes *de*; *des* before an adjective is *de*.
-- With a pronoun subject questions invert (*A-t-elle mangé ?*), with a noun or *je* they take
-  *est-ce que*; *Where is the cat?* is *Où est le chat ?*.
 - The apostrophe is ``'`` and a plain space stands before ``?`` and ``!`` in French.
 
 Tokenized forms split ``n't``, ``'s`` and punctuation in English; clitics (``l'``, ``n'``), inverted

@@ -35,15 +35,14 @@ def draw_tense(draft: Draft, verb: Verb) -> str:
 
 
 def time(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
-    """Return an expression of time that fits the tense, or None where none does."""
     if verb.stative and tense == "past":
+        # A past state is an *imparfait*, which fewer times suit
         return expression(draft, draft.rng.draw(lexicon.STATE_TIMES))
     pool = TIMES.get(tense)
     return expression(draft, draft.rng.draw(pool)) if pool else None
 
 
 def frequency(draft: Draft, tense: str, negated: bool) -> Expression | None:
-    """Return an adverb of frequency now and then."""
     if negated or tense not in ("present", "past") or not draft.rng.chance(0.12):
         return None
     return draft.rng.draw(lexicon.FREQUENCY)
@@ -61,7 +60,6 @@ def place(draft: Draft, options: Pool[tuple[str, ...]]) -> Phrase:
 
 
 def adjunct(draft: Draft, verb: Verb, tense: str) -> Phrase | None:
-    """Return a time or a place, or None."""
     early = draft.rng.chance(0.5)
     return time(draft, verb, tense) if early else place(draft, lexicon.PLACES)
 
@@ -89,6 +87,7 @@ def destination(draft: Draft, verb: Verb) -> Phrase:
         joint = "de" if verb is lexicon.COME else "à"
     else:
         source, target, gender = rng.draw(lexicon.COUNTRIES)
+        # *en France*, *au Canada*: the gender takes the place of an article
         feminine = gender == "f"
         joint = ("de" if feminine else "du") if verb is lexicon.COME else "en" if feminine else "au"
     return Phrase([(preposition, bit), (source, goal)], [(joint, bit), (target, goal)], head=source)

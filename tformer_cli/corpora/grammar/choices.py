@@ -48,13 +48,13 @@ class Choices:
         self.roll = Random(seed).random
 
     def chance(self, probability: float) -> bool:
-        """Return True with the given probability."""
         return self.roll() < probability
 
     def pick(self, items: Sequence[T]) -> T:
-        """Return one of ``items``, all equally likely."""
+        # Not `Random.choice`: Python guarantees only the stream of `random`
         return items[int(self.roll() * len(items))]
 
     def draw(self, pool: Pool[T]) -> T:
         """Return one item of ``pool`` according to its weights."""
+        # A product that rounds up to the total would lie behind the last item
         return pool.items[min(bisect_right(pool.cumulative, self.roll() * pool.total), pool.last)]

@@ -19,6 +19,7 @@ BE_PAST = ("was", "was", "were", "were", "were")
 DO = ("do", "does", "do", "do", "do")
 HAS = ("have", "has", "have", "have", "have")
 REFLEXIVE = ("me", "se", "nous", "vous", "se")
+# *ca|n't*, *wo|n't*: the negation is a token with its own links
 SHORTENED = {"can": "ca", "will": "wo"}
 CONTRACTION_SHARE = 0.8
 COMPOUND_TENSES = frozenset({"past", "perfect"})
@@ -26,7 +27,7 @@ COMPOUND_TENSES = frozenset({"past", "perfect"})
 
 @dataclass(slots=True)
 class Clause:
-    """A clause in pieces."""
+    """A clause in pieces, so that questions can put the subject between them."""
 
     subject: Phrase
     aux: Tokens
@@ -35,13 +36,11 @@ class Clause:
     tail: Tokens
 
     def extend(self, addition: Phrase) -> "Clause":
-        """Add an adjunct at the end of both sides."""
         self.rest = self.rest + addition.english
         self.tail = self.tail + addition.french
         return self
 
     def statement(self) -> Phrase:
-        """Return subject, verb and the rest in the order of a statement."""
         return Phrase(
             self.subject.english + self.aux + self.rest,
             self.subject.french + self.finite + self.tail,
@@ -94,7 +93,6 @@ def clause(
 
 
 def govern(verb: Verb, obj: Phrase, link: int) -> Tokens:
-    """Return the French object with the preposition that ``verb`` asks for."""
     if not verb.french_preposition:
         return obj.french
     return with_preposition([(verb.french_preposition, link)], obj.french)
@@ -111,7 +109,7 @@ def _insert_adverb(
 ) -> tuple[Tokens, Tokens]:
     bit = links.negation if never else draft.link()
     source, target = (adverb.english[0], bit), (adverb.french[0], bit)
-    if verb is lexicon.BE:
+    if verb is lexicon.BE:  # *is never*, but *never eats*
         return [*rest, source], [target, *tail]
     return [source, *rest], [target, *tail]
 
@@ -138,13 +136,14 @@ def english_group(
         form = verb.past if tense == "past" else verb.third if person == 1 else verb.english
         return [], [(form, main), *particle]
     rest = [(main_word, main), *particle] if main_word else []
-    mask = links.aux if main_word else main
+    mask = links.aux if main_word else main  # *is* and *can* are the verb itself
     if not negated:
         return [(auxiliary, mask)], rest
     return _negate(draft, auxiliary, mask, links.negation), rest
 
 
 def _negate(draft: Draft, auxiliary: str, mask: int, negation: int) -> Tokens:
+    # English has neither *amn't* nor, in two words, *can not*
     if auxiliary == "am" or (auxiliary != "can" and not draft.rng.chance(CONTRACTION_SHARE)):
         return [(auxiliary, mask), ("not", negation)]
     return [(SHORTENED.get(auxiliary, auxiliary), mask), ("n't", negation)]
@@ -166,10 +165,12 @@ def french_group(
         before = [*before, (REFLEXIVE[subject.person], links.verb)]
     if clitic is not None:
         before = [*before, (clitic.clitic, clitic.links)]
+    # A past state is an *imparfait*, a past event a *passé composé*
     if tense not in COMPOUND_TENSES or (verb.stative and tense == "past"):
         return [*before, (simple_form(verb, tense, subject.person), links.verb | links.aux)], []
     auxiliary = lexicon.BE if verb.etre else lexicon.HAVE
     mask = links.aux if has_aux else links.verb
+    # With *avoir* a participle agrees with a direct object before it, and with nothing else
     agreeing = subject if verb.etre else preceding
     participle = verb.participle
     if agreeing is not None and not (preceding and verb.french_preposition):
@@ -178,7 +179,6 @@ def french_group(
 
 
 def simple_form(verb: Verb, tense: str, person: int) -> str:
-    """Return the one-word French form for an English tense."""
     if tense in ("past", "past_progressive"):
         return verb.imperfect[person]
     return (verb.future if tense == "future" else verb.present)[person]
@@ -189,7 +189,7 @@ def infinitive_phrase(
 ) -> Phrase:
     """Return *to cross the street* / *(de) traverser la rue* for a control verb."""
     bit = draft.link()
-    bare = control is lexicon.CAN or control is lexicon.MUST
+    bare = control is lexicon.CAN or control is lexicon.MUST  # modals take no *to*
     english: Tokens = [] if bare else [("to", bit)]
     english += tokens(f"{verb.english} {verb.particle}", bit)
     french = tokens(control.french_preposition, bit)
@@ -209,9 +209,11 @@ def question(asked: Clause, before: Phrase | None = None) -> Phrase:
     subject = asked.subject
     english = (before.english if before else []) + asked.aux + subject.english + asked.rest
     french = list(before.french) if before else []
+    # *mange-je* is hardly said: like nouns, *je* takes *est-ce que*
     if subject.pronoun and subject.person != 0:
         pronoun = subject.french[0][0]
         last = asked.finite[-1][0]
+        # *A-t-elle mangé ?*: a t parts two vowels, unless the verb ends in its sound
         linked = "-t-" if pronoun[0] in "ie" and last[-1] not in "td" else "-"
         french += [*asked.finite, (linked + pronoun, subject.french[0][1]), *asked.tail]
         return Phrase(english, french)
@@ -220,7 +222,6 @@ def question(asked: Clause, before: Phrase | None = None) -> Phrase:
 
 
 def predicate(draft: Draft, adjective: Adjective, subject: Phrase) -> Phrase:
-    """Return an adjective that agrees with ``subject``."""
     return word(draft, adjective.english, adjective.form(subject.feminine, subject.plural))
 
 

@@ -166,7 +166,6 @@ def winograd(draft: Draft, english_adjective: str) -> Phrase:
 
 
 def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Clause:
-    """Return a short clause of an event, with or without an object."""
     rng = draft.rng
     tags = "animal" if subject.noun and "animal" in subject.noun.tags else "human"
     pool = lexicon.TRANSITIVE if rng.chance(0.6) else lexicon.INTRANSITIVE
@@ -180,7 +179,6 @@ def deed(draft: Draft, subject: Phrase, tense: str, negated: bool = False) -> Cl
 
 
 def actor(draft: Draft) -> Phrase:
-    """Return a person or an animal."""
     if draft.rng.chance(0.25):
         return noun_phrase(draft, draw_noun(draft, "animal"), share=0.1)
     return someone(draft, "human", pronouns=0.25, names=0.25)
@@ -196,7 +194,7 @@ def reason(draft: Draft) -> Phrase:
     if rng.chance(0.2):
         other = someone(draft, "human", pronouns=0.1, names=0.4)
         return concatenate(main, because(draft), deed(draft, other, tense).statement())
-    sign = "-" if negated else "+"
+    sign = "-" if negated else "+"  # what one does not do has a reason against it
     signs = [a for a in lexicon.ANIMATE if a.sign == sign and a.english not in lexicon.ABSOLUTE]
     amount = (
         ("too", "trop") if negated and rng.chance(0.6) else rng.pick([("", ""), ("very", "très")])
@@ -211,13 +209,13 @@ FRENCH_CONJUNCTIONS = {"when": "quand", "if": "si", "while": "pendant que"}
 
 
 def circumstance(draft: Draft) -> Phrase:
-    """Return a sentence with *when*, *if* or *while*; English *if* and *when* refuse *will*."""
+    """Return a sentence with *when*, *if* or *while*."""
     rng = draft.rng
     kind = rng.draw(CONJUNCTIONS)
     first, second = actor(draft), someone(draft, "human animal", pronouns=0.2, names=0.2)
     main_tense, side_tense = {
         "when": ("past_progressive", "past"),
-        "if": ("future", "present"),
+        "if": ("future", "present"),  # English *if* refuses *will*
         "while": ("past", "past_progressive"),
     }[kind]
     main = deed(draft, first, main_tense, kind == "if" and rng.chance(0.3)).statement()
@@ -246,7 +244,7 @@ def opinion(draft: Draft) -> Phrase | None:
         inner = deed(
             draft, actor(draft), "past" if tense == "present" and rng.chance(0.4) else "future"
         )
-        if tense == "past":
+        if tense == "past":  # a future seen from the past is a conditional, which verbs lack here
             return None
     main = clause(draft, speaker, verb, tense).statement()
     return concatenate(main, word(draft, "that", "que"), inner.statement())
@@ -286,6 +284,7 @@ def subject_relative(draft: Draft) -> Phrase | None:
 
 def _relative_verb(draft: Draft) -> Verb | None:
     verb = draft.rng.draw(lexicon.TRANSITIVE)
+    # *que* stands for direct objects only; others would need *dont* or *auquel*
     return None if verb.french_preposition or "human" not in verb.subjects else verb
 
 
@@ -298,6 +297,7 @@ def object_relative(draft: Draft) -> Phrase | None:
     noun = draw_noun(draft, verb.objects)
     head = noun_phrase(draft, noun, determiner="the", share=0.1)
     inner_subject = someone(draft, "human", pronouns=0.3, names=0.25)
+    # The object stands before its verb, so that the participle agrees: *mangées*
     inner = clause(draft, inner_subject, verb, "past", gap=head)
     draft.combine(inner_subject.head, verb.english, head.head)
     joined = concatenate(head, word(draft, "that", "que"), inner.statement())
@@ -334,7 +334,7 @@ def contrast(draft: Draft) -> Phrase:
     if rng.chance(0.5):
         first = deed(draft, subject, tense)
         other = standing_for(draft, subject)
-        other.noun = subject.noun
+        other.noun = subject.noun  # `deed` finds verbs for its class
         second = deed(draft, other, tense, negated=True)
     else:
         first = deed(draft, subject, tense)
@@ -344,12 +344,12 @@ def contrast(draft: Draft) -> Phrase:
 
 
 def joined_subjects(draft: Draft) -> Phrase:
-    """Return *Mary and her brother are singing*: masculine unless both are feminine."""
+    """Return *Mary and her brother are singing*."""
     first = someone(draft, "human", pronouns=0.0, names=0.5)
     second = someone(draft, "human", pronouns=0.0, names=0.3)
     both = concatenate(first, word(draft, "and", "et"), second)
     both.person, both.plural = 4, True
-    both.feminine = first.feminine and second.feminine
+    both.feminine = first.feminine and second.feminine  # one masculine makes the group masculine
     both.head = first.head
     if draft.rng.chance(0.3):
         adjective = draft.rng.draw(ANIMATE)
@@ -370,6 +370,6 @@ def joined_objects(draft: Draft) -> Phrase:
     joint = word(draft, "and", "et")
     link = made.finite[-1][1]
     again = second.french
-    if verb.french_preposition:
+    if verb.french_preposition:  # French repeats it before each object
         again = with_preposition([(verb.french_preposition, link)], second.french)
     return made.extend(concatenate(joint, Phrase(second.english, again))).statement()

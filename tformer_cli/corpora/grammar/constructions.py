@@ -36,20 +36,19 @@ from tformer_cli.corpora.grammar.words.morphology_french import agree
 
 
 def draw_object(draft: Draft, verb: Verb, negated: bool = False) -> Phrase:
-    """Return an object that ``verb`` can have."""
     noun = draw_noun(draft, verb.objects)
-    if "instrument" in verb.objects:
+    if "instrument" in verb.objects:  # *play the piano*, any of them
         return noun_phrase(draft, noun, determiner="the", plural=False, share=0.0)
     kind = ""
     if verb.french_preposition and (draft.rng.chance(0.7) or "mass" in noun.tags):
         kind = "the"
+    # Only a direct object takes *de* under negation
     return noun_phrase(
         draft, noun, determiner=kind, negated=negated and not verb.french_preposition
     )
 
 
 def transitive(draft: Draft) -> Phrase:
-    """Return a transitive clause, now and then with a time."""
     rng = draft.rng
     verb = rng.draw(lexicon.TRANSITIVE if rng.chance(0.88) else lexicon.PREPOSITIONAL)
     subject = someone(draft, verb.subjects)
@@ -91,6 +90,7 @@ def giving(draft: Draft) -> Phrase:
     subject = someone(draft, "human")
     negated = rng.chance(NEGATION_SHARE)
     obj = draw_object(draft, verb, negated)
+    # A pronoun would need another form: *to him*, *lui*
     receiver = someone(draft, "human", pronouns=0.0)
     made = clause(draft, subject, verb, draw_tense(draft, verb), obj=obj, negated=negated)
     bit = draft.link()
@@ -113,6 +113,7 @@ def controlled(draft: Draft) -> Phrase:
     subject = someone(draft, human)
     negated = rng.chance(0.2)
     modal = control in (lexicon.CAN, lexicon.MUST)
+    # *must* has no past, and *can* no future
     tense = "present" if control is lexicon.MUST else draw_tense(draft, control)
     tense = "past" if modal and tense == "future" else tense
     obj = draw_object(draft, verb, negated and control is lexicon.CAN) if verb.objects else None
@@ -145,12 +146,13 @@ def passive(draft: Draft) -> Phrase | None:
     verb = rng.draw(lexicon.TRANSITIVE)
     if (
         verb.stative
-        or verb.etre
+        or verb.etre  # with *être* a participle reads as a perfect
         or verb.english in ("leave", "enter", "climb", "look", "wait", "listen")
     ):
         return None
     noun = draw_noun(draft, verb.objects)
     subject = noun_phrase(draft, noun, determiner=definite(draft), share=0.15)
+    # As in `giving`: *by him*
     agent = someone(draft, verb.subjects, pronouns=0.0)
     tense = "past" if rng.chance(0.8) else "future"
     draft.combine(agent.head, verb.english, subject.head)
@@ -159,6 +161,7 @@ def passive(draft: Draft) -> Phrase | None:
     participle = (agree(verb.participle, subject.feminine, plural), bit)
     if tense == "past":
         source = tokens("were" if plural else "was", was)
+        # A simple past is a *passé composé*, that of *être* here
         target = tokens(f"{lexicon.HAVE.present[person]} été", was)
     else:
         source = tokens("will be", was)

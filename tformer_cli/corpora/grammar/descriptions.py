@@ -22,7 +22,6 @@ DESCRIBED = (
 
 
 def describable(draft: Draft, tags: str = DESCRIBED) -> Phrase:
-    """Return a subject that adjectives can describe."""
     if draft.rng.chance(0.35):
         return someone(draft, "human", pronouns=0.4, names=0.25)
     return noun_phrase(draft, draw_noun(draft, tags), determiner=definite(draft))
@@ -77,7 +76,7 @@ def comparison(draft: Draft) -> Phrase | None:
         noun_phrase(draft, rng.draw(pool), determiner="the", share=0.05) for _ in range(2)
     )
     options = lexicon.predicates(first.noun) if first.noun else None
-    if first.head == second.head or options is None:
+    if first.head == second.head or options is None:  # nothing is wider than itself
         return None
     adjective = rng.draw(options)
     if adjective.english in lexicon.ABSOLUTE:
@@ -116,6 +115,7 @@ def existence(draft: Draft) -> Phrase:
     negated = rng.chance(0.2)
     plural = noun.countable and rng.chance(0.45)
     mass = not noun.countable
+    # *There is* introduces something new, so *the* and *my* would not fit
     determiner = "some" if mass else rng.pick(["number", "some", "many"]) if plural else "a"
     thing = noun_phrase(draft, noun, determiner=determiner, plural=plural, negated=negated)
     past = rng.chance(0.4)
@@ -155,7 +155,7 @@ def _age(draft: Draft, subject: Phrase, tense: str) -> Phrase:
     made = be(draft, subject, tense)
     has = (lexicon.HAVE.present, lexicon.HAVE.imperfect, lexicon.HAVE.future)
     forms = has[("present", "past", "future").index(tense)]
-    made.finite = [(forms[subject.person], made.finite[0][1])]
+    made.finite = [(forms[subject.person], made.finite[0][1])]  # one *has* years in French
     number, years = draft.link(), draft.link()
     age = Phrase(
         [(source, number), *tokens("years old", years)], [(target, number), ("ans", years)]
@@ -165,7 +165,6 @@ def _age(draft: Draft, subject: Phrase, tense: str) -> Phrase:
 
 
 def weather(draft: Draft) -> Phrase:
-    """Return a remark on the weather with impersonal *il*."""
     rng = draft.rng
     tense = rng.draw(STATE_TENSES)
     forms = {"present": "is", "past": "was", "future": "will be"}[tense]
@@ -176,6 +175,7 @@ def weather(draft: Draft) -> Phrase:
         [("it", it), *tokens(forms, verb), (source, what)],
         [("il", it), (fait, verb), (target, what)],
     )
+    # *In France*: weather is where *live* is
     made = concatenate(made, destination(draft, lexicon.LIVE)) if rng.chance(0.7) else made
     added = time(draft, lexicon.BE, tense)
     draft.combine("it", "be", source)

@@ -37,6 +37,7 @@ def french_determiner(kind: str, feminine: bool, plural: bool, following: str) -
     if kind in ("this", "these"):
         return "ces" if plural else "cette" if feminine else "cet" if vowel else "ce"
     forms = POSSESSIVES[kind]
+    # *mon amie*: no two vowels may meet
     return forms[2] if plural else forms[1] if feminine and not vowel else forms[0]
 
 
@@ -45,15 +46,16 @@ def partitive(feminine: bool, plural: bool, following: str, adjective_first: boo
     if plural:
         return "de" if adjective_first else "des"
     if starts_with_vowel(following) or feminine:
-        return "de la" if feminine else "de le"
+        return "de la" if feminine else "de le"  # elision makes *de l'* of both
     return "du"
 
 
 def with_preposition(preposition: Tokens, noun_phrase: Tokens) -> Tokens:
     """Return preposition and phrase with *du*, *des*, *au*, *aux* contracted."""
     (word, mask), (article, article_mask) = preposition[-1], noun_phrase[0]
+    # *l'* is not contracted
     masculine = article == "le" and not starts_with_vowel(noun_phrase[1][0])
-    if word == "de" and article in ("des", "du"):
+    if word == "de" and article in ("des", "du"):  # *de* swallows *des* and *du*
         return [*preposition, *noun_phrase[1:]]
     if word in ("de", "à") and (masculine or article == "les"):
         both = {"dele": "du", "deles": "des", "àle": "au", "àles": "aux"}[word + article]

@@ -205,7 +205,6 @@ def split_of(combinations: list[str]) -> Split:
 
 
 def draw_pair(rng: Choices) -> tuple[Split, AlignedPair]:
-    """Return one sentence pair and the corpus that it belongs to."""
     while True:
         construction, mark = rng.draw(CONSTRUCTIONS)
         draft = Draft(rng)
@@ -246,7 +245,7 @@ def _stream(wanted: dict[str, int], rng: Choices) -> Iterator[tuple[Split, Align
             wanted[split] -= 1
             idle = 0
             yield split, pair
-        elif idle > PATIENCE:
+        elif idle > PATIENCE:  # nothing else shows that the sentences have run out
             made = total - wanted["train"]
             raise DataError(
                 f"pairs: the built-in grammar makes {made}, not {total} training pairs; "
@@ -272,7 +271,7 @@ class DigestSet:
 
     def add(self, number: int) -> bool:
         """Adds a number; True if it is new."""
-        number = number or 1
+        number = number or 1  # 0 marks an empty slot
         slots, slot = self._slots, number % self._n_slots
         while (found := slots[slot]) and found != number:
             slot = slot + 1 if slot + 1 < self._n_slots else 0

@@ -56,8 +56,7 @@ class Phrase:
 
     @property
     def human(self) -> bool:
-        """True if its pronoun is *he* or *she*."""
-        return self.noun is None or "human" in self.noun.tags
+        return self.noun is None or "human" in self.noun.tags  # names have no noun
 
 
 PRONOUNS = {
@@ -72,7 +71,6 @@ PRONOUN_POOL = Pool(list(PRONOUNS), [30.0, 25, 25, 18, 18, 14])
 
 
 def tokens(words: str, link: int) -> Tokens:
-    """Return the words of a text, all with the same link."""
     return [(word, link) for word in words.split()]
 
 
@@ -83,12 +81,10 @@ def word(draft: Draft, english: str, french: str) -> Phrase:
 
 
 def draw_noun(draft: Draft, tags: str, flattening: float = FLATTENING) -> Noun:
-    """Draw a noun of one of the classes ``tags``."""
     return draft.rng.draw(lexicon.nouns(tags, flattening))
 
 
 def expression(draft: Draft, fixed: Expression) -> Phrase:
-    """Return a fixed expression with its links."""
     bits = [draft.link() for _ in fixed.english]
     masks = [0] * len(fixed.french)
     for i, j in fixed.links:
@@ -107,6 +103,7 @@ def _adjectives(draft: Draft, noun: Noun, share: float) -> list[Adjective]:
     first = rng.draw(pool)
     if rng.chance(0.15):
         second = rng.draw(pool)
+        # Two on one side would raise the question of their order in French
         if second.precedes != first.precedes:
             return [first, second] if first.precedes else [second, first]
     return [first]
@@ -121,6 +118,7 @@ def _nucleus(
     head = noun.french_plural if plural else noun.french
     french: Tokens = [(head, bit)]
     first = False
+    # From the noun outward: *beau* is *bel* by the word that follows it
     for adjective in reversed(_adjectives(draft, noun, share)):
         mask = draft.link()
         english.insert(0, (adjective.english, mask))
@@ -142,12 +140,12 @@ def noun_phrase(
     negated: bool = False,
     share: float = 0.25,
 ) -> Phrase:
-    """Return a phrase around ``noun``."""
     rng = draft.rng
     if plural is None:
         plural = rng.chance(0.26)
     plural = plural and noun.countable
     kind = determiner or draw_determiner(rng, noun, plural)
+    # Nobody has a river: *my* and *the boy's* suit some nouns only
     if determiner and determiner not in ANYWHERE and not owned(noun):
         kind = "the"
     english, french, first, bit = _nucleus(draft, noun, plural, share)
@@ -165,6 +163,7 @@ def _add_determiner(draft: Draft, phrase: Phrase, kind: str, negated: bool, firs
     bit = draft.link()
     following = phrase.french[0][0]
     feminine, plural = phrase.feminine, phrase.plural
+    # Under negation a quantity is *any* and *de*, and so is *un* below
     if negated and kind in ("some", "many", "several", "a lot of", "number"):
         kind = "any"
     if kind == "number":
@@ -196,7 +195,6 @@ def _add_owner(draft: Draft, phrase: Phrase) -> None:
 
 
 def name(draft: Draft) -> Phrase:
-    """Return a person's name."""
     source, target, gender = draft.rng.draw(lexicon.NAMES)
     bit = draft.link()
     return Phrase([(source, bit)], [(target, bit)], 1, gender == "f", False, source)
@@ -228,6 +226,7 @@ def object_pronoun(draft: Draft, referent: Phrase) -> Phrase:
     feminine, plural = referent.feminine, referent.plural
     word = "them" if plural else "it" if not referent.human else "her" if feminine else "him"
     clitic = "les" if plural else "la" if feminine else "le"
+    # No French words here: the clitic stands before the verb, where `french_group` puts it
     return Phrase([(word, bit)], [], 1, feminine, plural, referent.head, pronoun=True,
                   clitic=clitic, links=bit)  # fmt: skip
 
@@ -245,7 +244,6 @@ def someone(draft: Draft, tags: str, *, pronouns: float = 0.22, names: float = 0
 
 
 def concatenate(*parts: Phrase) -> Phrase:
-    """Return parts one after the other in both languages."""
     joined = Phrase([], [])
     for part in parts:
         joined.english += part.english

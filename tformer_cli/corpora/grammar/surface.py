@@ -42,6 +42,7 @@ def elide(tokens: Tokens) -> list[str]:
     for index, (word, _) in enumerate(tokens):
         if index < last and word in ELIDED and starts_with_vowel(tokens[index + 1][0]):
             words.append(ELIDED[word])
+        # *s'il*, but *si elle*
         elif word == "si" and index < last and tokens[index + 1][0] in ("il", "ils"):
             words.append("s'")
         else:
@@ -50,12 +51,11 @@ def elide(tokens: Tokens) -> list[str]:
 
 
 def align(source: Tokens, target: Tokens) -> tuple[tuple[int, int], ...]:
-    """Return the sorted links between tokens whose masks share a bit."""
     return tuple(
         [
             (i, j)
             for i, (_, mask) in enumerate(source)
-            if mask
+            if mask  # 0: fixed expressions leave words out
             for j, (_, other) in enumerate(target)
             if mask & other
         ]
@@ -63,13 +63,11 @@ def align(source: Tokens, target: Tokens) -> tuple[tuple[int, int], ...]:
 
 
 def capitalize(words: list[str]) -> list[str]:
-    """Return the words with the first letter of the first a capital."""
     first = words[0]
     return [first[0].upper() + first[1:], *words[1:]]
 
 
 def detokenize_english(words: tuple[str, ...] | list[str]) -> str:
-    """Return ordinary English text for tokenized words."""
     text = words[0]
     for word in words[1:]:
         text += word if word in ENGLISH_GLUED else " " + word
@@ -89,7 +87,7 @@ def detokenize_french(words: tuple[str, ...] | list[str]) -> str:
 
 def finish(source: Tokens, target: Tokens, mark: str) -> AlignedPair:
     """Return the sentence pair of two token lists, closed by the punctuation ``mark``."""
-    final = 1 << 62
+    final = 1 << 62  # a bit that no draft reaches
     source = [*source, (mark, final)]
     target = [*target, (mark, final)]
     source_words = capitalize([word for word, _ in source])

@@ -38,7 +38,7 @@ class LabeledText(LineResult):
         shown = self.labels[: top or None]
         if output_format == "tsv":
             cells = [str(self.index), self.text.translate(TSV_ENDS)]
-            if not shown:
+            if not shown:  # as many columns as in other lines
                 cells += ["", ""]
             for label, probability in shown:
                 cells += [label.translate(TSV_ENDS), f"{probability:.6f}"]

@@ -75,7 +75,7 @@ def embed_texts(
 
 
 def checked_pooling(config: ModelConfig, pooling: Pooling | None) -> Pooling:
-    """Returns how a model is pooled, if it can be; None is as its settings say."""
+    """Returns how a model is pooled, if it can be; None: by its settings."""
     if pooling == "first-and-mean" and not reads_names(config):
         raise UsageError(f"--pooling: {pooling} is of images; give mean or first")
     if pooling not in (None, "mean") and reads_names(config) and not config.class_token:
@@ -120,6 +120,7 @@ def array_writer(
         def add(embedded: EmbeddedText) -> None:
             nonlocal n_rows
             vector = embedded.vector
+            # A blank text keeps its row: row i is line i, little-endian as the header says
             rows.write((np.zeros(width) if vector is None else vector).astype("<f4").tobytes())
             n_rows += 1
 

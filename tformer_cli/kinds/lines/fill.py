@@ -85,7 +85,7 @@ class GapFiller:
         self.mask_id = mask
         """Id of the token that stands for a gap."""
         self.names = tuple(dict.fromkeys((side.mask, *MASKS)))
-        """What stands for a gap in texts; the model's own name first."""
+        """Names of gaps in texts; the model's own first."""
         self._gap = re.compile("|".join(map(re.escape, self.names)))
         self._pieces = side.pieces(range(side.vocab_size))
         unused = (n for n, piece in enumerate(self._pieces) if piece.startswith(UNUSED))
@@ -103,12 +103,9 @@ class GapFiller:
         too_long: TooLong = "truncate",
         first_index: int = 0,
     ) -> list[FilledText]:
-        """Fills the gaps of texts, each as if the others of its text stayed open.
-
-        In float32 on a CPU no text depends on the others.
-        """
+        """Fills the gaps of texts, each as if the others of its text stayed open."""
         parts = [self._gap.split(text) for text in texts]
-        there = [number for number, one in enumerate(parts) if len(one) > 1]
+        there = [number for number, one in enumerate(parts) if len(one) > 1]  # others need no pass
         ids = [self._side.encode_gaps(part) if len(part) > 1 else [] for part in parts]
         read = fitting(self._opened.directory, ids, too_long, first_index)
         rows = self._candidates([read[number] for number in there], top or len(self._pieces))
@@ -117,6 +114,7 @@ class GapFiller:
         for number, text in enumerate(texts):
             given = found.get(number, [])
             n_gaps = len(parts[number]) - 1
+            # Gaps behind the end of what the model takes have no candidates
             gaps = [*given, *[[]] * (n_gaps - len(given))]
             results.append(
                 FilledText(

@@ -41,14 +41,11 @@ def format_generation(
     lists_texts: bool = False,
     is_one_line: bool = True,
 ) -> str:
-    """Writes a prompt and what follows it, without a line end behind it.
-
-    With `lists_texts` JSONL has a list of all texts; with `is_one_line` line ends in text become
-    spaces.
-    """
+    """Writes a prompt and its continuation, without a line end behind it."""
     best = generation.texts[0]
     if output_format == "text":
         text = generation.prompt + best.text
+        # One line a prompt, so that outputs stay aligned with inputs
         return text.translate(LINE_ENDS) if is_one_line else text
     record: dict[str, Any] = {
         "index": generation.index,

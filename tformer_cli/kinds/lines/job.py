@@ -42,7 +42,7 @@ class LineResult:
     """Words or characters that the model does not know; it reads `<unk>` in their place."""
 
     def object_line(self, fields: dict[str, Any]) -> str:
-        """Writes an object of JSONL; fields that say what went wrong come last."""
+        """Writes an object of JSONL; those of problems come last."""
         record = {"index": self.index, "text": self.text, **fields}
         if self.is_truncated:
             record["truncated"] = True
@@ -60,7 +60,7 @@ COUNTS_OF_TRANSLATIONS = (
     "sentences",
     "unseen",
 )
-"""Those of `ResultCounts` that say something of translations."""
+"""Fields of `ResultCounts` that count something of translations."""
 
 
 @dataclass
@@ -175,10 +175,7 @@ def each_read(
 def source_ids(
     directory: ModelDirectory, texts: Sequence[str], first_index: int, damaged: Damaged = "error"
 ) -> tuple[list[list[int]], dict[int, str]]:
-    """Encodes texts, or reads the images whose names they are; a blank one has no ids.
-
-    Returns the ids of each, and the problems with images that cannot be read, by their places.
-    """
+    """Returns the ids of texts or images, none of a blank one, and problems by their places."""
     side = directory.tokenizer.source
     # Spaces alone have ids in some vocabularies, but nothing to label or to embed
     given = [text if text.strip() else "" for text in texts]

@@ -1,7 +1,4 @@
-"""How probable a model finds what is given: translations, labels or texts; and n-best lists.
-
-Each kind of model has a function here that scores a buffer; `scored_lines` chooses it.
-"""
+"""Probabilities of given translations, labels or texts, one function a kind; n-best lists."""
 
 from __future__ import annotations
 
@@ -95,8 +92,7 @@ class ScoredText(LineResult):
 
     token_ids: tuple[int, ...]
     token_log_probabilities: tuple[float, ...]
-    """ln p of each, and of the text's end if the model has texts that end; without `<s>` the first
-    token has none."""
+    """ln p of each, and of a predicted end; without `<s>` the first token has none."""
     n_bytes: int
     """Bytes of the text; its end, where it is predicted, is one."""
 
@@ -169,10 +165,7 @@ def scored_lines(
 def score_lines(
     opened: Opened, sources: Iterable[str], targets: Iterable[str]
 ) -> Iterator[ScoredPair]:
-    """Scores translations by forced decoding, line by line, some at a time.
-
-    The length and coverage penalties of the opened model count.
-    """
+    """Scores translations by forced decoding, with the penalties of the opened model."""
     pairs = aligned_pairs(given_lines(sources, "sources"), given_lines(targets, "targets"))
     return chain.from_iterable(scored_lines(opened, pairs))
 
@@ -193,6 +186,7 @@ def score_pairs(
         )
     ]
     given = targets_ids or [None] * len(pairs)
+    # Tokens that were written count: the tokenizer might cut the same text otherwise
     whole[1] = [own if ids is None else list(ids) for own, ids in zip(whole[1], given, strict=True)]
     sources, targets = ([ids[:longest] for ids in side] for side in whole)
     results = opened.translator.score(sources, targets)
@@ -216,6 +210,7 @@ def score_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> l
             text=text,
             token_ids=tuple(ids),
             token_log_probabilities=tuple(steps),
+            # A predicted end is one
             n_bytes=len(text.encode("utf-8", "replace")) + opened.config.target_eos,
         )
         for index, (text, ids, steps) in enumerate(rows, first_index)
@@ -225,7 +220,7 @@ def score_texts(opened: Opened, texts: Sequence[str], first_index: int = 0) -> l
 def score_masked(opened: Opened, texts: Sequence[str], first_index: int = 0) -> list[ScoredText]:
     """Scores texts by their pseudo-log-likelihood.
 
-    That is Σ ln p of each token where it alone is hidden (Salazar et al. 2020, "Masked Language
+    That is Σ ln p of each token where only it is hidden (Salazar et al. 2020, "Masked Language
     Model Scoring", equation 1): a pass for each token, and no probability of the whole text.
     """
     directory = opened.directory
@@ -241,7 +236,7 @@ def score_masked(opened: Opened, texts: Sequence[str], first_index: int = 0) -> 
     gaps: list[tuple[int, int]] = []
     own: list[tuple[int, ...]] = []
     for ids, whole in zip(read, encoded, strict=True):
-        # Tokens that begin and end every text say nothing about this one
+        # Every text has the same first and last tokens
         stop = min(len(ids), len(whole) - len(side.end))
         own.append(tuple(ids[len(side.start) : stop]))
         for place in range(len(side.start), stop):
@@ -401,7 +396,7 @@ def _ranked(
                 f'{where}: "token_ids" are not of this model, which has {n_tokens} tokens; name '
                 "the model that wrote them, or leave them out"
             )
-        # Parts of a line each end in a token of their own, so together they are no translation
+        # Every part of a line has its end, which a translation has only once
         given.append(ids if record.get("parts", 1) == 1 else None)
     pairs = [(sources[index], one["translation"]) for one in listed]
     scored = score_pairs(opened, pairs, targets_ids=given)
@@ -424,11 +419,9 @@ def _ranked(
 
 
 def was_cut_at_random(model: Path) -> bool:
-    """Returns whether a model was trained with BPE dropout, by the recipe in its run directory.
-
-    Such a model often writes other pieces than its tokenizer cuts the same text into.
-    """
+    """Returns whether a model was trained with BPE dropout, by its recipe."""
     try:
+        # Such a model often writes other pieces than its tokenizer cuts the same text into
         return load_recipe(str(model / "recipe.toml")).tokenizer.bpe_dropout > 0
     except TformerError:
         return False

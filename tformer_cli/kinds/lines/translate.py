@@ -59,17 +59,7 @@ def translate_lines(
     buffer_lines: int = BUFFER_LINES,
     **options: Unpack[TranslatorOptions],
 ) -> Iterator[Translation]:
-    """Translates lines as they come, in order, one translation a line.
-
-    Args:
-        model: a model directory, or its path.
-        lines: the source text, a sentence each.
-        buffer_lines: lines that are sorted and batched together; 1 answers line by line.
-        **options: of `open_model`: device, precision, beam_size, length_penalty, n_best, …
-
-    Raises:
-        TypeError: if the lines are one string, or hold something else.
-    """
+    """Translates lines as they come, in order, by options of `open_model`."""
     check_lines(lines)
     return open_model(model, **options).translator.stream(lines, buffer_lines)
 
@@ -80,23 +70,14 @@ def translate_file(
     target: Path,
     **options: Unpack[TranslatorOptions],
 ) -> ResultCounts:
-    """Translates a file into another, which is there whole or not at all.
-
-    Args:
-        model: a model directory, or its path.
-        source: text to translate, a sentence a line; `.gz`, `.xz` and `.bz2` are read through.
-        target: where the translations go, line by line.
-        **options: of `open_model`.
-
-    Raises:
-        UsageError: if the target is the source, or a file of the model.
-    """
+    """Translates a file into another, which is there whole or not at all."""
     from tformer_cli.artifacts.model_directory import ModelDirectory
     from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs
     from tformer_cli.files.atomic import written_aside
     from tformer_cli.text.lines import read_lines
 
     directory = model.path if isinstance(model, ModelDirectory) else Path(model)
+    # Before the model is opened: a mistake shows at once
     check_outputs(
         [Output(name="target", path=Path(target))],
         [
@@ -133,6 +114,7 @@ def translated_text(
     alignment_format: AlignmentFormat = "pharaoh",
 ) -> Iterator[list[str]]:
     """Translates lines of text or JSONL into the lines that are to be written."""
+    # A queue: lines are read some buffers before their translations are there
     records: deque[dict[str, Any]] = deque()
     texts: Iterable[str | tuple[str, LineConstraints]] = lines
     if input_format == "jsonl":

@@ -84,7 +84,7 @@ class Adam:
 
 
 def _initial_state(parameter: Tensor) -> dict[str, Tensor]:
-    """Zeros; the number of steps lies beside them, where the fused update can count it."""
+    """Zeros; next to the number of steps, where the fused update can count it."""
     return {
         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),

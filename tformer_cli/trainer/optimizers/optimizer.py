@@ -14,7 +14,7 @@ from tformer_cli.trainer.optimizers.muon import Muon, layer_matrices
 
 
 def make_optimizer(model: Model, config: TrainingConfig, precision: Precision = "float32") -> Adam:
-    # Weight decay falls on matrices alone: shrinking biases and layer norms has no sense of
+    # Weight decay falls only on matrices: shrinking biases and layer norms has no sense of
     # regularising. Without weight decay, AdamW is Adam.
     decayed = [p for p in model.parameters() if p.requires_grad and p.dim() > 1]
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]

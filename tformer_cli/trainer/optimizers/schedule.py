@@ -44,7 +44,7 @@ def batches_per_step(config: TrainingConfig, share_done: float) -> int:
 def warmup_length(config: TrainingConfig, step: int, seconds: float) -> float:
     # In a run bounded by time that is at most `warmup_share` of the steps that will be made, at the
     # speed so far. So the rise ends in time however slow the machine is, and without memory: a
-    # resumption needs the step and the seconds alone.
+    # resumption needs only the step and the seconds.
     if not (config.max_minutes and seconds > 0.0):
         return config.warmup_steps
     share = seconds / (60.0 * config.max_minutes)

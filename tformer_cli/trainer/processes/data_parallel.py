@@ -118,7 +118,7 @@ class SummingPasses(BackwardPasses):
 
     @contextmanager
     def _lost_processes(self) -> Iterator[None]:
-        """Tells the loss of another process from other errors of a backward pass."""
+        """Distinguishes the loss of another process from other errors of a backward pass."""
         try:
             yield
         except RuntimeError as error:

@@ -40,7 +40,7 @@ POLL_SECONDS = 0.02
 """Seconds between two checks of a process that waits for the first one's work."""
 Value = TypeVar("Value")
 BUCKET_NUMBERS = 1 << 24
-"""Numbers that are sent together: few messages, and little memory beside the gradients."""
+"""Numbers that are sent together: few messages, and little memory besides the gradients."""
 FAILURES = "failures"
 """Key of the store that counts the processes that have failed."""
 
@@ -74,7 +74,7 @@ def joined(launch: Launch, device: torch.device, *, shards_optimizer: bool) -> I
         with collective_errors():
             dist.barrier()
             dist.destroy_process_group()
-    except Interrupted as error:  # all stop together, and the first one says so
+    except Interrupted as error:  # all stop together, and the first one reports it
         if launch.rank:
             if not launch.agent:  # else the agent waits for all, and not for the first to end
                 wait_for_first_error()

@@ -50,7 +50,7 @@ class Processes:
         """Gives all processes the first one's weights and state of the optimizer."""
 
     def seed_step(self, seed: int, step: int) -> None:
-        """Gives this process random numbers of its own for a step."""
+        """Seeds this process for a step, unlike all others."""
 
     def share(self, batches: Sequence[Batch]) -> list[Batch]:
         return list(batches)
@@ -81,7 +81,7 @@ class Processes:
 def together(
     launch: Launch, device: torch.device, *, shards_optimizer: bool
 ) -> Iterator[Processes]:
-    """Meets the other processes, if this one is not alone."""
+    """Meets the other processes, if there are any."""
     if launch.world_size == 1:
         yield Processes()
         return

@@ -76,7 +76,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch:
 
 
 def end_with_agent(agent: int) -> None:
-    """Lets the system kill this process when its agent dies, so that it does not train on alone."""
+    """Lets the system kill this process when its agent dies, so that it does not train on."""
     # The other machines' agents then notice the loss and restart without this one. Only Linux can.
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
@@ -86,7 +86,7 @@ def end_with_agent(agent: int) -> None:
 
 
 def wait_for_first_error() -> None:
-    """Waits, so that a process that fails beside this one can say why."""
+    """Waits, so that another process that failed can say why."""
     # The launcher ends all processes as soon as the first one has ended; this one then with them.
     time.sleep(PATIENCE_SECONDS)
 

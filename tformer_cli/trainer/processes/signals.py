@@ -34,7 +34,7 @@ class StopRequest:
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
     """Yields a request that SIGINT and SIGTERM set; the old handlers come back at the end."""
-    # Python delivers signals to the main thread alone; in another one the request is never set.
+    # Python delivers signals only to the main thread; in another one the request is never set.
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

@@ -1,1 +1,1 @@
-"""What a run needs to resume: its state, checkpoints on the disk, and returns to them."""
+"""Resumption of a run: its state, checkpoints on the disk, and returns to them."""

@@ -40,7 +40,7 @@ class RunSaver:
         initial: Callable[[], nn.Module] | None = None,
         memory: SegmentMemory | None = None,
     ) -> None:
-        # The first of several processes alone writes; the others give it what it lacks. `initial`
+        # Only the first of several processes writes; the others give it what it lacks. `initial`
         # makes a model with the weights that the run began with; None: random ones.
         self._initial = initial or self._random
         self._memory = memory

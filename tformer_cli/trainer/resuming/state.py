@@ -133,7 +133,7 @@ def present_conditions(model: Model, precision: Precision, world_size: int) -> d
 
 def notes_of_changes(before: TrainingState, now: Mapping[str, Any]) -> list[str]:
     """Lists the conditions that differ from those of the last steps; of a new run nothing."""
-    # What a checkpoint of an earlier version does not tell is not compared.
+    # A checkpoint of an earlier version may lack some of them.
     if not before.step:
         return []
     all_but_chance = "same data and steps, but different dropout and rounding"

@@ -19,7 +19,6 @@ class Noun:
 
     @property
     def countable(self) -> bool:
-        """True if it has a plural here."""
         return "mass" not in self.tags and "single" not in self.tags
 
 

@@ -87,6 +87,7 @@ def nouns(tags: str, flattening: float = FLATTENING) -> Pool[Noun]:
             raise ValueError(f"No noun carries the tag {tag!r}.")
         law = Pool(ranked, flattening=flattening)
         chosen += ranked
+        # Divided by the sum: a class of many nouns would crowd out the others
         weights += [1.0 / (rank + flattening) / law.total for rank in range(len(ranked))]
     return Pool(chosen, weights)
 
@@ -97,7 +98,6 @@ def _applies(adjective: Adjective, noun: Noun) -> bool:
 
 @cache
 def describing(noun: Noun) -> Pool[Adjective] | None:
-    """Return the adjectives that can stand with ``noun``, or None."""
     found = [*specific(noun), *_general(noun)]
     return Pool(found) if found else None
 
@@ -130,6 +130,7 @@ def specific(noun: Noun) -> list[Adjective]:
         found += HUMAN_ONLY
     for tag, listed in THING_ADJECTIVES.items():
         if tag in noun.tags:
+            # Once each: a noun of two classes would draw shared ones twice as often
             found += [a for a in listed if a.english not in {f.english for f in found}]
     return found
 

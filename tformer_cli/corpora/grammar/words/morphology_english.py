@@ -3,13 +3,14 @@
 from tformer_cli.corpora.grammar.words.tables import TABLES, entries
 
 VOWELS = frozenset("aeiou")
-AN_WORDS = frozenset({"hour", "honest", "heir"})
-A_PREFIXES = ("uni", "use", "euro", "one")
+AN_WORDS = frozenset({"hour", "honest", "heir"})  # the sound decides
+A_PREFIXES = ("uni", "use", "euro", "one")  # these begin with the sound of *you* or *one*
 
 IRREGULAR_VERBS = {
     verb: (past, participle)
     for verb, past, participle in map(str.split, entries(TABLES["irregular"]["english"]))
 }
+# Listed, for a rule would need the stress: *forgetting*, but *visiting*
 DOUBLED = frozenset({"stop", "run", "swim", "sit", "cut", "get", "win", "forget", "plan", "drop"})
 IRREGULAR_COMPARATIVES = {"good": "better", "bad": "worse"}
 SHORT_VOWEL = frozenset({"big", "wet", "hot", "sad", "red", "thin", "fat"})
@@ -33,7 +34,6 @@ def third_person(verb: str) -> str:
 
 
 def past_forms(verb: str) -> tuple[str, str]:
-    """Return the simple past and the past participle."""
     if verb in IRREGULAR_VERBS:
         return IRREGULAR_VERBS[verb]
     if verb in DOUBLED:
@@ -85,7 +85,6 @@ def syllables(word: str) -> int:
 
 
 def indefinite_article(following: str) -> str:
-    """Return *a* or *an* for the word that follows."""
     if following in AN_WORDS:
         return "an"
     if following.startswith(A_PREFIXES):

@@ -14,7 +14,7 @@ ASPIRATED = frozenset({
     "haut", "haute", "hauts", "hautes", "huit",
 })  # fmt: skip
 """Words whose h blocks elision, as in *le hibou*."""
-UNELIDED = frozenset({"onze"})
+UNELIDED = frozenset({"onze"})  # *le onze*
 
 ELIDED = {word: word[:-1] + "'" for word in ("le", "la", "de", "ne", "que", "je", "se", "me", "ce")}
 
@@ -55,9 +55,10 @@ def _strong_stem(infinitive: str) -> str:
 def _first_group(infinitive: str) -> tuple[Forms, str, str]:
     stem = infinitive[:-2]
     strong = _strong_stem(infinitive)
+    # *mangeons*, *plaçons*: the soft sound stays
     before_o = stem + "e" if stem.endswith("g") else stem[:-1] + "ç" if stem.endswith("c") else stem
     present = (strong + "e", strong + "e", before_o + "ons", stem + "ez", strong + "ent")
-    future = stem + "er" if "é" in stem[-2:] else strong + "er"
+    future = stem + "er" if "é" in stem[-2:] else strong + "er"  # *préférerai* keeps its é
     return present, future, stem + "é"
 
 
@@ -73,8 +74,9 @@ def _regular(infinitive: str) -> tuple[Forms, str, str]:
 
 
 def _imperfect(infinitive: str, present: Forms) -> Forms:
+    # Made from *nous*: *finissons*, *finissais*; only *être* is not
     stem = "ét" if infinitive == "être" else present[2][:-3]
-    soft = stem[:-1] + "c" if stem.endswith("ç") else stem
+    soft = stem[:-1] + "c" if stem.endswith("ç") else stem  # before i the sound is soft
     soft = soft[:-1] if infinitive.endswith("ger") else soft
     return tuple((soft if end[0] == "i" else stem) + end for end in IMPERFECT_ENDINGS)
 
@@ -94,7 +96,7 @@ def conjugate(infinitive: str) -> tuple[Forms, Forms, Forms, str]:
 @cache
 def agree(participle: str, feminine: bool, plural: bool) -> str:
     """Return a participle with its marks of gender and number: *mangées*, *mise*, *mis*, *due*."""
-    if participle == "dû" and (feminine or plural):
+    if participle == "dû" and (feminine or plural):  # the accent only sets *dû* apart from *du*
         participle = "du"
     form = participle + "e" if feminine else participle
     return form if not plural or form.endswith("s") else form + "s"
