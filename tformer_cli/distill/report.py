@@ -1,8 +1,4 @@
-"""The report of a distillation: teacher and student in size, speed and quality.
-
-All systems translate all test sets in turns, in processes of their own, with the decoding defaults
-of their directories; what they translate is what is scored.
-"""
+"""The report of a distillation: teacher and student in size, speed and quality."""
 
 import json
 import statistics
@@ -89,7 +85,7 @@ class SystemReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What was chosen of the translations of a corpus."""
+    """Counts of the translations chosen for a corpus."""
 
     corpus: str
     pairs: int
@@ -99,7 +95,7 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationReport:
-    """All that is told of a distillation."""
+    """Sizes, speeds and scores of a distillation."""
 
     schema: str
     rounds: int
@@ -180,7 +176,7 @@ def _contestants(setup: Setup) -> Iterator[_Contestant]:
     for name, place in places.items():
         student = setup.directory / place
         options = setup.student_options(student)
-        if place == INT8:  # integers are computed there alone
+        if place == INT8:  # only processors compute with integers
             options["device"] = "cpu"
         yield _Contestant(name=name, models=(student,), named=(place,), options=options)
 
@@ -220,6 +216,7 @@ def _write_report(setup: Setup) -> None:
         runs = measure_in_turns(
             systems, kept, rounds=ROUNDS, progress=lambda n: progress(n * len(kept))
         )
+    # the translations that were timed are scored: nothing is translated twice
     texts = {
         one.name: _with_blanks(lines, own[0]["texts"])
         for one, own in zip(contestants, runs, strict=True)

@@ -115,6 +115,7 @@ def check_data(
                 found[name].pairs += 1
                 if len(found[name].examples) < n_examples:
                     found[name].examples.append(one)
+    # commands and doubts name files, which a corpus of the hub has not
     files = [corpus for corpus in data.train if files_of(corpus, data.directory)]
     return DataReport(
         corpora=[corpus_name(corpus) for corpus in data.train],
@@ -205,6 +206,7 @@ def report_document(report: DataReport) -> Document:
         labels=(4,),
         texts=(0, 4),
     )
+    # named, so that a reader sees which checks were made
     nothing = ", ".join(name for name in report.found if name not in found)
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
@@ -228,7 +230,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     kind = report.facts.kind
     sentences = []
     for one in count.examples:
-        # line numbers are of a corpus, and a recipe may have several
+        # each corpus of a recipe counts its own lines
         where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
         texts = kind.named(one.record.pair).items()
         sentences.append(

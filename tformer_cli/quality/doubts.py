@@ -32,13 +32,11 @@ COLUMN_NAMES = """
 
 
 def doubts(data: DataConfig) -> Iterator[str]:
-    """Yields doubts about the training corpora, and the lack of a validation corpus.
-
-    Only files are examined: datasets have names for their columns.
-    """
+    """Yields doubts about the training corpora, and the lack of a validation corpus."""
     if not data.valid:
         yield WITHOUT_VALIDATION
     for corpus in data.train:
+        # a dataset names its columns, so its sides are seldom mixed up
         if text_files(corpus):
             yield from doubts_about(corpus, data)
 
@@ -73,6 +71,7 @@ def _of_pairs(
                 'most lines have a text in quotes ("…"), as in CSV files, and the quotes would be '
                 'trained on; remove them, or give a CSV file as { dataset = "FILE" }'
             )
+    # one doubt of the three: copies and swapped sides would fail most other checks, too
     share = share_of_equal(pairs)
     if share > 0.5:
         yield (

@@ -1,7 +1,4 @@
-"""Two passes over corpora: one learns what they are like, the other judges each pair.
-
-Memory does not grow with the corpora, apart from sixteen bytes for each pair that has an equal.
-"""
+"""Two passes over corpora: one learns what they are like, the other judges each pair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -74,10 +71,7 @@ class Corpora:
     def chunks(
         self, progress: Progress | None = None, n_read: int = 0, *, with_faults: bool = False
     ) -> Iterator[tuple[int, list[CorpusRecord]]]:
-        """Yields examples of all corpora, some thousands together, with the corpus's number.
-
-        Progress goes on from what was read in an earlier pass.
-        """
+        """Yields examples of all corpora, some thousands together, with the corpus's number."""
         # each pass reads all lines anew; counts are those of one
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
@@ -161,7 +155,7 @@ def survey(
                 files.add(_keys(chunk))
             if near is not None:
                 near.add([record.pair for record in chunk])
-        # only keys that recur stay in memory, which the second pass looks up
+        # only keys that recur stay in memory, sixteen bytes each, for the second pass to look up
         repeated = files.repeated()
         if near is not None:
             near.finish()

@@ -38,7 +38,7 @@ class CorpusRecord(NamedTuple):
     lines: tuple[str, ...] = ()
     """The line in each text file of the corpus; none of datasets and the like."""
     fault: str = ""
-    """Why the line of a table is no example, with its place; both sides are then blank."""
+    """Error in the line of a table, with its place; both sides are then blank."""
 
 
 Records = Generator[CorpusRecord, None, None]
@@ -97,7 +97,7 @@ def read_records(
 
 
 def _without_faults(records: Records) -> Records:
-    with closing(records):  # its file, before the error is told
+    with closing(records):  # its file, before the error is raised
         for record in records:
             if record.fault:
                 raise DataError(record.fault)

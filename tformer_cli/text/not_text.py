@@ -1,8 +1,4 @@
-"""Recognition of what is not UTF-8 text: files by their first bytes, markup by its tags.
-
-A line may hold anything: a NUL or a broken byte in an otherwise good text is a character. Only
-another format is refused: an archive, a document, another encoding.
-"""
+"""Recognition of what is not UTF-8 text: files by their first bytes, markup by its tags."""
 
 import codecs
 import re
@@ -69,6 +65,7 @@ def _other_format(block: bytes, path: str | Path) -> tuple[str, str] | None:
     encoding = _wide_encoding(block)
     if encoding:
         return f"{encoding.upper()} text, not UTF-8", _convert(encoding, path)
+    # a single NUL in a good text is a character
     n_nuls = block.count(0)
     if n_nuls >= max(FEWEST_NULS, NUL_SHARE * len(block)):
         return "a binary file, not text", "name a file of UTF-8 text, one sentence a line"

@@ -106,10 +106,7 @@ def _one_of_many(path: Path, number: int) -> Pixels:
 def row_of_pixels(
     cells: list[str], size: tuple[int, int, int], pixel_max: int, where: str
 ) -> Pixels:
-    """Makes an image (H, W, C) of the values of its pixels, row by row.
-
-    A value v becomes the byte v·255 / `pixel_max`, rounded.
-    """
+    """Makes an image (H, W, C) of its values v, row by row: bytes v·255 / `pixel_max`."""
     height, width, channels = size
     if len(cells) != height * width * channels:
         raise DataError(
