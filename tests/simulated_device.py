@@ -125,7 +125,7 @@ def prepare():
 
     from tformer_cli import runtime
     from tformer_cli.artifacts import model_directory, tensors
-    from tformer_cli.train import device as training_device
+    from tformer_cli.trainer import hardware as training_device
     from tformer_cli.trainer.resuming import checkpoints
 
     load = tensors.load_tensors

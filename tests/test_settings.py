@@ -129,7 +129,7 @@ def test_the_options_of_a_command_are_its_signature():
     for name, parameter in inspect.signature(command).parameters.items():
         kind, option = get_args(parameter.annotation)
         assert parameter.default is None
-        shown[name] = (kind, option.rich_help_panel or "Common", option.min)
+        shown[name] = (kind, option.panel or "Common", option.min)
     assert shown == {
         "beam_size": (int | None, "Common", 1),
         "length_penalty": (float | None, "Search", 0.0),

@@ -105,7 +105,14 @@ n_encoder_layers = 2\n""",
 [model]\nd_model = 16\nn_heads = 2\nd_ff = 24\nn_encoder_layers = 2\nnorm = "pre"
 activation = "gelu"\npositions = "learned"\npatch_size = 4\nclass_token = true\npooling = "first"
 """,
+    "tagger": f"""[task]\nkind = "tag"
+[data]\ntrain = [{{ source = "in/text.en", target = "in/tags" }}]
+valid = [{{ source = "in/text.en", target = "in/tags" }}]
+[tokenizer]\nvocab_size = 320\n[model]{SHAPE}
+n_encoder_layers = 2\n""",
 }
+TWIN_SEED = 14
+"""Of no model of `RECIPES`."""
 MODELS = (*RECIPES, "twin", "int8", "opus", "sentences", "bert_classifier")
 FOREIGN = ("bert", "opus-mt")
 """Directories of other tools, which `sentences` and `opus` are imported from."""
@@ -133,6 +140,7 @@ def write_inputs(folder):
         ("text.en", ENGLISH), ("text.fr", FRENCH), ("other.fr", [*FRENCH[:4], *FRENCH[3:7]]),
         ("odd.en", ["The old house.", "", "  ", "dog " * 60, "Caf\u00e9\u2028 \U0001f600!\r"]),
         ("labels", [STARS[n % 3] for n in range(8)]),
+        ("tags", [" ".join(map(tag_of, line.split())) for line in ENGLISH]),
         ("other.labels", [STARS[n % 2] for n in range(8)]),
         ("gaps", ["The <mask> house.", "no gap", "", "<mask> <mask> dog."]),
         ("glossary.tsv", ["house\tmaison", "dog\tchat\tban"]),
@@ -165,6 +173,12 @@ def write_inputs(folder):
         picture.write_bytes(png(np.random.default_rng(number).integers(0, 256, (8, 8, 1))))
     pixels = np.random.default_rng(9).integers(0, 256, (4, 8, 8), np.uint8)
     (folder / "four.idx").write_bytes(struct.pack(">HBB3I", 0, 8, 3, 4, 8, 8) + pixels.tobytes())
+
+
+def tag_of(word):
+    """Returns the label of a word: a number, at the end of a sentence, a capital, or another."""
+    kinds = (word[0].isdigit(), word.endswith("."), word[0].isupper(), True)
+    return ("NUM", "END", "CAP", "LOW")[kinds.index(True)]
 
 
 def png(pixels):
@@ -362,7 +376,7 @@ class Zoo:
                 tformer("export", self["translate"], "--format", "int8", "-o", made, "-q")
             case "twin":
                 shutil.copytree(self["translate"], made)
-                redraw(made / "model.safetensors", len(MODELS))
+                redraw(made / "model.safetensors", TWIN_SEED)
             case "sentences":
                 tformer("import", self["bert"], "-o", made, "-q")
             case "opus":

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.job import TooLong
     from tformer_cli.kinds.lines.score import ScoredPair
     from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.tag import TaggedText
     from tformer_cli.model.config import Pooling
     from tformer_cli.search.generator import Generation
     from tformer_cli.search.translator import Translation, Translator
@@ -135,40 +136,30 @@ def _check_search(method: str, search: Mapping[str, object]) -> None:
             raise TypeError(f"{name}: is not an argument of {method}(); {guess}")
 
 
-class _Forks:
-    """Locks that a fork waits for: a child has the locks of all threads, but one thread only."""
-
-    def __init__(self) -> None:
-        self._locks: WeakSet[Any] = WeakSet()
-        self._of_set = RLock()
-        self._held: list[Any] = []
-
-    def add(self, lock: Any) -> None:  # noqa: ANN401 - threading's locks have no type
-        """Adds a lock, for as long as there is somebody else who has it."""
-        with self._of_set:
-            self._locks.add(lock)
-
-    def before(self) -> None:
-        """Acquires all of them."""
-        self._of_set.acquire()
-        self._held = [self._of_set, *self._locks]
-        for lock in self._held[1:]:
-            lock.acquire()
-
-    def after(self) -> None:
-        """Releases them, in the parent and in the child."""
-        held, self._held = self._held, []
-        for lock in reversed(held):
-            lock.release()
+# A child of a fork has the locks of all threads, but one thread only: a fork waits for all of them.
+_locks: WeakSet[Any] = WeakSet()
+_adding, _held = RLock(), list[Any]()
 
 
-_forks = _Forks()
+def _acquire_all() -> None:
+    _adding.acquire()
+    _held[:] = _locks
+    for lock in _held:
+        lock.acquire()
+
+
+def _release_all() -> None:
+    while _held:
+        _held.pop().release()
+    _adding.release()
+
+
 # What is registered last is called first. The library of thread pools has a lock for forks, too,
 # which whoever computes asks for: it must be acquired after ours.
 importlib.import_module("concurrent.futures.thread")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_forks.before, after_in_parent=_forks.after, after_in_child=_forks.after
+        before=_acquire_all, after_in_parent=_release_all, after_in_child=_release_all
     )
 
 Result = TypeVar("Result")
@@ -205,7 +196,8 @@ class LoadedModel:
             self._for_inspection = opened if opened.engine in ("tformer", "torch") else None
         # One at a time: engines have buffers of their own, and taps listen to whoever computes
         self._lock = RLock()
-        _forks.add(self._lock)
+        with _adding:
+            _locks.add(self._lock)
 
     def __repr__(self) -> str:
         opened = self.opened
@@ -316,6 +308,26 @@ class LoadedModel:
             _given(lines, self.opened.directory),
             usual_buffer(self.opened.directory) if buffer_lines is None else buffer_lines,
         )
+
+    @_in_python()
+    def tag(
+        self, lines: Iterable[str], *, buffer_lines: int = BUFFER_LINES
+    ) -> Iterator[TaggedText]:
+        """Labels the words of texts as they come, in order; a blank text has none.
+
+        Args:
+            lines: the texts, whose words white space separates.
+            buffer_lines: lines that are batched together; 1 answers line by line.
+
+        Raises:
+            TypeError: if the lines are one string, or hold something else.
+            ValueError: if `buffer_lines` is not positive.
+            ArtifactError: if the model is no tagger.
+        """
+        from tformer_cli.kinds.tag import tag_texts
+
+        label = partial(tag_texts, self._opened_for("tag"))
+        return self._computed(label, given_lines(lines), buffer_lines)
 
     @_in_python()
     def embed(

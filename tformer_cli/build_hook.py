@@ -30,11 +30,11 @@ class KernelsHook(BuildHookInterface[Any]):
         if self.target_name != "wheel" or not has_kernels:
             return
         sys.path.insert(0, self.root)
-        from tformer_cli.fast.native import build, levels
+        from tformer_cli.fast.native import build, library
 
         asked = os.environ.get("TFORMER_BUILD_LEVELS", "")
         self._aside = tempfile.TemporaryDirectory()
-        folder = levels.LIBRARIES if version == "editable" else Path(self._aside.name)
+        folder = library.LIBRARIES if version == "editable" else Path(self._aside.name)
         try:
             compiler = build.require_compiler()
             chosen = build.levels_asked_for(compiler, asked)
@@ -46,7 +46,7 @@ class KernelsHook(BuildHookInterface[Any]):
             return
         if version == "editable" or not made:
             return
-        target = levels.LIBRARIES.relative_to(self.root)
+        target = library.LIBRARIES.relative_to(self.root)
         build_data["force_include"].update({str(path): str(target / path.name) for path in made})
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{build.wheel_platform(made, compiler)}"

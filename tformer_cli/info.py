@@ -22,8 +22,8 @@ from tformer_cli.text.tokenizer import read_tokenizer
 Part = TypeVar("Part")
 SCHEMA = "tformer.info/1"
 RECIPE = "recipe.toml"
+# Types of numbers by their names in safetensors files.
 BITS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I8": "int8"}
-"""Types of numbers by their names in safetensors files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,23 +31,18 @@ class ModelDetails:
     """Facts about a model besides its weights."""
 
     path: Path
-    """The model directory."""
     config: ConfigFile
-    """Its `config.json`."""
     n_parameters: int
-    """Trainable numbers."""
     algorithm: str
     """Algorithm of its tokenizer."""
     languages: tuple[str, ...]
     """Codes of the languages that it has tokens for."""
     shortlist: Shortlist | None
-    """Its own shortlist."""
     weight_type: str
     """Type of most of its stored weights."""
     n_model_bytes: int
-    """Size of the files that a model needs."""
+    """Size of the files that a model needs; the directory may hold others."""
     n_bytes: int
-    """Size of all files in the directory."""
     recipe: Recipe | None
     """The recipe of the run; None if missing or unreadable."""
     progress: Mapping[str, float] | None
@@ -68,7 +63,6 @@ class ModelDetails:
         return len(self.shortlist.targets) / (len(self.shortlist.offsets) - 1)
 
     def record(self) -> dict[str, Any]:
-        """Returns everything as one JSON object."""
         recipe, config, shortlist = self.recipe, self.config, self.shortlist
         origin = config.origin
         training = None
@@ -111,7 +105,6 @@ class ModelDetails:
 
 
 def model_details(path: Path) -> ModelDetails:
-    """Reads the facts about a model from its directory."""
     path = resolve_model(path)
     config = read_config(path)
     tokenizer = read_tokenizer(path / TOKENIZER)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tformer_cli.artifacts.config_file import TOKENIZER
-from tformer_cli.artifacts.token_frequencies import FREQUENCIES
+from tformer_cli.artifacts.shortlist_file import FREQUENCIES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.evaluate.evaluate import (
     Evaluation,
@@ -31,18 +31,18 @@ from tformer_cli.text.corpora import SentencePair, read_corpus
 from tformer_cli.train.train import TrainingResult, check_recipe, train
 from tformer_cli.trainer.events import TrainingObserver
 
+# The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on.
 FAMOUS = (
     "The animal didn't cross the street because it was too tired.",
     "The animal didn't cross the street because it was too wide.",
 )
-"""The noun that "it" means decides between "il" and "elle". Neither sentence is ever trained on."""
+# Beginnings of texts that are continued; of an empty one the whole text is the model's.
 PROMPTS = ("", "", "", "The old", "My sister", "The animal didn't cross")
-"""Beginnings of texts that are continued; of an empty one the whole text is the model's."""
+# Examples of the test that are shown.
 N_TRANSLATIONS, N_LABELED = 5, 6
-"""Examples of the test that are shown."""
 PAGE = "heads.html"
+# Files that training writes before its recipe: a run that ended there is begun again.
 BEFORE_A_RUN = (TOKENIZER, FREQUENCIES)
-"""Files that training writes before its recipe: a run that ended there is begun again."""
 _SEED = 1
 AnyEvaluation = TypeVar("AnyEvaluation", Evaluation, LabelEvaluation, TextEvaluation[Any])
 

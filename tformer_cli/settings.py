@@ -16,12 +16,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Value = TypeVar("Value")
-Panel = Literal[
-    "Common", "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs", "Machine",
-    "Messages", "Test sets", "Scores and tests",
+Role = Literal[
+    "reads_file", "reads_directory", "reads_model", "reads_tokenizer", "reads_adapter",
+    "reads_system", "writes_file", "writes_new_file", "writes_directory", "writes_run",
+    "adds_files",
 ]  # fmt: skip
-"""Panels of options in a command's help."""
-Role = Literal["reads_file", "reads_model", "reads_adapter"]
 """What a path names: members of the command line's `PathRole`."""
 
 
@@ -50,24 +49,29 @@ def between(low: int, high: int) -> Limits:
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line, of a field of settings: ``top_k`` is ``--top-k``.
+    """An option of the command line, of a field of settings: ``top_k`` is ``--top-k``."""
 
-    A field of type bool is a flag, one of a `Literal` a choice; a tuple may be given repeatedly.
-    Without a metavar the type names the value; without a panel the option stands in Common.
-    """
+    # A field of type bool is a flag, one of a `Literal` a choice; a tuple may be given repeatedly.
+    # Without a metavar the role or the type names the value; without a panel the option stands in
+    # Common.
 
     help: str
-    panel: Panel | None = None
-    name: str | None = None
-    """Its names, separated by spaces, where they do not follow from the field's."""
+    panel: str | None = None
+    names: tuple[str, ...] = ()
     metavar: str | None = None
     min: float | None = None
     max: float | None = None
     shown_default: str | None = None
     """Default in the help, where the value itself would say little."""
     role: Role | None = None
-    completes: tuple[str, ...] = ()
-    """Values that a shell offers."""
+    holds: tuple[str, ...] = ()
+    """Contents of the file that it names, where no `--format` decides."""
+    parser: Callable[[str], Any] | None = None
+    complete: Callable[..., list[str]] | None = None
+    """Finds what a shell may offer for its value."""
+    callback: Callable[[Any], None] | None = None
+    """Called with the value before anything else is checked, as of `--version`."""
+    is_argument: bool = False
 
 
 Declared = TypeVar("Declared", bound=Option)
@@ -99,7 +103,7 @@ def types_of(kind: type) -> Mapping[str, Any]:
     return get_type_hints(kind)
 
 
-def setting(default: Value, help_text: str, panel: Panel | None = None, **more: Any) -> Value:  # noqa: ANN401
+def setting(default: Value, help_text: str, panel: str | None = None, **more: Any) -> Value:  # noqa: ANN401
     """Declares a field with its option; its limits stand behind its type. `more`: see `Option`."""
     return declare(default, Option(help_text, panel, **more))
 
@@ -127,10 +131,8 @@ def literal_values(kind: Any) -> tuple[str | None, ...]:  # noqa: ANN401 - a typ
 
 
 def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
-    """Says why a Python program's value does not have a setting's type; empty: it has.
-
-    Numbers of other libraries are numbers, too.
-    """
+    """Says why a Python program's value does not have a setting's type; empty: it has."""
+    # Numbers of other libraries are numbers, too.
     if choices := literal_values(kind):
         known = ", ".join(filter(None, choices))
         return "" if value in choices else f"must be one of {known}; found {value!r}"

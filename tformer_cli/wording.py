@@ -5,15 +5,15 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
+# Least similarity of a guess, by the share of letters that two words have in common.
 LIKE_ENOUGH = 0.7
-"""Least similarity of a guess, by the share of letters that two words have in common."""
+# Of a beginning by which a longer name is guessed.
 FEWEST_LETTERS = 2
-"""Of a beginning by which a longer name is guessed."""
 SPACE_LABEL = "▁"
+# Unicode's categories of controls, and of separators of lines and paragraphs.
 _CONTROLS = ("Cc", "Zl", "Zp")
-"""Unicode's categories of controls, and of separators of lines and paragraphs."""
+# Marks that turn the direction of the text behind them, also of what is not part of theirs.
 _TURNS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Marks that turn the direction of the text behind them, also of what is not part of theirs."""
 
 
 def count_of(number: int, noun: str, plural: str | None = None) -> str:
@@ -22,12 +22,10 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def visible(text: str, longest: int | None = None) -> str:
-    """A text whose control characters are written out as in labels: none reaches a terminal.
-
-    There they would color, overwrite, erase or turn the text around them. Separators of lines are
-    written out too; a tab stays. A text of more than `longest` characters is cut and gets an
-    ellipsis.
-    """
+    """A text whose control characters are written out as in labels: none reaches a terminal."""
+    # There they would color, overwrite, erase or turn the text around them. Separators of lines are
+    # written out too; a tab stays. A text of more than `longest` characters is cut and gets an
+    # ellipsis.
     shown = text
     if not text.isprintable():
         shown = "".join(character_label(c) if _is_control(c) else c for c in text)
@@ -51,12 +49,10 @@ def _is_control(character: str) -> bool:
 
 
 def suggestions(given: str, known: Iterable[str]) -> list[str]:
-    """Finds the names that a misspelt one may have been meant for.
-
-    Those that it is the beginning of come first; then those with two letters swapped (``tpo``:
-    ``top``); then those that hold its words (``n_layers``: ``n_encoder_layers``); else the one that
-    is most like it. None is better than a far guess.
-    """
+    """Finds at most three names that a misspelt one may have been meant for."""
+    # Names that it begins come first; then those with two letters swapped (tpo: top); then those
+    # that hold its words (n_layers: n_encoder_layers); else the one that is most like it. No guess
+    # is better than a far one.
     plain = {name: name.lstrip("-").lower() for name in known}
     word = given.lstrip("-").lower()
     if len(word) >= FEWEST_LETTERS:

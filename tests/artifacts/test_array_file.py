@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from tformer_cli.artifacts.array_file import DTYPES, size_of, write_arrays
+from tformer_cli.artifacts.weights_file import DTYPES, size_of, write_arrays
 
 ARRAYS = {
     "z": np.arange(6, dtype=np.int64).reshape(2, 3),

@@ -2,11 +2,10 @@ import json
 
 import pytest
 
-from tformer_cli.artifacts.corpus_directory import LOG, begun_corpus, corpus_directory
-from tformer_cli.artifacts.shard_directory import MANIFEST
+from tformer_cli.artifacts.corpus_directory import LOG, MANIFEST, begun_corpus, corpus_directory
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import written_aside
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 
 ABOUT = {"schema": "x/1"}
 ORIGIN = {"SOURCE": "a1", "beam_size": "4"}

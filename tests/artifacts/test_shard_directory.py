@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tformer_cli.artifacts.shard_directory import MANIFEST, shard_directory
+from tformer_cli.artifacts.corpus_directory import MANIFEST, shard_directory
 from tformer_cli.errors import ArtifactError
 
 ORIGIN = {"input": "a1", "model": "b2"}

@@ -11,7 +11,7 @@ from tformer_cli.artifacts import tensors
 from tformer_cli.artifacts.tensors import load_tensors, save_tensors, shapes_alone
 from tformer_cli.artifacts.weights_file import tensor_shapes
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.aside import ASIDE
+from tformer_cli.files.atomic import ASIDE
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 

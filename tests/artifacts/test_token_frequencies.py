@@ -3,7 +3,7 @@ import re
 import numpy as np
 import pytest
 
-from tformer_cli.artifacts.token_frequencies import (
+from tformer_cli.artifacts.shortlist_file import (
     FREQUENCIES,
     load_frequencies,
     load_seen_words,

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tformer_cli.bulk.engines import Event
 from tformer_cli.bulk.plan import GivenCorpus, kind_of
-from tformer_cli.bulk.shards import Fields, Task
+from tformer_cli.bulk.shards import Event, Fields, Task
 from tformer_cli.bulk.translate_corpus import (
     BulkOptions,
     preview_corpus,
@@ -21,7 +20,7 @@ from tformer_cli.bulk.translate_corpus import (
 from tformer_cli.bulk.translate_shard import check_answer, describe, translate_shard
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.kinds.lines.translate import translate_file, translate_lines
-from tformer_cli.search.demands import Term
+from tformer_cli.search.constraints import Term
 from tformer_cli.text.lines import shard_range
 
 LINES = [

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from tformer_cli.cli.app import app, make_app, wanted_command
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.options import path_roles
 from tformer_cli.metrics.choices import MetricName
+from tformer_cli.search.config import Engine, PrecisionChoice
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = {
@@ -27,7 +29,8 @@ COMMANDS = {
             "quickstart", "guide", "recipes", "recipes show", "recipes copy", "help",
             "make-corpus", "train", "distill", "plot", "translate", "translate-corpus", "evaluate",
             "compare", "info", "import", "export", "shortlist", "benchmark", "score", "generate",
-            "classify", "fill", "embed", "inspect-heads", "inspect-step", "inspect-positions",
+            "classify", "tag", "fill", "embed", "inspect-heads", "inspect-step",
+            "inspect-positions",
             "inspect-logits", "inspect-flow", "inspect-image", "inspect-align", "inspect-ablate",
             "inspect-diff", "inspect-report", "data", "data check", "data clean", "data dedupe",
             "data split", "tokenize", "tokenize train", "tokenize encode", "tokenize decode",
@@ -42,7 +45,7 @@ NO_PATHS = {
     *("TEXT", "PROMPT", "TOKEN", "HEAD", "HEAD:TOKEN", "HEADS", "CODE"),
     *("TOPIC", "COMMAND", "DEVICE", "TIME", "SIZE", "I/N", "W,W,…", "KEY=VALUE"),
     *("MIN:MAX", "HOST:PORT", "CODE-CODE", "COLUMN", "FIELD", "SPLIT", "CONFIG", "CHECK"),
-    "|".join(MetricName),
+    *("|".join(words) for words in (MetricName, get_args(Engine), get_args(PrecisionChoice))),
 }
 """What texts are called that name neither a file nor a directory."""
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.cli.test_app import run_here
 from tformer_cli.cli.app import app
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
+from tformer_cli.cli.options import takes_groups
 from tformer_cli.cli.streams import file_console, stdout_console
 from tformer_cli.errors import UsageError
 
@@ -120,10 +121,11 @@ def test_a_wrong_format_is_answered_with_those_there_are():
     one = typer.Typer()
 
     @one.command()
+    @takes_groups
     def show(form: Annotated[SomeFormat, format_option(SomeFormat)] = SomeFormat.text) -> None:
         typer.echo(repr(form))
 
-    assert CliRunner().invoke(one, ["--format", "text"]).stdout == "<SomeFormat.text: 'text'>\n"
+    assert CliRunner().invoke(one, ["--format", "text"]).stdout == "'text'\n"
     for wrong in ("pdf", "tty"):  # the latter an earlier name of text
         refused = CliRunner().invoke(one, ["--format", wrong], env={"COLUMNS": "200"})
         assert f"'{wrong}' is not one of 'text', 'jsonl', 'html'" in refused.stderr

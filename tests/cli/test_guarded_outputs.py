@@ -28,7 +28,7 @@ from tests.foreign.test_vit import SHAPE, as_timm, saved, vit_for_timm
 from tformer_cli.cli.command import FORCE
 from tformer_cli.cli.options import PathRole, path_roles
 from tformer_cli.errors import UsageError
-from tformer_cli.files.content import content_of
+from tformer_cli.files.regular_file import content_of
 from tformer_cli.foreign import import_model
 from tformer_cli.foreign.recognizing import recognize
 

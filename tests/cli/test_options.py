@@ -7,20 +7,28 @@ import typer
 from typer.testing import CliRunner
 
 from tformer_cli.cli.command import CheckedCommand
-from tformer_cli.cli.options import PathRole, path_roles, takes_groups
+from tformer_cli.cli.options import (
+    REQUIRED,
+    PathRole,
+    option,
+    option_field,
+    path_roles,
+    takes_groups,
+)
 
 seen = []
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    width: Annotated[int, typer.Option(min=1)]
-    height: Annotated[int, typer.Option("--height", "-y")] = 2
-    file: Annotated[str | None, typer.Option(), PathRole.reads_file] = None
+    width: int = option_field(REQUIRED, "Columns.", min=1)
+    height: Annotated[int, option("Rows.", "-y")] = 2
+    file: str | None = option_field(None, "Where to draw.", role="reads_file")
+    area: int = 0
 
 
 @takes_groups
-def draw(name: str, *, size: Size, loud: bool = False) -> None:
+def draw(name: str, *, size: Size, loud: bool = option_field(False, "Loudly.")) -> None:
     """Draw."""
     seen.append((name, size, loud))
 

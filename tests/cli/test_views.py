@@ -30,10 +30,9 @@ from tformer_cli.cli.commands.benchmark import show_speeds
 from tformer_cli.cli.commands.evaluate import show_evaluation
 from tformer_cli.cli.commands.guide import show_guide
 from tformer_cli.cli.commands.quickstart import (
-    show_language_model,
+    QUICKSTARTS,
+    show_commands,
     show_quickstart,
-    show_ratings,
-    show_shapes,
 )
 from tformer_cli.cli.commands.tokenize import show_statistics
 from tformer_cli.cli.help import show_help, show_list
@@ -352,6 +351,14 @@ def draw(models, chart, report, biased):
         page=Path("runs/quickstart/heads.html"),
         evaluation=ratings.evaluation,
     )
+    shown_quickstarts = {
+        "translate": quickstart,
+        "rating": ratings,
+        "language-model": language_model,
+        "image": shapes,
+    }
+    for one in (ratings, language_model, shapes):
+        one.n_test, one.training = 1000, SimpleNamespace(aligned=None)
     looked = [
         Looked(
             name=str(head),
@@ -400,7 +407,6 @@ def draw(models, chart, report, biased):
             of(TextAblationView(), one)
             for one in (pruned, ablation_of(model.name, has_scores=False))
         ],
-        "show_shapes": [lambda c: show_shapes(c, shapes, run)],
         "show_role_rules": [show_role_rules],
         "show_chart": [lambda c: show_chart(c, chart)],
         "show_speeds": [lambda c: show_speeds(c, speeds_of())],
@@ -414,9 +420,13 @@ def draw(models, chart, report, biased):
             )
         ],
         "show_guide": [lambda c: show_guide(c, GUIDE)],
-        "show_quickstart": [lambda c: show_quickstart(c, quickstart, run)],
-        "show_ratings": [lambda c: show_ratings(c, ratings, run)],
-        "show_language_model": [lambda c: show_language_model(c, language_model, run)],
+        "show_quickstart": [
+            lambda c, task=task, one=one: show_quickstart(c, QUICKSTARTS[task], one, run)
+            for task, one in shown_quickstarts.items()
+        ],
+        "show_commands": [
+            lambda c: show_commands(c, QUICKSTARTS["translate"].next_commands(run, quickstart.page))
+        ],
         "data check": [lambda c: show_document(c, report_document(report))],
     }
 

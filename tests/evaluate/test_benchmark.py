@@ -10,7 +10,6 @@ from rich.console import Console
 
 from tformer_cli.artifacts.shortlist_file import save_shortlist
 from tformer_cli.cli.commands.benchmark import MeasuringOptions, _notes, show_speeds
-from tformer_cli.cli.options import DecodingPrecision
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.evaluate.benchmark import Setting, benchmark, percentile, stored_precision
 from tformer_cli.foreign.export import export_int8
@@ -50,7 +49,7 @@ def test_integers_are_measured_as_they_are(model, tmp_path):
     (setting,) = MeasuringOptions(beam_size=[1]).settings(tmp_path / "int8")
     (speed,) = benchmark(tmp_path / "int8", ["A dog"], [setting], rounds=1, threads=1)
     assert speed.record()["precision"] == "int8"
-    given = MeasuringOptions(beam_size=[1], precision=[DecodingPrecision.float32])
+    given = MeasuringOptions(beam_size=[1], precision=["float32"])
     with pytest.raises(ArtifactError, match="holds int8 weights"):
         benchmark(tmp_path / "int8", ["A dog"], given.settings(tmp_path / "int8"), rounds=1)
 

@@ -127,14 +127,14 @@ def test_models_that_the_kernels_do_not_know_are_named(setting, value):
     shape = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_decoder_layers": 1, "max_positions": 20}
     config = ModelConfig(n_encoder_layers=0, **shape, **{setting: value})
     model = Transformer(config, 30).eval()
-    from tformer_cli.search.prompted_model import PromptedModel
+    from tformer_cli.search.engine import PromptedModel
 
     reason = CompiledEngine().supports(DecodingConfig(), PromptedModel(model))
     assert f'they do not know {setting} = "{value}"' in reason
 
 
 def test_language_models_are_not_searched_as_translators():
-    from tformer_cli.search.prompted_model import PromptedModel
+    from tformer_cli.search.engine import PromptedModel
 
     shape = {"d_model": 16, "n_heads": 2, "d_ff": 16, "n_decoder_layers": 1, "max_positions": 20}
     alone = Transformer(ModelConfig(n_encoder_layers=0, **shape), 30).eval()

@@ -27,7 +27,7 @@ from tformer_cli.fast.products import quantized_matrices, use_integers
 from tformer_cli.model.config import PRESETS, ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.demands import NO_DEMANDS, Demands
+from tformer_cli.search.constraints import NO_DEMANDS, Demands
 from tformer_cli.search.models import Ensemble
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator

@@ -4,8 +4,13 @@ import sys
 
 import pytest
 
-from tformer_cli.files.aside import aside_of, scratch_directory, scratch_file
-from tformer_cli.files.atomic import directory_aside, written_aside
+from tformer_cli.files.atomic import (
+    aside_of,
+    directory_aside,
+    scratch_directory,
+    scratch_file,
+    written_aside,
+)
 
 
 @pytest.fixture

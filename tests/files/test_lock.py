@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked
 
 
 def test_a_second_holder_is_refused_and_a_later_one_is_not(tmp_path):
@@ -24,7 +24,7 @@ def test_a_killed_holder_lets_go(tmp_path):
     code = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from tformer_cli.files.lock import locked\n"
+        "from tformer_cli.files.atomic import locked\n"
         "with locked(Path(sys.argv[1])):\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tests.foreign.hugging_face.test_importing import marian, multilingual
 from tformer_cli.artifacts.adapter_directory import read_adapter
-from tformer_cli.artifacts.library_names import MODULES, library_name
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.artifacts.tensors import load_tensors
+from tformer_cli.artifacts.weights_file import MODULES, library_name
 from tformer_cli.cli.app import app
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.export import export_hugging_face, export_int8

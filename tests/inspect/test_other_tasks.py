@@ -21,7 +21,7 @@ from tformer_cli.inspect.jobs.report import inspect_view
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.text_scoring import score_texts
+from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.tokenizer import EOS_ID
 from tformer_cli.text.train_tokenizer import train_tokenizer

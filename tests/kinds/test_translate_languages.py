@@ -8,7 +8,7 @@ from tformer_cli.artifacts.model_directory import (
 )
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.demands import Demands
+from tformer_cli.search.constraints import Demands
 from tformer_cli.text.sentencepiece.tokenizer import SentencePieceTokenizer
 from tformer_cli.text.tokenizer import read_tokenizer
 

@@ -7,7 +7,7 @@ from tformer_cli.fast.native_search import CompiledEngine
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.demands import Demands, holds
+from tformer_cli.search.constraints import Demands, holds
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.translator import Translator
 from tformer_cli.text.config import TokenizerConfig

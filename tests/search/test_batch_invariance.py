@@ -9,7 +9,7 @@ from tformer_cli.model.operations import StandardProducts
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.beam_search import beam_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.greedy import greedy_search
+from tformer_cli.search.sampling import greedy_search
 from tformer_cli.search.source_batches import plan_source_batches, source_batch
 
 

@@ -6,7 +6,7 @@ import torch
 
 from tformer_cli.search.beam_search import LEAST_TOKENS, beam_search, top_tokens
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.greedy import greedy_search
+from tformer_cli.search.sampling import greedy_search
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 

@@ -6,8 +6,7 @@ import random
 import pytest
 
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.constraints import constrained_search
-from tformer_cli.search.demands import Constraints, holds, unsatisfied
+from tformer_cli.search.constraints import Constraints, constrained_search, holds, unsatisfied
 from tformer_cli.search.hypothesis import longest_translation
 from tformer_cli.search.torch_search import TorchSteps
 from tformer_cli.text.tokenizer import EOS_ID

@@ -1,8 +1,7 @@
 import pytest
 
-from tformer_cli.search.beam_search import beam_search
+from tformer_cli.search.beam_search import beam_search, diverse_beam_search
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.diverse import diverse_beam_search
 
 
 def first_tokens(found):

@@ -6,8 +6,7 @@ import torch
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Searcher, Sentence
-from tformer_cli.search.prompted_model import PromptedModel
+from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tformer_cli.search.splitting import split_line
+from tformer_cli.search.sentences import split_line
 
 
 def count_characters(texts):

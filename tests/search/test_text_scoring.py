@@ -8,7 +8,7 @@ import torch
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.search.text_scoring import score_texts
+from tformer_cli.search.scoring import score_texts
 from tformer_cli.search.text_windows import scored_windows, text_scores
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 

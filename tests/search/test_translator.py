@@ -7,10 +7,9 @@ from tformer_cli.errors import DataError
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.demands import Demands, Term, with_terms
+from tformer_cli.search.constraints import Demands, Term, with_terms
 from tformer_cli.search.hypothesis import Hypothesis
-from tformer_cli.search.sentences import split_sentences
-from tformer_cli.search.splitting import split_line
+from tformer_cli.search.sentences import split_line, split_sentences
 from tformer_cli.search.torch_engine import TorchEngine
 from tformer_cli.search.torch_search import TorchSearch
 from tformer_cli.search.translator import LONGEST_PART, Translator, by_expected_utility

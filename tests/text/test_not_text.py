@@ -11,8 +11,7 @@ import pytest
 from tformer_cli.errors import DataError
 from tformer_cli.text.config import CorpusConfig
 from tformer_cli.text.corpora import read_corpus
-from tformer_cli.text.lines import LineCounts, groups_of_lines, read_lines
-from tformer_cli.text.not_text import MARKUP
+from tformer_cli.text.lines import MARKUP, LineCounts, groups_of_lines, read_lines
 
 GERMAN = "Ein Mädchen läuft.\nDer Hund schläft.\nIhr müßt gehen.\nSchöne Grüße!\n" * 10
 RUSSIAN = "Кошка старая.\nСобака спит.\n" * 10

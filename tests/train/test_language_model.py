@@ -12,7 +12,7 @@ from tformer_cli.errors import RecipeError
 from tformer_cli.kinds import training_of
 from tformer_cli.kinds.lines.generate import generate_texts
 from tformer_cli.quickstart import held_out_pairs
-from tformer_cli.search.text_scoring import score_texts
+from tformer_cli.search.scoring import score_texts
 from tformer_cli.text.batching import collate
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from tformer_cli.train.data import completed_recipe, encoded_corpora, make_tokenizer

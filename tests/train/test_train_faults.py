@@ -17,7 +17,7 @@ from tests.watched_training import Watcher, at, crash, digest
 from tformer_cli.artifacts.tensors import load_tensors
 from tformer_cli.errors import ArtifactError, DataError, Interrupted, RecipeError, TformerError
 from tformer_cli.files import atomic
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked
 from tformer_cli.recipe import make_recipe
 from tformer_cli.train import train as workflow
 from tformer_cli.train.train import train

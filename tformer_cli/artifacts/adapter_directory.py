@@ -10,23 +10,29 @@ adapter's B·A added to its matrices, so engines know nothing of adapters.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError
 
-from tformer_cli.artifacts.adapter_settings import RESTORE, AdapterSettings, read_adapter_settings
-from tformer_cli.artifacts.config_file import WEIGHTS
-from tformer_cli.artifacts.library_names import library_name
-from tformer_cli.artifacts.weights_file import StoredWeights, open_tensors, read_floats
+from tformer_cli.allow_list import ANY
+from tformer_cli.artifacts.config_file import LARGEST_CONFIG, WEIGHTS
+from tformer_cli.artifacts.weights_file import (
+    StoredWeights,
+    library_name,
+    open_tensors,
+    read_floats,
+)
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file, read_regular
 from tformer_cli.model.adapter_config import AdaptedPart, adaptable_parts, adapted_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -34,6 +40,90 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.adapter_config import AdapterConfig
     from tformer_cli.model.config import ModelConfig
+
+RESTORE = "restore the adapter's own files"
+KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(("r", "lora_alpha", "base_model_name_or_path", "target_modules"), ANY),
+        "use_rslora": (False, True),
+        "peft_type": ("LORA",),
+        # which matrices were adapted is what the tensors say
+        **dict.fromkeys(("layers_to_transform", "layers_pattern", "exclude_modules"), ANY),
+        # of training, or of another setting that is refused
+        **dict.fromkeys(
+            ("lora_dropout", "inference_mode", "task_type", "auto_mapping", "peft_version",
+             "revision", "megatron_core", "qalora_group_size"),
+            ANY,
+        ),
+        # the others change the weights that the adapter was trained on
+        "init_lora_weights": (True, False, "gaussian", "orthogonal"),
+        "bias": ("none",),
+        **dict.fromkeys(
+            ("use_dora", "use_qalora", "lora_bias", "fan_in_fan_out", "ensure_weight_tying"),
+            (False,),
+        ),
+        **dict.fromkeys(("rank_pattern", "alpha_pattern", "loftq_config"), ({}, None)),
+        "use_bdlora": (False, None),
+        **dict.fromkeys(("modules_to_save", "target_parameters"), ([], None)),
+    }
+)  # fmt: skip
+"""Settings of adapters that can be used; others must be null."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterSettings:
+    """What is read of an `adapter_config.json`."""
+
+    rank: int
+    """Rows of A, columns of B."""
+    scale: float
+    """Factor of B·A."""
+    base: str
+    """Name of the model that was adapted; empty: it is not known."""
+    target_modules: tuple[str, ...] = ()
+    """Ends of the names of all modules that were adapted; none: what was is not known by name."""
+
+
+def read_adapter_settings(file: Path) -> AdapterSettings:
+    """Reads the settings of an adapter."""
+    try:
+        values: Any = json.loads(read_regular(file, LARGEST_CONFIG))
+        rank, alpha = values["r"], float(values["lora_alpha"])
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{file}: no such file; name an adapter's directory, such as RUN/adapter"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ArtifactError(f"{file}: is not the settings of an adapter ({reason})") from None
+    _check(file, values)
+    if type(rank) is not int or rank < 1 or not 0.0 < alpha < math.inf:
+        raise ArtifactError(f"{file}: has no rank and alpha above 0; {RESTORE}")
+    base, modules = (values.get(name) for name in ("base_model_name_or_path", "target_modules"))
+    is_by_name = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
+    is_partly = any(values.get(name) for name in ("layers_to_transform", "exclude_modules"))
+    return AdapterSettings(
+        rank=rank,
+        # Kalajdzievski 2023, "A rank stabilization scaling factor": √rank keeps large ranks alive
+        scale=alpha / (math.sqrt(rank) if values.get("use_rslora") else rank),
+        base=base if isinstance(base, str) else "",
+        target_modules=tuple(modules) if is_by_name and not is_partly else (),
+    )
+
+
+def _check(file: Path, values: dict[str, Any]) -> None:
+    """Refuses settings that are not known by name and value."""
+    for name, value in values.items():
+        known = KNOWN.get(name, (None,))
+        # 0 and 1 equal False and True, but are no such settings
+        if known is ANY or (value in known and type(value) is not int):
+            continue
+        shown = json.dumps(value, ensure_ascii=False)[:40]
+        raise ArtifactError(
+            f"{file}: {json.dumps(name)[:40]}: {shown} is not supported; tformer adds plain "
+            "low-rank adapters alone, so merge this one into its model with peft"
+        )
+
 
 ADAPTER = "adapter"
 """Directory of a run for its adapter."""
@@ -87,18 +177,7 @@ def save_adapter(
     adapter: AdapterConfig,
     base: tuple[str, str],
 ) -> None:
-    """Writes an adapter, each file whole or not at all.
-
-    Args:
-        path: the directory; it is made if it is not there.
-        weights: the `state_dict()` of a model with adapters.
-        config: the model's shape.
-        adapter: settings of the adapters.
-        base: name of the model that was adapted, and SHA-256 of its weights file.
-
-    Raises:
-        ArtifactError: if it cannot be written.
-    """
+    """Writes an adapter, each file whole or not at all."""
     from tformer_cli.artifacts.tensors import save_tensors
 
     parts = adapted_parts(config, adapter.targets)
@@ -120,14 +199,7 @@ def save_adapter(
 
 
 def read_adapter(path: Path) -> StoredAdapter:
-    """Reads an adapter.
-
-    Args:
-        path: its directory, or that of its run.
-
-    Raises:
-        ArtifactError: if it is missing or damaged, or more than a plain low-rank adapter.
-    """
+    """Reads an adapter."""
     path = path / ADAPTER if (path / ADAPTER / ADAPTER_CONFIG).is_file() else path
     settings = read_adapter_settings(path / ADAPTER_CONFIG)
     file = path / ADAPTER_WEIGHTS
@@ -145,17 +217,7 @@ def read_adapter(path: Path) -> StoredAdapter:
 def merge_adapter(
     model: Path, config: ModelConfig, weights: StoredWeights, path: Path
 ) -> StoredWeights:
-    """Adds an adapter to the matrices of a model.
-
-    Args:
-        model: the model directory.
-        config: the model's shape.
-        weights: what it stores.
-        path: the adapter's directory, or that of its run.
-
-    Raises:
-        ArtifactError: if the adapter is missing, damaged, or was trained for other weights.
-    """
+    """Adds an adapter to the matrices of a model."""
     adapter = read_adapter(path)
     if adapter.base_hash and hash_file(model / WEIGHTS) != adapter.base_hash:
         raise ArtifactError(
@@ -168,16 +230,7 @@ def merge_adapter(
 def with_adapter(
     arrays: Mapping[str, NDArray[Any]], config: ModelConfig, adapter: StoredAdapter
 ) -> dict[str, NDArray[Any]]:
-    """Adds an adapter to matrices, of which those that it changes are copied.
-
-    Args:
-        arrays: weights by tformer's names.
-        config: the model's shape.
-        adapter: the adapter.
-
-    Raises:
-        ArtifactError: if it does not fit the model.
-    """
+    """Adds an adapter to matrices, of which those that it changes are copied."""
     file, tensors = adapter.path / ADAPTER_WEIGHTS, dict(adapter.tensors)
     merged = dict(arrays)
     for part in adaptable_parts(config):
@@ -221,12 +274,6 @@ def add_low_rank(
     """Adds scale·B·A to rows of a matrix, in place.
 
     In float64, and rounded once: every machine then has the same bits.
-
-    Args:
-        rows: (n, K).
-        a: (rank, K).
-        b: (n, rank).
-        scale: alpha / rank.
     """
     rows += scale * (b.astype(np.float64) @ a.astype(np.float64))
 

@@ -8,23 +8,145 @@ an interrupted directory ends with the bytes of an uninterrupted one.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, BinaryIO, TypedDict
 
-from tformer_cli.artifacts.same_origin import check_same_origin
-from tformer_cli.artifacts.shard_directory import (
-    ANEW,
-    LARGEST_MANIFEST,
-    MANIFEST,
-    held_directory,
-)
+from tformer_cli.artifacts.resumable import check_same_origin
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.files.atomic import make_directory, not_writable, remove_leftovers, write_text
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.atomic import (
+    hold,
+    make_directory,
+    not_writable,
+    remove_leftovers,
+    remove_leftovers_of,
+    write_text,
+    written_aside,
+)
+from tformer_cli.files.regular_file import hash_file, read_regular
+
+MANIFEST = "manifest.json"
+LARGEST_MANIFEST = 1 << 28
+ANEW = "remove the directory to begin anew, or name another"
+
+
+@dataclass
+class ShardDirectory:
+    """The shards so far."""
+
+    path: Path
+    """Path of the directory."""
+    about: Mapping[str, Any]
+    """Head of the manifest."""
+    origin: Mapping[str, str]
+    """Origin of the shards: names of inputs and settings with their values."""
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    """Each shard's `file`, `sha256`, `bytes`, `items`, and the facts given to `add`."""
+    is_complete: bool = False
+    """True if all items are in."""
+
+    @property
+    def done(self) -> int:
+        """Items that are in the shards."""
+        return sum(int(shard["items"]) for shard in self.shards)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the shards."""
+        return sum(int(shard["bytes"]) for shard in self.shards)
+
+    def add(
+        self, write: Callable[[BinaryIO], None], n_items: int, facts: Mapping[str, Any]
+    ) -> None:
+        """Writes the next shard and names it in the manifest."""
+        file = self.path / f"part-{len(self.shards):05d}.safetensors"
+        with written_aside(file) as aside:
+            with aside.open("wb") as stream:
+                write(stream)
+            sha256, n_bytes = hash_file(aside), aside.stat().st_size
+        self.shards.append(
+            {"file": file.name, "sha256": sha256, "bytes": n_bytes, "items": n_items, **facts}
+        )
+        self.write_manifest()
+
+    def finish(self) -> None:
+        """Marks the directory as complete."""
+        self.is_complete = True
+        self.write_manifest()
+
+    def write_manifest(self) -> None:
+        """Writes the manifest."""
+        manifest = {
+            **self.about,
+            "origin": dict(self.origin),
+            "is_complete": self.is_complete,
+            "items": self.done,
+            "bytes": self.n_bytes,
+            "shards": self.shards,
+        }
+        text = json.dumps(manifest, ensure_ascii=False, indent=1)
+        write_text(self.path / MANIFEST, text + "\n")
+
+
+@contextmanager
+def shard_directory(
+    path: Path, about: Mapping[str, Any], origin: Mapping[str, str]
+) -> Iterator[ShardDirectory]:
+    """Opens a directory of shards, new or begun before, for this process alone."""
+    make_directory(path)
+    with held_directory(path):
+        remove_leftovers_of(path / MANIFEST)
+        directory = ShardDirectory(path, about, origin)
+        if (path / MANIFEST).exists():
+            remove_leftovers(path)
+            directory.shards, directory.is_complete = _begun(path, origin)
+        elif any(path.iterdir()):
+            raise ArtifactError(
+                f"{path}: holds files that are not part of a dump; name another directory"
+            )
+        else:
+            directory.write_manifest()
+        yield directory
+
+
+@contextmanager
+def held_directory(path: Path) -> Iterator[None]:
+    """Holds a directory, where the system can hold one, without leaving a file in it."""
+    if os.name != "posix":
+        yield
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise not_writable(path, error) from None
+    try:
+        hold(descriptor, f"{path}: another process is writing it; wait for it")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _begun(path: Path, origin: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+    """The shards of an earlier run, checked."""
+    manifest = path / MANIFEST
+    try:
+        found = json.loads(read_regular(manifest, LARGEST_MANIFEST))
+        theirs, is_complete = dict(found["origin"]), bool(found["is_complete"])
+        shards = [dict(shard) for shard in found["shards"]]
+        named = [
+            (path / f"part-{number:05d}.safetensors", str(shard["sha256"]), int(shard["items"]))
+            for number, shard in enumerate(shards)
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtifactError(f"{manifest}: is damaged; {ANEW}") from None
+    check_same_origin(theirs, origin, manifest, ANEW)
+    for file, sha256, _ in named:
+        if not file.is_file() or hash_file(file) != sha256:
+            raise ArtifactError(f"{file}: does not match {MANIFEST}; {ANEW}")
+    return shards, is_complete
+
 
 LOG = "shards.jsonl"
 
@@ -54,11 +176,7 @@ class CorpusDirectory:
     """Names of files that were done once, and are missing or have other bytes now."""
 
     def add(self, number: int, facts: ShardFacts) -> None:
-        """Notes that a shard is done.
-
-        Raises:
-            ArtifactError: if it cannot be written.
-        """
+        """Notes that a shard is done."""
         self.done[number] = facts
         try:
             with (self.path / LOG).open("a", encoding="utf-8", newline="\n") as file:
@@ -69,11 +187,7 @@ class CorpusDirectory:
             raise not_writable(self.path / LOG, error) from None
 
     def finish(self, shards: Sequence[Mapping[str, Any]]) -> None:
-        """Marks the directory as complete.
-
-        Args:
-            shards: what is known of each shard before it is done.
-        """
+        """Marks the directory as complete."""
         entries = [{**shard, **self.done[number]} for number, shard in enumerate(shards)]
         self._write_manifest(entries, is_complete=True)
         (self.path / LOG).unlink(missing_ok=True)
@@ -98,18 +212,7 @@ class CorpusDirectory:
 def corpus_directory(
     path: Path, about: Mapping[str, Any], origin: Mapping[str, str], files: Sequence[str]
 ) -> Iterator[CorpusDirectory]:
-    """Opens a directory of shards, new or begun before, for this process alone.
-
-    Args:
-        path: the directory; it is made if it is not there.
-        about: head of the manifest.
-        origin: inputs and settings that the shards are made from.
-        files: name of each shard's file.
-
-    Raises:
-        ArtifactError: if something else is there, or it was begun from something else, or it
-            cannot be written.
-    """
+    """Opens a directory of shards, new or begun before, for this process alone."""
     make_directory(path)
     with held_directory(path):
         directory = begun_corpus(path, about, origin, files)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tformer_cli.acceleration import require_fast
-from tformer_cli.artifacts.array_file import write_arrays
 from tformer_cli.artifacts.config_file import (
     COMMANDS,
     CONFIG,
@@ -31,7 +30,7 @@ from tformer_cli.artifacts.config_file import (
     read_json,
     task_kind,
 )
-from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights
+from tformer_cli.artifacts.weights_file import SCALE, StoredWeights, read_weights, write_arrays
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, write_text, written_aside
 from tformer_cli.text.tokenizer import read_tokenizer
@@ -77,11 +76,7 @@ class ModelDirectory:
 
     @cached_property
     def model(self) -> Transformer:
-        """The model, in evaluation mode, on its device; made when it is first asked for.
-
-        Raises:
-            ArtifactError: if it is an encoder alone.
-        """
+        """The model, in evaluation mode, on its device; made when it is first asked for."""
         from tformer_cli.model.transformer import Transformer
 
         model = self.load()
@@ -91,11 +86,7 @@ class ModelDirectory:
 
     @cached_property
     def encoder(self) -> EncoderOnly:
-        """The same of an encoder alone, of any head.
-
-        Raises:
-            ArtifactError: if it is none.
-        """
+        """The same of an encoder alone, of any head."""
         from tformer_cli.model.encoder_only import EncoderOnly
 
         model = self.load()
@@ -110,11 +101,7 @@ class ModelDirectory:
 
     @property
     def classifier(self) -> Classifier:
-        """The same of a classifier.
-
-        Raises:
-            ArtifactError: if it is none.
-        """
+        """The same of a classifier."""
         from tformer_cli.model.encoder_only import Classifier
 
         model = self.encoder
@@ -124,11 +111,7 @@ class ModelDirectory:
 
     @property
     def masked_model(self) -> MaskedLanguageModel:
-        """The same of a masked language model.
-
-        Raises:
-            ArtifactError: if it is none.
-        """
+        """The same of a masked language model."""
         from tformer_cli.model.encoder_only import MaskedLanguageModel
 
         model = self.encoder
@@ -152,20 +135,7 @@ def save_model_directory(
     info: ModelInfo,
     weight_type: WeightType = "float32",
 ) -> None:
-    """Writes a model directory, each file whole or not at all, `config.json` last.
-
-    Args:
-        path: the directory; it is made if it is not there.
-        weights: a model's `state_dict()`, or numpy arrays of these names, written without torch.
-        config: the model's shape.
-        tokenizer: the tokenizer that belongs to the weights.
-        decoding: defaults of the search.
-        info: what else is known.
-        weight_type: "int8" if `weights` hold matrices of integers, as `named_integers` names them.
-
-    Raises:
-        ArtifactError: if it cannot be written.
-    """
+    """Writes a model directory, each file whole or not at all, `config.json` last."""
     make_directory(path)
     write_text(path / TOKENIZER, tokenizer.to_json())
     _write_weights(path / WEIGHTS, weights)
@@ -182,21 +152,13 @@ def save_model_directory(
 
 
 def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
-    """Stores in a model directory which heads align words; all else in it stays as it is.
-
-    Raises:
-        ArtifactError: if it is not a model directory, or cannot be written.
-    """
+    """Stores in a model directory which heads align words; all else in it stays as it is."""
     read_config(path)
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
 
 
 def store_decoding(path: Path, decoding: DecodingConfig) -> None:
-    """Stores the decoding settings of a model directory; all else in it stays as it is.
-
-    Raises:
-        ArtifactError: if it is not a model directory, or cannot be written.
-    """
+    """Stores the decoding settings of a model directory; all else in it stays as it is."""
     if read_config(path).decoding != decoding:
         _write_config(path, {**read_json(path, path / CONFIG), "decoding": asdict(decoding)})
 
@@ -245,20 +207,7 @@ def load_model_directory(
     adapter: Path | None = None,
     tasks: Container[TaskKind] = TRANSLATORS,
 ) -> ModelDirectory:
-    """Reads a model directory and makes its model.
-
-    Args:
-        path: the directory.
-        device: where its weights go.
-        takes_int8: whether weights in integers, with which no gradient and no inspection is
-            possible, will do.
-        adapter: directory of an adapter that is added to the weights, or that of its run.
-        tasks: those whose models will do.
-
-    Raises:
-        ArtifactError: in one line, if something is missing, damaged, foreign or contradictory, or
-            the model is of another task.
-    """
+    """Reads a model directory and makes its model."""
     directory, _ = read_model_directory(
         path, str(device), takes_int8=takes_int8, adapter=adapter, tasks=tasks
     )
@@ -275,14 +224,7 @@ def read_model_directory(
     adapter: Path | None = None,
     tasks: Container[TaskKind] = TRANSLATORS,
 ) -> tuple[ModelDirectory, StoredWeights]:
-    """Reads a model directory without torch, unless its model is asked for.
-
-    Returns:
-        The directory, and the weights of which its model would be made.
-
-    Raises:
-        ArtifactError: see `load_model_directory`.
-    """
+    """Reads a model directory without torch, unless its model is asked for."""
     path = Path(path)
     record = read_config(path)
     check_task(path, record.model, tasks)
@@ -342,14 +284,7 @@ def has_other_images(tokenizer: Tokenizer, config: ModelConfig) -> bool:
 def make_model(
     weights: StoredWeights, config: ModelConfig, vocab_size: int, device: torch.device | str
 ) -> Model:
-    """Makes a model of stored weights, in evaluation mode, to compute in float32 or integers.
-
-    Args:
-        weights: what `read_weights` has read for these settings; the model shares their memory.
-        config: the model's settings.
-        vocab_size: entries of its vocabulary.
-        device: where the model is to be.
-    """
+    """Makes a model of stored weights, in evaluation mode, to compute in float32 or integers."""
     import torch
 
     from tformer_cli.artifacts.tensors import shapes_alone

@@ -6,8 +6,8 @@ file system ignores case, and under ``/dev/stdin``. A path that is neither a fil
 
 Two rules replace a list of names that other tools give their files. Nothing that is read is
 replaced: what was named, what lies in the directory of a model of another tool, and what the
-program opens while it runs (`files.guarded`). And a file is replaced only if its content may be an
-earlier result of the same command (`files.content`), or the user insists.
+program opens while it runs (`files.atomic`). And a file is replaced only if its content may be an
+earlier result of the same command (`files.regular_file`), or the user insists.
 """
 
 import os
@@ -20,8 +20,7 @@ from itertools import islice
 from pathlib import Path
 
 from tformer_cli.errors import UsageError
-from tformer_cli.files.content import content_of
-from tformer_cli.files.regular_file import open_regular
+from tformer_cli.files.regular_file import content_of, open_regular
 
 LAYOUT = frozenset(
     {
@@ -112,15 +111,7 @@ def standard_stream(name: str, descriptor: int) -> list[Output]:
 
 
 def check_outputs(outputs: Sequence[Output], inputs: Sequence[NamedPath]) -> None:
-    """Checks that no output destroys an input, a model's file, another output or a foreign file.
-
-    Args:
-        outputs: paths to be written.
-        inputs: paths to be read.
-
-    Raises:
-        UsageError: naming the output, the file it would destroy, and another choice.
-    """
+    """Checks that no output destroys an input, a model's file, another output or a foreign file."""
     for number, output in enumerate(outputs):
         if _is_special(output):
             continue

@@ -13,18 +13,30 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from tformer_cli.artifacts.same_origin import check_same_origin
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.files.atomic import (
+    check_unread,
     flush_directory,
+    hold,
     not_writable,
     remove_tree,
     replaceable_directory,
     write_text,
 )
-from tformer_cli.files.guarded import check_unread
-from tformer_cli.files.lock import hold
 from tformer_cli.files.regular_file import MIB, read_regular
+
+
+def check_same_origin(
+    found: Mapping[str, str], wanted: Mapping[str, str], where: object, advice: str
+) -> None:
+    """Compares the inputs and settings of unfinished work with those that it is to resume with."""
+    names = {*found, *wanted}
+    differing = sorted(name for name in names if found.get(name) != wanted.get(name))
+    if differing:
+        raise ArtifactError(
+            f"{where}: was started with a different {', '.join(differing)}; {advice}"
+        )
+
 
 PART, RECORD = ".part", ".part.json"
 
@@ -66,15 +78,7 @@ class ResumableFiles:
 
 @contextmanager
 def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableFiles]:
-    """Opens the partial file; without an error it replaces the file at the end.
-
-    Args:
-        path: the file to make.
-        origin: inputs and settings that it is made from, by name.
-
-    Raises:
-        ArtifactError: if the partial file was made from other inputs, or it cannot be written.
-    """
+    """Opens the partial file; without an error it replaces the file at the end."""
     part, record = parts_of(path)
     try:
         done, sizes = _read_record([part], part, record, origin)
@@ -97,15 +101,6 @@ def resumable_directory(
     """Opens partial files in `NAME.part`; without an error it becomes the directory at the end.
 
     Data that cannot be read leave nothing, for they will be others.
-
-    Args:
-        path: the directory to make; an earlier one is replaced.
-        names: of its files.
-        origin: inputs and settings that it is made from, by name.
-
-    Raises:
-        ArtifactError: if the partial files were made from other inputs, or cannot be written.
-        UsageError: if `NAME.part` holds other files.
     """
     path = replaceable_directory(path)
     part, beside = parts_of(path)

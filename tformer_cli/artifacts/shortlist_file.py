@@ -4,31 +4,87 @@ It holds `offsets` (V + 1) and `targets`, int64 and int32, and `first` (1), int6
 `decoding.shortlist.Shortlist`, in token ids of the model that it belongs to.
 """
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tformer_cli.artifacts.array_file import write_arrays
-from tformer_cli.artifacts.weights_file import open_tensors
+from tformer_cli.artifacts.weights_file import open_tensors, write_arrays
 from tformer_cli.errors import ArtifactError
-from tformer_cli.files.atomic import written_aside
+from tformer_cli.files.atomic import write_text, written_aside
+from tformer_cli.files.regular_file import read_regular
 from tformer_cli.search.shortlist import Shortlist
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+FREQUENCIES = "frequencies.json"
+SCHEMA = "tformer.frequencies/1"
+_LARGEST = 1 << 26
+
+
+def save_frequencies(path: Path, source: NDArray[np.int64], words: Sequence[str] = ()) -> None:
+    """Writes the counts of source tokens into a model directory.
+
+    Args:
+        path: the directory.
+        source: (V) how often each token occurs in the source side of the training corpora.
+        words: the words of that side, from `frequent_words`; empty: they are not known.
+    """
+    record = {"schema": SCHEMA, "source": source.tolist()}
+    if words:
+        record["words"] = list(words)
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
+    write_text(path / FREQUENCIES, text + "\n")
+
+
+def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
+    """Reads the counts of source tokens of a model directory.
+
+    Returns:
+        (V) the counts; None where the directory has none, or nothing was counted.
+    """
+    file = path / FREQUENCIES
+    values = _read(file)
+    if values is None:
+        return None
+    counts = values["source"]
+    is_whole = isinstance(counts, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in counts)
+    if not is_whole or len(counts) != vocab_size:
+        raise ArtifactError(
+            f"{file}: does not hold one count for each of {vocab_size} tokens; remove it"
+        )
+    return np.array(counts, dtype=np.int64) if any(counts) else None
+
+
+def load_seen_words(path: Path) -> frozenset[str] | None:
+    """Reads the words of the source text that a model was trained on; None: they are not known."""
+    file = path / FREQUENCIES
+    words = (_read(file) or {}).get("words", [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ArtifactError(f'{file}: "words" is not a list of strings; remove the file')
+    return frozenset(words) or None
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        values: Any = json.loads(read_regular(file, _LARGEST))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or "source" not in values:
+        raise ArtifactError(f"{file}: holds no token frequencies; remove it")
+    return values
+
 
 SHORTLIST = "shortlist.safetensors"
 _TYPES = {"offsets": "int64", "targets": "int32", "first": "int64"}
 
 
 def save_shortlist(path: Path, shortlist: Shortlist) -> None:
-    """Writes the file of a shortlist, whole or not at all.
-
-    Raises:
-        ArtifactError: if the file cannot be written.
-    """
+    """Writes the file of a shortlist, whole or not at all."""
     with written_aside(path) as aside, aside.open("wb") as stream:
         write_shortlist(stream, shortlist)
 
@@ -44,27 +100,14 @@ def write_shortlist(stream: BinaryIO, shortlist: Shortlist) -> None:
 
 
 def copy_shortlist(model: Path, other: Path) -> None:
-    """Copies a model directory's shortlist, if it has one, to another with the same vocabularies.
-
-    Raises:
-        ArtifactError: if the file cannot be written.
-    """
+    """Copies a model directory's shortlist, if any, to another with the same vocabularies."""
     if (model / SHORTLIST).is_file():
         with written_aside(other / SHORTLIST) as aside:
             shutil.copyfile(model / SHORTLIST, aside)
 
 
 def read_shortlist(path: Path, n_sources: int, n_targets: int) -> Shortlist:
-    """Reads a shortlist of a model.
-
-    Args:
-        path: the file.
-        n_sources: entries of the model's source vocabulary.
-        n_targets: entries of its target vocabulary.
-
-    Raises:
-        ArtifactError: in one line, if it is missing, damaged, or of other vocabularies.
-    """
+    """Reads a shortlist of a model."""
     with open_tensors(path, "np") as file:
         names = set(file.keys())
         if names != set(_TYPES):

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from tformer_cli.artifacts.weights_file import open_tensors
-from tformer_cli.files.aside import ASIDE
-from tformer_cli.files.atomic import not_writable, written_aside
+from tformer_cli.files.atomic import ASIDE, not_writable, written_aside
 
 
 def save_tensors(
@@ -25,9 +24,6 @@ def save_tensors(
 
     The library writes a file of its own beside the one that is asked for, with a name that no one
     knows again and for its owner alone: it gets a directory that `remove_leftovers` would find.
-
-    Raises:
-        ArtifactError: if the file cannot be written.
     """
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with (
@@ -47,11 +43,7 @@ def save_tensors(
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-    """Reads all tensors of a file.
-
-    Raises:
-        ArtifactError: if the file is missing, damaged or no safetensors file.
-    """
+    """Reads all tensors of a file."""
     with open_tensors(path, "pt", str(device)) as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 

@@ -1,13 +1,15 @@
 """Weights in safetensors files as numpy arrays, read strictly and without torch."""
 
 import json
+import math
 import mmap
 import os
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,99 @@ from safetensors import SafetensorError, safe_open
 from tformer_cli.artifacts.config_file import WeightType
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.regular_file import open_regular
+from tformer_cli.model.adapter_config import AdaptedPart
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.weight_shapes import parameter_shapes
+
+MODULES = {
+    "self_attention.in_projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "self_attention.out_projection": ("self_attn.out_proj",),
+    "self_attention_norm": ("self_attn_layer_norm",),
+    "cross_attention.in_projection": (
+        "encoder_attn.q_proj",
+        "encoder_attn.k_proj",
+        "encoder_attn.v_proj",
+    ),
+    "cross_attention.out_projection": ("encoder_attn.out_proj",),
+    "cross_attention_norm": ("encoder_attn_layer_norm",),
+    "feed_forward.inner": ("fc1",),
+    "feed_forward.outer": ("fc2",),
+    "feed_forward_norm": ("final_layer_norm",),
+}
+"""Names of the modules that one of tformer's consists of there, in the order of its rows."""
+
+
+_PLACES = {"query": 0, "key": 1, "value": 2}
+
+
+def library_name(part: AdaptedPart) -> str:
+    """The name of a part in the library's classes: `model.encoder.layers.0.self_attn.q_proj`.
+
+    A part that those classes do not have, as the gate of a feed-forward layer, keeps its own name.
+    """
+    stack, layers, number, module = part.module.split(".", 3)
+    own = part.name.rpartition(".")[2]
+    names = MODULES.get(module, (own,))
+    return ".".join(("model", stack, layers, number, names[_PLACES.get(own, 0)]))
+
+
+Arrays = Mapping[str, NDArray[Any]]
+DTYPES = {
+    "<f4": "F32",
+    "<f2": "F16",
+    "|i1": "I8",
+    "|u1": "U8",
+    "<u2": "U16",
+    "<i4": "I32",
+    "<i8": "I64",
+}
+"""The format's name of each type, by numpy's name of its little-endian form."""
+
+
+def write_arrays(stream: BinaryIO, arrays: Arrays, metadata: Mapping[str, str]) -> None:
+    """Writes arrays one after the other."""
+    stream.write(_header(_shapes(arrays), metadata))
+    stream.writelines(
+        np.ascontiguousarray(array, dtype=_little_endian(array.dtype)).data
+        for array in arrays.values()
+    )
+
+
+def write_header(
+    stream: BinaryIO, shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]
+) -> None:
+    """Writes what stands before arrays that the caller writes, one after the other."""
+    stream.write(_header(shapes, metadata))
+
+
+def size_of(arrays: Arrays, metadata: Mapping[str, str]) -> int:
+    """Bytes that `write_arrays` writes."""
+    return len(_header(_shapes(arrays), metadata)) + sum(array.nbytes for array in arrays.values())
+
+
+def _shapes(arrays: Arrays) -> dict[str, tuple[str, Sequence[int]]]:
+    return {name: (_little_endian(one.dtype).str, one.shape) for name, one in arrays.items()}
+
+
+def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    offset = 0
+    for name, (kind, shape) in shapes.items():
+        n_bytes = math.prod(shape) * np.dtype(kind).itemsize
+        header[name] = {
+            "dtype": DTYPES[kind],
+            "shape": list(shape),
+            "data_offsets": [offset, offset + n_bytes],
+        }
+        offset += n_bytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    text += b" " * (-len(text) % 8)  # the arrays begin at a multiple of 8
+    return struct.pack("<Q", len(text)) + text
+
+
+def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("<")
+
 
 SCALE = "_scale"
 """Ends the name of the scales of an int8 matrix, behind the matrix's name."""
@@ -35,11 +128,7 @@ class StoredWeights:
     """The file."""
 
     def free_pages(self, array: NDArray[Any] | None = None) -> None:
-        """Gives the memory of the file back; what is read again comes from the file again.
-
-        Args:
-            array: the one whose part of the file is meant, nothing if it lies elsewhere; None: all.
-        """
+        """Gives the memory of the file back; what is read again comes from the file again."""
         if array is None:
             _free(self.mapping, 0, len(self.mapping))
             return
@@ -56,18 +145,7 @@ def read_weights(
     *,
     adapters: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> StoredWeights:
-    """Reads the weights of a model.
-
-    Args:
-        path: a safetensors file.
-        config: the model's settings.
-        vocab_size: V.
-        weight_type: what the matrices are held in.
-        adapters: shapes of weights that a checkpoint has besides.
-
-    Raises:
-        ArtifactError: in one line, if the file is damaged, or not of such a model.
-    """
+    """Reads the weights of a model."""
     found = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
     if n_layers > len(found):
@@ -158,12 +236,7 @@ def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -
 
 
 def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Reads all tensors of a small file as float32.
-
-    Raises:
-        ArtifactError: in one line, if the file is damaged, or a tensor is not floating-point, or
-            has NaN or infinity.
-    """
+    """Reads all tensors of a small file as float32."""
     shapes = tensor_shapes(path)
     header, start = read_header(path)
     with open_regular(path) as file:
@@ -182,11 +255,7 @@ def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Reads the names and shapes of a file's tensors, not their content.
-
-    Raises:
-        ArtifactError: if the file is missing, damaged or no safetensors file.
-    """
+    """Reads the names and shapes of a file's tensors, not their content."""
     with open_tensors(path, "np") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
@@ -194,11 +263,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 def check_shapes(
     path: Path, found: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Compares a file's tensors with those that are wanted.
-
-    Raises:
-        ArtifactError: naming the first tensor that is missing, unknown or of another shape.
-    """
+    """Compares a file's tensors with those that are wanted."""
     for name, shape in expected.items():
         if name not in found:
             raise ArtifactError(f"{path}: has no tensor {name}; restore this model's own weights")
@@ -215,22 +280,12 @@ def check_shapes(
 
 
 def check_length(path: Path) -> None:
-    """Compares a file's length with what its header promises, before anything of it is mapped.
-
-    Raises:
-        OSError: if the file cannot be read, or is not an ordinary file.
-        ArtifactError: if it is longer or shorter, or not a safetensors file.
-    """
+    """Compares a file's length with what its header promises, before anything of it is mapped."""
     read_header(path)
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Reads the header of a file of the right length; returns also where the data begin.
-
-    Raises:
-        OSError: if the file cannot be read, or is not an ordinary file.
-        ArtifactError: if it is longer or shorter, or not a safetensors file.
-    """
+    """Reads the header of a file of the right length; returns also where the data begin."""
     with open_regular(path) as file:
         length = os.fstat(file.fileno()).st_size
         start = file.read(_LENGTH)
@@ -252,11 +307,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def open_tensors(path: Path, framework: str, device: str = "cpu") -> "safe_open":
-    """Opens a file for reading tensors as arrays ("np") or torch's ("pt").
-
-    Raises:
-        ArtifactError: if the file is missing, damaged or no safetensors file.
-    """
+    """Opens a file for reading tensors as arrays ("np") or torch's ("pt")."""
     try:
         check_length(path)
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from tformer_cli.bulk.engines import MOST_ATTEMPTS, Event
+from tformer_cli.bulk.shards import MOST_ATTEMPTS, Event
 from tformer_cli.bulk.translate_shard import check_answer, describe, translate_shard
 from tformer_cli.errors import TformerError, UsageError
 

@@ -17,8 +17,8 @@ from typing import Any
 from tformer_cli.bulk.shards import CorpusKind, Fields, Source, Task, file_state
 from tformer_cli.errors import DataError
 from tformer_cli.files.atomic import written_aside
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.search.demands import NO_DEMANDS, Demands, demands_of
+from tformer_cli.files.regular_file import hash_file
+from tformer_cli.search.constraints import NO_DEMANDS, Demands, demands_of
 from tformer_cli.search.formats import TSV_ENDS, read_record
 from tformer_cli.search.translator import Translation
 from tformer_cli.text.corpora import corpus_file
@@ -27,11 +27,11 @@ from tformer_cli.text.lines import (
     BLOCK_BYTES,
     OPENERS,
     LineCounts,
+    check_text,
     decode_line,
     open_bytes,
     readable,
 )
-from tformer_cli.text.not_text import check_text
 from tformer_cli.wording import count_of
 
 

@@ -14,7 +14,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
-from tformer_cli.bulk.engines import MOST_ATTEMPTS, Event
+from tformer_cli.bulk.shards import MOST_ATTEMPTS, Event
 from tformer_cli.bulk.translate_shard import check_answer
 from tformer_cli.errors import TformerError
 from tformer_cli.wording import count_of

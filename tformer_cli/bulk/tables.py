@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from tformer_cli.bulk.shards import Fields, Source, Task, file_state
 from tformer_cli.errors import DataError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.search.translator import BUFFER_LINES
 from tformer_cli.text.corpora import corpus_file, format_of
 from tformer_cli.text.fields import missing_field

@@ -17,11 +17,11 @@ from tformer_cli.bulk.line_files import read_rows, written
 from tformer_cli.bulk.shards import LINE_KINDS, Task
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
 from tformer_cli.files.atomic import written_aside
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.job import COUNTS_OF_TRANSLATIONS, ResultCounts
 from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.runtime import is_out_of_memory, keep_freed_pages, prepare_cpu, set_threads
-from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, with_terms
+from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, with_terms
 from tformer_cli.search.translator import BUFFER_LINES, Translator
 from tformer_cli.text.lines import LineCounts, without_surrogates
 from tformer_cli.version import __version__

@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import Annotated, Any, NoReturn, get_args
+from typing import Any, NoReturn, get_args
 
 import typer
 from typer.exceptions import TyperException
 
 from tformer_cli.artifacts.config_file import Verb
-from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.help import (
     DEPLOY,
     EXAMPLES,
+    HELP,
     LOOK_INSIDE,
     OTHER_TASKS,
     START,
@@ -27,23 +28,23 @@ from tformer_cli.cli.help import (
     HelpfulGroup,
     usage_message,
 )
+from tformer_cli.cli.options import option_field, takes_groups
 from tformer_cli.cli.streams import discard_stdout, error_line, prepare_standard_streams
 from tformer_cli.errors import TformerError
 from tformer_cli.runtime import bound_waiting
 from tformer_cli.version import __version__
 
+# Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE).
 CLOSED_PIPE_STATUS = 141
-"""Status that a shell reports for a program ended by a closed pipe (128 + SIGPIPE)."""
 NO_MEMORY = "there is not enough memory"
 LESS_MEMORY = "use smaller batches, a smaller beam or fewer threads"
+# Error numbers of writing to a stream that is full, closed or gone.
 UNWRITABLE = (errno.ENOSPC, errno.EBADF, errno.EIO, errno.EFBIG, errno.EDQUOT)
-"""Error numbers of writing to a stream that is full, closed or gone."""
 
-HELP = {"help_option_names": ["-h", "--help"]}
+# Commands to begin with.
 FIRST = ("quickstart", "guide", "recipes", "make-corpus", "help")
-"""Commands to begin with."""
+# A group of the commands that begin with it, without that beginning.
 INSPECT = "inspect"
-"""A group of the commands that begin with it, without that beginning."""
 INSPECT_HELP = f"""Look inside a model.
 
 `tformer inspect heads` is the same command as `tformer inspect-heads`, and so on.
@@ -67,6 +68,7 @@ class OneLineErrors(HelpfulGroup):
         """Runs the program; see `typer.core.TyperGroup.main`."""
         given = list(sys.argv[1:] if args is None else args)
         try:
+            # Not standalone: Typer would print errors of several lines and exit itself
             status = super().main(
                 given, prog_name, complete_var, False, windows_expand_args, **extra
             )
@@ -177,17 +179,8 @@ def _show_version(is_asked: bool) -> None:
 
 def root(
     *,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            "-V",
-            help="Show the version and exit.",
-            callback=_show_version,
-            is_eager=True,
-        ),
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: bool = option_field(False, "Show the version and exit.", "-V", callback=_show_version),
+    debug: bool = option_field(False, "Show the traceback of an error."),
 ) -> None:
     """Train, use and understand Transformers, translation first.
 
@@ -198,6 +191,7 @@ def root(
     """
 
 
+# Panels of the commands besides the inspections.
 COMMANDS = {
     "quickstart": START,
     "guide": START,
@@ -217,34 +211,36 @@ COMMANDS = {
 }
 COMMANDS |= {verb: OTHER_TASKS for verb in get_args(Verb) if verb not in COMMANDS}
 COMMANDS |= dict.fromkeys(("info", "import", "export", "shortlist", "benchmark"), DEPLOY)
-"""Panels of the commands besides the inspections; each is in the module of its name."""
+# Modules and functions of commands that do not have their name.
+PLACES = {
+    "recipes": "guide:recipes_app",
+    "help": "guide:help_command",
+    "data": "data:data_app",
+    "tokenize": "tokenize:tokenize_app",
+    "import": "import_model:import_model",
+}
 
 
-def make_app(only: str | None = None) -> typer.Typer:
+def make_app(only: str | None = None) -> CommandGroup:
     """Makes the program with all commands, or `only` one: loading all takes as long as a line."""
-    app = typer.Typer(
-        name="tformer",
-        cls=OneLineErrors,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
-        context_settings=HELP,
+    app = CommandGroup(
+        "tformer", cls=OneLineErrors, pretty_exceptions_enable=False, rich_markup_mode="markdown"
     )
-    app.callback()(root)
+    app.callback()(takes_groups(root))
     for name in COMMANDS if only is None else [only]:
-        stem = {"help": "help_command", "import": "import_model"}.get(name, name.replace("-", "_"))
-        module = import_module(f"tformer_cli.cli.commands.{stem}")
-        group = getattr(module, f"{stem}_app", None)
-        if group is None:
-            command = app.command(name, cls=CheckedCommand, rich_help_panel=COMMANDS[name])
-            command(getattr(module, stem))
+        stem = name.replace("-", "_")
+        place, _, found = PLACES.get(name, f"{stem}:{stem}").partition(":")
+        command = getattr(import_module(f"tformer_cli.cli.commands.{place}"), found)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=COMMANDS[name])
         else:
-            app.add_typer(group, name=name, rich_help_panel=COMMANDS[name])
+            app.add(name, rich_help_panel=COMMANDS[name])(command)
     if only is None:
         _add_inspections(app)
     return app
 
 
-def _add_inspections(app: typer.Typer) -> None:
+def _add_inspections(app: CommandGroup) -> None:
     from tformer_cli.cli.inspect.inspect_ablate import inspect_ablate
     from tformer_cli.cli.inspect.inspect_align import inspect_align
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
@@ -252,8 +248,8 @@ def _add_inspections(app: typer.Typer) -> None:
     from tformer_cli.cli.inspect.inspect_view import CommandWithWeights, view_command
     from tformer_cli.inspect.views import all_views
 
-    add = partial(app.command, cls=CheckedCommand, rich_help_panel=LOOK_INSIDE)
-    app.command("inspect-heads", cls=CommandWithWeights, rich_help_panel=LOOK_INSIDE)(inspect_heads)
+    add = partial(app.add, rich_help_panel=LOOK_INSIDE)
+    add("inspect-heads", cls=CommandWithWeights)(inspect_heads)
     add("inspect-report")(inspect_report)
     add("inspect-step")(inspect_step)
     for view in reversed(all_views().values()):
@@ -281,12 +277,13 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Runs the program with the process's arguments."""
-    prepare_standard_streams()
+    prepare_standard_streams()  # first: else a file of ours takes the place of a closed stream
+    # SystemExit unwinds the stack, so that what was written aside is removed
     signal.signal(signal.SIGTERM, _leave_on_signal)
     sys.unraisablehook = _leave_later
     if "--debug" not in sys.argv[1:2]:
         threading.excepthook = _say_of_thread
-    bound_waiting(os.environ)
+    bound_waiting(os.environ)  # OpenMP reads it when torch is loaded, and never again
     make_app(wanted_command(sys.argv[1:], os.environ))()
 
 
@@ -306,6 +303,7 @@ def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:
     """Repeats a signal that came while an object was destroyed, where exceptions are ignored."""
     if isinstance(ignored.exc_value, SystemExit | KeyboardInterrupt):
         number = _signals[-1] if _signals else signal.SIGINT
+        # A moment later the main thread runs code of ours again, which the signal then ends
         again = threading.Timer(0.05, os.kill, (os.getpid(), number))
         again.daemon = True
         again.start()
@@ -313,5 +311,5 @@ def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(ignored)
 
 
+# Signals that have ended the program.
 _signals: list[int] = []
-"""Signals that have ended the program."""

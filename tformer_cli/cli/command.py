@@ -1,10 +1,11 @@
 """Base of all commands: checks of words, files and directories before any work begins."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
@@ -16,65 +17,64 @@ from tformer_cli.artifacts.overwriting import (
     check_outputs,
     standard_stream,
 )
-from tformer_cli.artifacts.resumable import parts_of
-from tformer_cli.cli.help import ReadableHelp, value_of
-from tformer_cli.cli.options import Holds, PathRole, held_formats, named_path, path_roles
+from tformer_cli.cli.help import HELP, HelpfulGroup, ReadableHelp, value_of
+from tformer_cli.cli.options import (
+    Command,
+    Holds,
+    PathRole,
+    for_typer,
+    held_formats,
+    named_path,
+    option_field,
+    path_roles,
+    takes_groups,
+    with_parameters,
+)
 from tformer_cli.cli.streams import STANDARD_STREAM, STDIN, STDOUT, note, open_stream
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.atomic import replaceable_directory
-from tformer_cli.files.guarded import guarded
+from tformer_cli.files.atomic import guarded, replaceable_directory
 
-TAKE_INTEGERS = frozenset(
-    {"translate", "translate-corpus", "evaluate", "score", "benchmark", "info"}
-)
-"""Commands that can use int8 weights: for others a foreign model is imported as float32."""
+# Other commands compute in float32: for them a foreign model's integers are widened on import.
+TAKE_INTEGERS = ("translate", "translate-corpus", "evaluate", "score", "benchmark", "info")
+# What `content_of` finds in a file of each format; in others it finds text.
 CONTENTS = {
     "json": "JSON",
     "jsonl": "JSON",
     "html": "HTML",
     "svg": "SVG",
     "png": "PNG",
-    "npz": "npz",
-    "npy": "npy",
-    "safetensors": "safetensors",
+    **{name: name for name in ("npz", "npy", "safetensors")},
 }
-"""Content of a file in each format, as `content_of` names it; of others text."""
-MODELS = frozenset(
-    {
-        *(PathRole.reads_model, PathRole.reads_tokenizer),
-        *(PathRole.reads_adapter, PathRole.reads_system),
-    }
+# Directories that may be another tool's.
+MODELS = (
+    *(PathRole.reads_model, PathRole.reads_tokenizer),
+    *(PathRole.reads_adapter, PathRole.reads_system),
 )
-"""Roles of directories that may be another tool's."""
 FORCE = "force"
-"""Option of all commands that write a file."""
+HEADS = {"heads": "--heads", "head": "--head", "prune": "--prune"}
+# A script that still has them is told what to write; Typer would only list what is allowed now.
+EARLIER_ENGINES = {
+    "continuous": "--engine torch",
+    "ctranslate2": "--engine tformer, which needs no export",
+}
 
 
 class CheckedCommand(ReadableHelp, TyperCommand):
-    """A command that refuses empty names, and outputs that would destroy an input.
-
-    A script's unset variable gives an empty name. As a path it would be the current directory, and
-    other files would be read or written than were meant.
-    """
-
-    def __init__(self, *args: Any, **details: Any) -> None:  # noqa: ANN401 - Typer's
-        super().__init__(*args, **details)
-        if any(role is PathRole.writes_file for _, role in self._paths()):
-            self.params.append(_force_option())
+    """A command that refuses empty names, and outputs that would destroy an input."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
-        """Parses the arguments; see `typer.core.TyperCommand`."""
         if not ctx.resilient_parsing:
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
             check_earlier_values(given)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
             for parameter, role in self._paths():
-                if _holds_empty(given.get(str(parameter.name))):
+                # A script's unset variable gives an empty name. As a path it would be the current
+                # directory, and other files would be read or written than were meant.
+                if "" in _paths_of(given.get(parameter.name)):
                     raise UsageError(f"{name_of(parameter)}: is empty; name a {role.names}")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's
-        """Runs the command; see `typer.core.TyperCommand`."""
         is_forced = bool(ctx.params.pop(FORCE, False))
         check_words(ctx.params)
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
@@ -82,10 +82,12 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         if imported and any(output.status() is not None for output in outputs):
             from tformer_cli.foreign.import_model import sources_of
 
+            # Only an import tells which files a foreign model is made of
             check_outputs(outputs, [one for model in imported for one in sources_of(*model)])
         for parameter, role in self._paths():
             if role is PathRole.reads_model and (paths := _paths_of(ctx.params[parameter.name])):
                 check_heads(ctx.params, Path(paths[0]))
+        # Guarded until the end: a file may become an input's while the command runs
         with guarded({one.path: one.name for one in outputs if one.writes is Writes.FILE}):
             return super().invoke(ctx)
 
@@ -118,7 +120,10 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             if value is None:
                 continue
             if role is PathRole.reads_adapter:
-                _say_if_unverified(Path(value), say)
+                from tformer_cli.artifacts.adapter_directory import read_adapter
+
+                if doubt := read_adapter(Path(value)).unverified:  # its base has no known hash
+                    say(doubt)
             elif role is PathRole.reads_tokenizer:
                 values[parameter.name] = resolve_tokenizer(Path(value), say)
             elif role is PathRole.reads_model:
@@ -152,10 +157,12 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                         raise UsageError(f"{name}: a directory cannot go to stdout; name one")
                     descriptor = open_stream(value)
                     if descriptor is None:
-                        holds = None if is_forced else self._formats(parameter, role)
-                        output = Output(name=name, path=path, writes=role.value, holds=holds)
-                        outputs.append(output)
+                        looks = role is PathRole.writes_file and not is_forced
+                        holds = self._contents(parameter.name) if looks else None
+                        outputs.append(Output(name=name, path=path, writes=role.value, holds=holds))
                         if values.get("resume"):  # written under these names first
+                            from tformer_cli.artifacts.resumable import parts_of
+
                             parts += [Output(name="--resume", path=p) for p in parts_of(path)]
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)
@@ -172,24 +179,16 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                 _check_place(output)
         return [output for output in outputs if output.descriptor is None]
 
-    def _formats(
-        self,
-        parameter: Any,  # noqa: ANN401 - Typer's
-        role: PathRole,
-    ) -> frozenset[str] | None:
-        """The formats that a file may be written in; None: not to be looked at."""
-        if role is not PathRole.writes_file:
-            return None
+    def _contents(self, name: str) -> frozenset[str]:
+        """What an earlier file of this command may hold; anything else is not replaced."""
         declared = {} if self.callback is None else held_formats(self.callback)
-        if parameter.name in declared:
-            return declared[parameter.name]
+        if name in declared:
+            return declared[name]
         formats = [one for one in self.params if "--format" in one.opts]
-        return frozenset(
-            CONTENTS.get(name, "text") for one in formats for name in value_of(one).split("|")
-        ) or Holds({"text"})
+        named = (name for one in formats for name in value_of(one).split("|"))
+        return frozenset(CONTENTS.get(name, "text") for name in named) or Holds({"text"})
 
     def _paths(self) -> Iterator[tuple[Any, PathRole]]:
-        """The parameters that name files or directories."""
         roles = {} if self.callback is None else path_roles(self.callback)
         return ((p, roles[p.name]) for p in self.params if p.name in roles)
 
@@ -205,32 +204,43 @@ def _check_place(output: Output) -> None:
         )
 
 
-@cache
-def _force_option() -> Any:  # noqa: ANN401 - Typer's
-    """Makes the option; Typer makes one only of a function's parameter."""
+class CommandGroup(typer.Typer):
+    """A group of commands, or the program: each has declared options, and is checked."""
 
-    def declared(
-        *,
-        force: Annotated[
-            bool,
-            typer.Option(
-                f"--{FORCE}",
-                help="Replace a file that this command did not write; never one that it reads.",
-            ),
-        ] = False,
-    ) -> None:
-        del force
+    def __init__(self, name: str, **details: Any) -> None:  # noqa: ANN401
+        super().__init__(name=name, context_settings=HELP, **{"cls": HelpfulGroup, **details})
 
-    app = typer.Typer(add_completion=False)
-    app.command()(declared)
-    return next(one for one in typer.main.get_command(app).params if one.name == FORCE)
+    def add(
+        self,
+        name: str,
+        cls: type[CheckedCommand] = CheckedCommand,
+        **details: Any,  # noqa: ANN401
+    ) -> Callable[[Command], Command]:
+        """Adds the command that it decorates."""
+        register = self.command(name, cls=cls, **details)
+        return lambda command: register(_with_force(takes_groups(command)))
+
+
+def _with_force(command: Command) -> Command:
+    """Adds --force to a command that writes a file: `CheckedCommand` reads it, not the command."""
+    parameters = list(inspect.signature(command).parameters.values())
+    if PathRole.writes_file not in path_roles(command).values():
+        return command
+    sentence = "Replace a file that this command did not write; never one that it reads."
+    named: Any = inspect.Parameter.KEYWORD_ONLY
+    force = inspect.Parameter(FORCE, named, default=option_field(False, sentence), annotation=bool)
+
+    @wraps(command)
+    def unforced(*args: Any, **values: Any) -> None:  # noqa: ANN401
+        values.pop(FORCE, None)  # Typer hands on what the signature names
+        command(*args, **values)
+
+    return with_parameters(unforced, [*parameters, for_typer(force)])  # type: ignore[no-any-return]
 
 
 def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
-    """Refuses an option of which only the last file would be read or written.
-
-    Of other options the last value counts, so that a script can override what another has set.
-    """
+    """Refuses an option of which only the last file would be read or written."""
+    # Of other options the last value counts, so that a script can override what another has set.
     seen = set()
     for parameter in given:
         takes_all = parameter.param_type_name == "argument" or parameter.multiple
@@ -241,20 +251,7 @@ def _check_given_once(given: Sequence[Any], paths: Sequence[str]) -> None:
         seen.add(parameter.name)
 
 
-def _say_if_unverified(adapter: Path, say: Callable[[str], None]) -> None:
-    """Tells the user of an adapter whose base is not known by its hash."""
-    from tformer_cli.artifacts.adapter_directory import read_adapter
-
-    if said := read_adapter(adapter).unverified:
-        say(said)
-
-
-def _holds_empty(value: str | Sequence[str] | None) -> bool:
-    return value == "" or (isinstance(value, (list, tuple)) and "" in value)
-
-
 def _paths_of(value: object) -> list[str]:
-    """The paths that a parameter was given: none, one or several."""
     if value is None:
         return []
     return [str(path) for path in value] if isinstance(value, (list, tuple)) else [str(value)]
@@ -266,25 +263,11 @@ def name_of(parameter: Any) -> str:  # noqa: ANN401 - Typer's
     return str(options[0] if options else parameter.metavar)
 
 
-HEADS = {"heads": "--heads", "head": "--head", "prune": "--prune"}
-"""Parameters that select heads, and their options."""
-
-EARLIER_VALUES = {
-    "engine": {
-        "continuous": "--engine torch",
-        "ctranslate2": "--engine tformer, which needs no export",
-    }
-}
-"""Values that a parameter had, and what to write instead."""
-
-
 def check_earlier_values(given: Mapping[str, Any]) -> None:
     """Refuses values of earlier versions before the parser, which would say less."""
-    for parameter, values in EARLIER_VALUES.items():
-        value = given.get(parameter)
-        for one in value if isinstance(value, list) else [value]:
-            if one in values:
-                raise UsageError(f"--{parameter} {one}: is gone; write {values[one]}")
+    for one in _paths_of(given.get("engine")):
+        if one in EARLIER_ENGINES:
+            raise UsageError(f"--engine {one}: is gone; write {EARLIER_ENGINES[one]}")
 
 
 def check_words(values: Mapping[str, Any]) -> None:

@@ -6,15 +6,14 @@ One rule for all commands: text on a terminal or in a file, a format for program
 import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-import typer
-
+from tformer_cli.cli.options import one_of
 from tformer_cli.cli.streams import STANDARD_STREAM, is_regular_file, text_console, utf8_line
 from tformer_cli.errors import UsageError
+from tformer_cli.settings import Option, declare
 
 if TYPE_CHECKING:
     from tformer_cli.show.document import Document
@@ -22,13 +21,7 @@ if TYPE_CHECKING:
 Format = TypeVar("Format", bound=str)
 
 
-class TextOrJson(StrEnum):
-    """Formats of a single result: a table to read, or one JSON object."""
-
-    text = "text"
-    json = "json"
-
-
+# The endings of files in each format, the one to recommend first.
 ENDINGS: dict[str, tuple[str, ...]] = {
     "text": ("txt", "text", "log"),
     "json": ("json", "jsonl", "ndjson"),
@@ -44,17 +37,16 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "tsv": ("tsv",),
     "pharaoh": ("align", "pharaoh", "txt", "text", "log"),
 }
-"""The endings of files in each format, the one to recommend first."""
+# Endings of formats that no command here writes.
 OF_NO_FORMAT = (
     *("pdf", "eps", "ps", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff"),
     *("csv", "xlsx", "ods", "parquet", "arrow", "xml", "yaml", "yml", "toml"),
     *("doc", "docx", "odt", "rtf", "ppt", "pptx"),
     *("pt", "pth", "pkl", "onnx", "h5", "gz", "xz", "bz2", "zst", "zip", "tar"),
 )
-"""Endings of formats that no command here writes."""
 
+# Formats other than text.
 BINARY = ("npy", "npz", "png", "safetensors")
-"""Formats other than text."""
 
 
 def format_option(
@@ -62,42 +54,34 @@ def format_option(
     in_a_pipe: str | None = None,
     what: str = "Output format.",
     panel: str | None = None,
-) -> Any:  # noqa: ANN401 - typer's options have no type of their own
+) -> Option:
     """Makes the option `--format`."""
-    shown: str | bool = True
+    shown = None
     if in_a_pipe == "text":
         shown = "text; or by FILE's name"
     elif in_a_pipe is not None:
         shown = f"text on a terminal or into a file, {in_a_pipe} in a pipe; or by FILE's name"
-    return typer.Option(
-        "--format",
-        parser=_reader(formats),
+    return Option(
+        what,
+        panel,
+        names=("--format",),
+        parser=one_of(formats),
         metavar="|".join(formats),
-        autocompletion=lambda: list(formats),
-        help=what,
-        rich_help_panel=panel,
-        show_default=shown,
+        complete=lambda: list(formats),
+        shown_default=shown,
     )
 
 
-def _reader(formats: Iterable[Format]) -> Callable[[str], Format]:
-    """Reads a value of `--format`."""
-    values = {str(one): one for one in formats}
-
-    def read(value: str) -> Format:
-        try:
-            return values[value]
-        except KeyError:
-            choices = ", ".join(f"'{name}'" for name in values)
-            raise ValueError(f"'{value}' is not one of {choices}") from None
-
-    return read
+def text_or_json(what: str) -> str:
+    """Declares `--format` of a single result: a table to read, or one JSON object."""
+    return declare("text", format_option(("text", "json"), what=what))
 
 
 def chosen_format(
     given: Format | None, output: str, formats: Iterable[Format], in_a_pipe: Format
 ) -> Format:
     """Chooses a format where none is given: by the file's name, else by the kind of output."""
+    # A file that stdout was redirected to is for people, like one that is named
     if output == STANDARD_STREAM:
         is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
     else:
@@ -149,10 +133,8 @@ def write_result(
 
 
 def check_ending(output: str, formats: Iterable[str]) -> None:
-    """Checks that a file's name does not have the ending of another format.
-
-    Any format may be written to a name without an ending, or with one of no known format.
-    """
+    """Checks that a file's name does not have the ending of another format."""
+    # Any format may be written to a name without an ending, or with one of no known format.
     chosen = list(formats)
     fitting = {ending for one in chosen for ending in ENDINGS[one]}
     ending = _ending(output)

@@ -23,30 +23,28 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-COMMON, SEARCH, SAMPLING = "Common", "Search", "Sampling"
-CONSTRAINTS, ENSEMBLES, FORMATS = "Constraints", "Ensembles", "Formats"
-LARGE_JOBS, MACHINE, MESSAGES = "Large jobs", "Machine", "Messages"
+COMMON, MESSAGES = "Common", "Messages"
 OPTION_PANELS = (
-    *(COMMON, SEARCH, SAMPLING, CONSTRAINTS, ENSEMBLES, FORMATS, LARGE_JOBS),
-    *(MACHINE, MESSAGES),
+    *(COMMON, "Search", "Sampling", "Constraints", "Ensembles", "Formats", "Large jobs"),
+    *("Machine", MESSAGES),
 )
-"""Panels of options that several commands have, in their order; a command's own follow Common."""
+# First options of the panel Common, in order.
 COMMON_FIRST = (
     *("--input", "--source", "--hypothesis", "--reference", "--target", "--target-file"),
     *("--output", "--beam-size", "--n-best", "--format"),
 )
-"""First options of the panel Common, in order."""
 START, TRAIN, TRANSLATE, OTHER_TASKS = "Start", "Train", "Translate", "Other tasks"
 DEPLOY, LOOK_INSIDE = "Deploy", "Look inside"
+# Panels of commands, in their order.
 COMMAND_PANELS = (START, TRAIN, TRANSLATE, OTHER_TASKS, DEPLOY, LOOK_INSIDE)
-"""Panels of commands, in their order."""
 
+HELP = {"help_option_names": ["-h", "--help"]}
+# Line that begins the examples in a command's docstring.
 EXAMPLES = "\n\nExamples:\n"
-"""Line that begins the examples in a command's docstring."""
+# Most columns of a screen; fewest for names beside their sentences; most for the names then.
 WIDEST, NARROW, NAMES = 100, 64, 30
-"""Most columns of a screen; fewest for names beside their sentences; most for the names then."""
+# Characters of choices that are written out in place of a value; longer ones become NAME.
 LONGEST_CHOICES = 48
-"""Characters of choices that are written out in place of a value; longer ones become NAME."""
 _VALUES = {int: "N", float: "X", str: "TEXT"}
 
 
@@ -105,10 +103,8 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
 
 
 def show_list(console: "Console", rows: Sequence[tuple[str, str]]) -> None:
-    """Lists names with their descriptions: beside them, or below them on a narrow terminal.
-
-    Elsewhere a row is a line, whatever the width, for grep, awk and the like.
-    """
+    """Lists names with their descriptions: beside them, or below them on a narrow terminal."""
+    # Elsewhere a row is a line, whatever the width, for grep, awk and the like.
     if not console.is_terminal:
         from rich.text import Text
 
@@ -278,6 +274,8 @@ def _styled(sentence: str) -> "Text":
 
 NO_SUCH_COMMAND = re.compile(r"no such command (['\"])(.*?)\1(?:$|\.)")
 
+# Options of other tools, earlier versions and other commands, and what to write where a command
+# has it.
 OTHER_NAMES = {
     "--batch-size": ("--batch-tokens", "--set training.tokens_per_batch=N"),
     "--config": ("RECIPE without an option",),
@@ -300,8 +298,6 @@ OTHER_NAMES = {
     "--topk": ("--top-k",),
     "--verbose": ("to omit --quiet",),
 }
-"""Options of other tools, earlier versions and other commands, and what to write where a command
-has it."""
 
 
 class HelpfulGroup(ReadableHelp, TyperGroup):

@@ -7,17 +7,12 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-import typer
-
 from tformer_cli.artifacts.config_file import read_config
-from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.options import (
     DeviceOption,
     OutputOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
-    option,
     option_field,
     torch_preparation,
 )
@@ -37,6 +32,7 @@ from tformer_cli.cli.streams import (
 )
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import reads_names
+from tformer_cli.settings import Option
 from tformer_cli.text.lines import LineCounts, read_lines
 
 if TYPE_CHECKING:
@@ -46,11 +42,10 @@ if TYPE_CHECKING:
     from tformer_cli.model.config import ModelConfig
 
 TextsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts; without any, -i or stdin."),
+    list[str] | None, Option("Texts; without any, -i or stdin.", metavar="TEXT", is_argument=True)
 ]
+# Makes a result of each line of a buffer, given the number of the first.
 Compute = Callable[[list[str], int], list[Any]]
-"""Makes a result of each line of a buffer, given the number of the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +58,7 @@ class FileOptions:
         "--input",
         "-i",
         shown="stdin",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     output: OutputOption = STANDARD_STREAM
 
@@ -90,7 +84,7 @@ class ImageOptions:
         "Images of a model of images: a folder of pictures, an idx file, or a table of pixels.",
         shown="none",
         metavar="PATH",
-        role=PathRole.reads_directory,
+        role="reads_directory",
     )
     label_field: str = option_field(
         "",
@@ -158,22 +152,21 @@ class LineJob(FileOptions):
     buffer_lines: int | None = option_field(
         None,
         "Lines read before a buffer is computed; 1 answers line by line.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="1024; 1 from a terminal",
         min=1,
     )
     max_wait: float | None = option_field(
         None,
         "Compute a buffer that is not full N seconds after its first line.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="none",
         min=0.0,
     )
     device: DeviceOption = "auto"
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        option("Precision to compute in. auto is float32."),
-    ] = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = option_field(
+        "auto", "Precision to compute in. auto is float32."
+    )
     threads: ThreadsOption = 0
     quiet: QuietOption = False
 

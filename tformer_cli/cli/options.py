@@ -1,25 +1,23 @@
 """Options of commands, declared once: their help, their roles as paths, and their values.
 
     @takes_groups
-    def translate(model: ModelArgument, *, files: FileOptions) -> None: ...
+    def translate(model: ModelArgument, *, files: FileOptions, rounds: int = option_field(3, "…")):
 
-A command takes a dataclass, and its help shows the fields as options. A field is declared by
-`option_field`, or like a parameter of a command by an annotated type. Settings, which know nothing
-of Typer, have a `settings.Option`, behind the type or by `settings.setting`. A field without any of
-these is not an option.
+A command takes a dataclass, and its help shows the fields as options. A field or a parameter is an
+option if `option_field`, or `settings.setting`, gives its default, or if a `settings.Option` stands
+behind its type. Settings know nothing of Typer: this module is where it learns of them.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from enum import Enum, StrEnum
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from enum import Enum
 from functools import partial, wraps
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
-    Literal,
     TypeVar,
     get_args,
     get_origin,
@@ -29,22 +27,25 @@ from typing import (
 import typer
 
 from tformer_cli.artifacts.overwriting import Writes
-from tformer_cli.cli.help import MACHINE, MESSAGES
 from tformer_cli.cli.streams import note, note_choices
 from tformer_cli.errors import UsageError
 from tformer_cli.metrics.choices import ScoringSettings
 from tformer_cli.search.config import DecodingConfig, search_options
 from tformer_cli.search.opening import OpeningSettings
-from tformer_cli.settings import Limits, Option, declared_options, types_of
+from tformer_cli.settings import Option, declare, declared_options, literal_values, types_of
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.opening import Opened
 
+Command = TypeVar("Command", bound=Callable[..., None])
 Found = TypeVar("Found")
+Value = TypeVar("Value")
+# In the place of a default: the option must be given.
+REQUIRED: Any = MISSING
 
 
 class PathRole(Enum):
-    """Role of a path in a command."""
+    """Role of a path in a command: what kind of place it names, and who writes it."""
 
     reads_file = "file"
     reads_directory = "directory"
@@ -70,13 +71,12 @@ class PathRole(Enum):
     @property
     def names(self) -> str:
         """The kind of path to name: a file or a directory."""
-        return "file" if self in _FILES else "directory"
+        return "file" if self.name.endswith("_file") or self.name == "reads_system" else "directory"
 
-
-_FILES = (
-    *(PathRole.reads_file, PathRole.reads_system),
-    *(PathRole.writes_file, PathRole.writes_new_file),
-)
+    @property
+    def metavar(self) -> str:
+        metavars = {"reads_model": "MODEL", "reads_system": "SYSTEM", "writes_run": "RUN"}
+        return metavars.get(self.name, "FILE" if self.names == "file" else "DIR")
 
 
 class Holds(frozenset[str]):
@@ -85,15 +85,15 @@ class Holds(frozenset[str]):
 
 def path_roles(command: Callable[..., Any]) -> dict[str, PathRole]:
     """Reads the roles that the parameters of a command's function declare, by their names."""
-    return _declared(command, PathRole)
+    return _behind_types(command, PathRole)
 
 
 def held_formats(command: Callable[..., Any]) -> dict[str, Holds]:
     """Reads the formats that the parameters of a command's function declare, by their names."""
-    return _declared(command, Holds)
+    return _behind_types(command, Holds)
 
 
-def _declared(command: Callable[..., Any], kind: type[Found]) -> dict[str, Found]:
+def _behind_types(command: Callable[..., Any], kind: type[Found]) -> dict[str, Found]:
     parameters = inspect.signature(command).parameters.values()
     return {
         parameter.name: one
@@ -104,19 +104,206 @@ def _declared(command: Callable[..., Any], kind: type[Found]) -> dict[str, Found
 
 
 def named_path(value: str) -> tuple[str, str]:
-    """Separates ``NAME=PATH`` into both; the name is empty if there is none.
-
-    A file whose name has an equals sign is found as it is.
-    """
+    """Separates ``NAME=PATH`` into both; the name is empty if there is none."""
+    # A file whose name has an equals sign is found as it is.
     name, sign, path = value.partition("=")
     return ("", value) if not (name and sign) or Path(value).exists() else (name, path)
 
 
+def option(
+    sentence: str,
+    *names: str,
+    shown: str | None = None,
+    **more: Any,  # noqa: ANN401 - those of `Option`
+) -> Option:
+    """Declares an option behind its type, inside `Annotated`."""
+    return Option(sentence, names=names, shown_default=shown, **more)
+
+
+def option_field(default: Value, sentence: str, *names: str, **more: Any) -> Value:  # noqa: ANN401
+    """Declares a field of a group of options, or a parameter of a command; see `option`."""
+    return declare(default, option(sentence, *names, **more))
+
+
+def argument(
+    metavar: str,
+    sentence: str,
+    default: Any = REQUIRED,  # noqa: ANN401
+    **more: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401
+    """Declares a parameter of a command that has no name on the command line."""
+    return declare(default, option(sentence, metavar=metavar, is_argument=True, **more))
+
+
+def takes_groups(command: Command) -> Command:
+    """Makes of a command with groups and declared options one that Typer reads."""
+    signature = inspect.signature(command)
+    groups: dict[str, Any] = {
+        name: one.annotation
+        for name, one in signature.parameters.items()
+        if is_dataclass(one.annotation)
+    }
+    options = {name: _options_of(group) for name, group in groups.items()}
+
+    @wraps(command)
+    def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
+        for name, group in groups.items():
+            given = {option.name: values.pop(option.name) for option in options[name]}
+            # Typer gives lists, and None for none; settings are frozen and hold tuples
+            several = {one.name for one in fields(group) if isinstance(one.default, tuple)}
+            given |= {one: tuple(given[one] or ()) for one in several & given.keys()}
+            values[name] = group(**given)
+        command(*args, **values)
+
+    parameters = [
+        one
+        for name, parameter in signature.parameters.items()
+        for one in options.get(name) or [for_typer(parameter)]
+    ]
+    return with_parameters(spread, parameters)  # type: ignore[no-any-return]
+
+
+def with_parameters(command: Any, parameters: list[inspect.Parameter]) -> Any:  # noqa: ANN401
+    # Typer reads both, and would find the groups behind `__wrapped__`
+    command.__signature__ = inspect.signature(command).replace(parameters=parameters)
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    return command
+
+
+def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a dataclass
+    kinds = get_type_hints(group, include_extras=True)
+    named = inspect.Parameter.KEYWORD_ONLY
+    declared = [
+        for_typer(inspect.Parameter(one.name, named, default=one, annotation=kinds[one.name]))
+        for one in fields(group)
+    ]
+    return [one for one in declared if not isinstance(one.default, Field)]
+
+
+def for_typer(one: inspect.Parameter) -> inspect.Parameter:
+    """Turns a declared option into Typer's; what is not declared stays as it is."""
+    kind, *behind = get_args(one.annotation) if _is_annotated(one) else (one.annotation,)
+    default: Any = one.default
+    option = None
+    if isinstance(default, Field):
+        default, option = default.default, default.metadata.get("option")
+    option = option or next((each for each in behind if isinstance(each, Option)), None)
+    if option is None:
+        return one
+    if default is MISSING:
+        default = inspect.Parameter.empty
+    # An immutable default for the dataclass; a list would be shared by all of its instances
+    if default == ():  # what may be repeated: Typer then gives None
+        kind, default = list[str] | None, None
+    if words := _words_of_list(kind):
+        kind = list[str] | None
+        option = replace(option, metavar="|".join(words), parser=one_of(words))
+    long = f"--{one.name.replace('_', '-')}"
+    names = option.names
+    if not names and default is False:  # a flag that is off needs no --no-flag
+        names = (long,)
+    if names and not any(name.startswith("--") for name in names):
+        names = (long, *names)
+    roles = (each for each in behind if isinstance(each, PathRole | Holds))
+    annotation: Any = Annotated[kind, *_typer_option(option, names), *roles]
+    return one.replace(default=default, annotation=annotation)
+
+
+def _words_of_list(kind: Any) -> tuple[str, ...]:  # noqa: ANN401 - a type
+    """Lists the words of a list of literals, which Typer does not know."""
+    lists = (each for each in get_args(kind) if get_origin(each) is list)
+    return next((tuple(map(str, literal_values(*get_args(each)))) for each in lists), ())
+
+
+def one_of(words: Iterable[str]) -> Callable[[str], str]:
+    """Makes the parser of an option whose value is one of these words."""
+    known = list(map(str, words))
+
+    def read(value: str) -> str:
+        if value in known:
+            return value
+        raise ValueError(f"'{value}' is not one of {', '.join(map(repr, known))}")
+
+    return read
+
+
+def _is_annotated(one: inspect.Parameter) -> bool:
+    return get_origin(one.annotation) is Annotated
+
+
+def _typer_option(option: Option, names: tuple[str, ...]) -> list[Any]:
+    role = PathRole[option.role] if option.role else None
+    details: dict[str, Any] = {
+        "metavar": option.metavar or (role and role.metavar),
+        "help": option.help,
+        "rich_help_panel": option.panel,
+        "autocompletion": option.complete,
+    }
+    if option.metavar in ("HEAD", "HEADS"):
+        details["autocompletion"] = complete_heads
+    if option.shown_default is not None:
+        details["show_default"] = option.shown_default
+    if option.is_argument:
+        declared: Any = typer.Argument(**details)
+    else:
+        details |= {"min": option.min, "max": option.max, "parser": option.parser}
+        details |= {"callback": option.callback, "is_eager": option.callback is not None}
+        declared = typer.Option(*names, **details)
+    holds = Holds(option.holds) if option.holds else None
+    return [declared, *filter(None, (role, holds))]
+
+
+def option_type(settings: type, name: str) -> Any:  # noqa: ANN401 - a type
+    """Returns the annotated type of a parameter that a field of settings declares."""
+    return Annotated[types_of(settings)[name], declared_options(settings, Option)[name]]
+
+
+def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
+    """Returns the annotated type of a parameter that is None where its option is not given."""
+    return Annotated[kind | None, option]
+
+
+def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
+    """Names the fields of groups of options that have not their default."""
+    return {
+        one.name
+        for group in groups
+        for one in fields(group)
+        if getattr(group, one.name) != one.default
+    }
+
+
+def without_options(command: Command, names: Collection[str]) -> Command:
+    """Takes options away from a command, which always gets their defaults."""
+    parameters = inspect.signature(command).parameters
+    defaults = {name: parameters[name].default for name in names}
+
+    @wraps(command)
+    def fewer(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
+        command(*args, **defaults, **values)
+
+    kept = [one for one in parameters.values() if one.name not in names]
+    return with_parameters(fewer, kept)  # type: ignore[no-any-return]
+
+
+def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
+    """Gives a command that ends in ``**some_name`` more options, which arrive under that name."""
+    *own, rest = inspect.signature(command).parameters.values()
+    assert rest.kind is rest.VAR_KEYWORD  # noqa: S101
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    return with_parameters(command, [*own, *more])  # type: ignore[no-any-return]
+
+
+# Completion in the shell, besides commands, options and choices; nothing heavy is imported.
+
+# Selections of heads that fit every model.
 HEADS = (
     *(f"{kind}{rest}" for kind in ("enc", "dec", "cross") for rest in (".", ".last", ".*.*")),
     *("self", "*"),
 )
-"""Selections of heads that fit every model."""
 
 
 def complete_recipes(incomplete: str) -> list[str]:
@@ -170,236 +357,38 @@ def _keys(kind: type) -> Iterator[str]:
             yield name
 
 
-Command = TypeVar("Command", bound=Callable[..., None])
-
-
-def takes_groups(command: Command) -> Command:
-    """Spreads every parameter of a command that is a dataclass into the options of its fields."""
-    signature = inspect.signature(command)
-    groups: dict[str, Any] = {
-        name: one.annotation
-        for name, one in signature.parameters.items()
-        if is_dataclass(one.annotation)
-    }
-    options = {name: _options_of(group) for name, group in groups.items()}
-
-    @wraps(command)
-    def spread(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
-        for name, group in groups.items():
-            given = {option.name: values.pop(option.name) for option in options[name]}
-            several = {one.name for one in fields(group) if isinstance(one.default, tuple)}
-            given |= {one: tuple(given[one] or ()) for one in several & given.keys()}
-            values[name] = group(**given)
-        command(*args, **values)
-
-    parameters = [
-        one
-        for name, parameter in signature.parameters.items()
-        for one in options.get(name, [parameter])
-    ]
-    # Typer reads both, and would find the groups behind `__wrapped__`
-    spread.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    spread.__annotations__ = {one.name: one.annotation for one in parameters}
-    return spread  # type: ignore[return-value]
-
-
-def _options_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a dataclass
-    kinds = get_type_hints(group, include_extras=True)
-    parameters = []
-    for one in fields(group):
-        if (kind := _parameter_type(kinds[one.name], one)) is None:
-            continue
-        default = inspect.Parameter.empty if one.default is MISSING else one.default
-        if default == ():
-            default = None  # Typer's default of what may be repeated
-        parameters.append(
-            inspect.Parameter(
-                one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
-            )
-        )
-    return parameters
-
-
-def _parameter_type(kind: Any, field: "Field[Any]") -> Any:  # noqa: ANN401 - a type
-    """Returns the annotated type of the parameter that a field declares; None: it declares none."""
-    value, *behind = get_args(kind) if get_origin(kind) is Annotated else (kind,)
-    behind = [one for one in behind if not isinstance(one, Limits)]
-    is_field = "option" in field.metadata
-    if not (is_field or behind):
-        return None
-    option, *roles = (field.metadata["option"], field.metadata.get("role")) if is_field else behind
-    if isinstance(option, Option):
-        is_field = True
-        option, *roles = _typer_option(option)
-    if is_field and field.default is False and not option.param_decls:
-        # a flag that is off needs no --no-flag
-        option.param_decls = (f"--{field.name.replace('_', '-')}",)
-    if field.default == ():
-        value = list[str] | None
-    return Annotated[value, option, *filter(None, roles)]
-
-
-def option_type(settings: type, name: str) -> Any:  # noqa: ANN401 - a type
-    """Returns the annotated type of the parameter that a field of settings declares."""
-    kinds = get_type_hints(settings, include_extras=True)
-    return _parameter_type(kinds[name], next(one for one in fields(settings) if one.name == name))
-
-
-def optional(kind: Any, option: Option) -> Any:  # noqa: ANN401 - a type
-    """Returns the annotated type of a parameter that is None where its option is not given."""
-    return Annotated[kind | None, *_typer_option(option)]
-
-
-def _typer_option(option: Option) -> list[Any]:
-    shown = {} if option.shown_default is None else {"show_default": option.shown_default}
-    declared = typer.Option(
-        *(option.name or "").split(),
-        metavar=option.metavar,
-        min=option.min,
-        max=option.max,
-        help=option.help,
-        rich_help_panel=option.panel,
-        autocompletion=_completion(option),
-        **shown,  # type: ignore[arg-type]
-    )
-    return [declared, PathRole[option.role]] if option.role else [declared]
-
-
-def _completion(option: Option) -> Callable[..., list[str]] | None:
-    if option.metavar in ("HEAD", "HEADS"):
-        return complete_heads
-    return (lambda: list(option.completes)) if option.completes else None
-
-
-def given_options(*groups: Any) -> set[str]:  # noqa: ANN401 - dataclasses
-    """Names the fields of groups of options that have not their default."""
-    return {
-        one.name
-        for group in groups
-        for one in fields(group)
-        if getattr(group, one.name) != one.default
-    }
-
-
-def without_options(command: Command, names: Collection[str]) -> Command:
-    """Takes options away from a command, which always gets their defaults."""
-    signature = inspect.signature(command)
-    kept = [one for one in signature.parameters.values() if one.name not in names]
-    defaults = {name: signature.parameters[name].default for name in names}
-
-    @wraps(command)
-    def fewer(*args: Any, **values: Any) -> None:  # noqa: ANN401 - typed by the options
-        command(*args, **defaults, **values)
-
-    fewer.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-    fewer.__annotations__ = {one.name: one.annotation for one in kept}
-    return fewer  # type: ignore[return-value]
-
-
-def with_settings(command: Command, kind: type, options: Mapping[str, Option]) -> Command:
-    """Gives a command that ends in ``**some_name`` options of settings, all None by default."""
-    types = types_of(kind)
-    return with_options(
-        command, {name: (optional(types[name], one), None) for name, one in options.items()}
-    )
-
-
-def with_options(command: Command, options: Mapping[str, tuple[Any, Any]]) -> Command:
-    """Gives a command that ends in ``**some_name`` more options, which arrive under that name."""
-    signature = inspect.signature(command)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    (rest,) = (p.name for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD)
-    more = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in options.items()
-    ]
-    # Typer reads both
-    command.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-    del command.__annotations__[rest]
-    return command
-
-
-Value = TypeVar("Value")
-
-
-class DecodingPrecision(StrEnum):  # Typer has no lists of literals, and `benchmark` takes several
-    """Values of `--precision` where translations are searched for."""
-
-    auto = "auto"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    int8 = "int8"
-
-
-class Engine(StrEnum):
-    """Values of `--engine`."""
-
-    tformer = "tformer"
-    compiled = "compiled"
-    torch = "torch"
-
-
-def option(
-    sentence: str,
-    *names: str,
-    panel: str | None = None,
-    shown: str | bool = True,
-    **details: Any,  # noqa: ANN401 - Typer's
-) -> Any:  # noqa: ANN401 - Typer's options have no type of their own
-    """Declares an option behind its type, inside `Annotated`."""
-    return typer.Option(*names, help=sentence, rich_help_panel=panel, show_default=shown, **details)
-
-
-def option_field(
-    default: Value,
-    sentence: str,
-    *names: str,
-    role: PathRole | None = None,
-    **details: Any,  # noqa: ANN401 - those of `option`
-) -> Value:
-    """Declares a field of a group of options with its default, help and names; see `option`."""
-    metadata = {"option": option(sentence, *names, **details), "role": role}
-    declared: Value = field(default=default, metadata=metadata)
-    return declared
-
-
 ModelArgument = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="Model directory; a run directory is one."),
-    PathRole.reads_model,
+    Option(
+        "Model directory; a run directory is one.",
+        metavar="MODEL",
+        role="reads_model",
+        is_argument=True,
+    ),
 ]
 AdapterOption = option_type(OpeningSettings, "adapter")
 DeviceOption = option_type(OpeningSettings, "device")
-PrecisionOption = Annotated[
-    Literal["auto", "float32", "bfloat16"],
-    option(
-        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
-        panel=MACHINE,
-    ),
-]
-DecodingPrecisionOption = Annotated[
-    DecodingPrecision,
-    option("Precision to compute in. auto takes that of the model's weights.", panel=MACHINE),
-]
+SeedOption = option_type(OpeningSettings, "seed")
+ThreadsOption = option_type(OpeningSettings, "threads")
+SourceLanguageOption = option_type(OpeningSettings, "source_language")
+TargetLanguageOption = option_type(OpeningSettings, "target_language")
+DecodingPrecisionOption = option_type(OpeningSettings, "precision")
 OutputOption = Annotated[
     str,
-    option("Output file; - is stdout.", "--output", "-o", shown="stdout", metavar="FILE"),
-    PathRole.writes_file,
+    option("Output file; - is stdout.", "--output", "-o", shown="stdout", role="writes_file"),
 ]
-SeedOption = option_type(OpeningSettings, "seed")
 TrainingSeedOption = Annotated[
     int | None,
     option(
         "Random seed of weights, dropout and the order of the data.",
-        panel=MACHINE,
+        panel="Machine",
         shown="the recipe's",
         min=0,
     ),
 ]
-ThreadsOption = option_type(OpeningSettings, "threads")
 QuietOption = Annotated[
     bool,
-    option("Show only warnings and errors on stderr.", "--quiet", "-q", panel=MESSAGES),
+    option("Show only warnings and errors on stderr.", "--quiet", "-q", panel="Messages"),
 ]
 LowercaseOption = option_type(ScoringSettings, "lowercase")
 TokenizeOption = option_type(ScoringSettings, "tokenize")
@@ -437,22 +426,31 @@ def search_option(name: str) -> Any:  # noqa: ANN401 - a type
     return optional(types_of(DecodingConfig)[name], _OF_TRANSLATION[name])
 
 
-BeamSizeOption = search_option("beam_size")
 LengthPenaltyOption = search_option("length_penalty")
 NormalizationOption = search_option("length_normalization")
 CoveragePenaltyOption = search_option("coverage_penalty")
-SourceLanguageOption = option_type(OpeningSettings, "source_language")
-TargetLanguageOption = option_type(OpeningSettings, "target_language")
+
+
+def settings_options(names: Iterable[str]) -> dict[str, tuple[Any, Any]]:
+    """Returns the annotated types and defaults of settings of the search and of opening a model."""
+    opening = {one.name: (one.annotation, one.default) for one in _options_of(OpeningSettings)}
+    return {n: opening[n] if n in opening else (search_option(n), None) for n in names}
 
 
 def takes_decoding_options(command: Command) -> Command:
     """Gives a command that ends in ``**decoding`` every option of the search."""
-    return with_settings(command, DecodingConfig, _OF_TRANSLATION)
+    return _with_search(command, _OF_TRANSLATION)
 
 
 def takes_generation_options(command: Command) -> Command:
     """Gives a command that ends in ``**decoding`` the options of a search for texts."""
-    return with_settings(command, DecodingConfig, search_options(of_prompts=True))
+    return _with_search(command, search_options(of_prompts=True))
+
+
+def _with_search(command: Command, options: Mapping[str, Option]) -> Command:
+    types = types_of(DecodingConfig)
+    found = {name: (optional(types[name], one), None) for name, one in options.items()}
+    return with_options(command, found)
 
 
 @dataclass(frozen=True, kw_only=True)

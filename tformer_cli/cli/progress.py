@@ -49,6 +49,7 @@ class PlainProgress(LineProgress):
 
     def end(self) -> None:
         """Reports the total, unless nothing or just that was reported."""
+        # A short job says nothing at all: scripts that run hundreds keep a readable log
         if self._said not in (None, self._done):
             self._say(self._done)
 
@@ -107,11 +108,9 @@ def shares_terminal(output: str) -> bool:
 def counted(
     items: Iterable[Item], what: str, output: str, *, quiet: bool
 ) -> Iterator[Iterator[Item]]:
-    """Yields the same items, one a line, and shows how many have been used.
-
-    A bar is drawn only while results go into a file: the reader of a pipe may write on the same
-    terminal.
-    """
+    """Yields the same items, one a line, and shows how many have been used."""
+    # A bar is drawn only while results go into a file: the reader of a pipe may write on the same
+    # terminal.
     hides_bar = is_live() and output == STANDARD_STREAM and not is_regular_file(sys.stdout)
     with line_progress(None, what, quiet=quiet or hides_bar) as progress:
         yield _counted(items, progress)

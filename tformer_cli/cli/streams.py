@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 from tformer_cli.errors import UsageError
 from tformer_cli.files.cache import as_named
 from tformer_cli.text.lines import (
+    MARKUP,
     OPENERS,
     LineCounts,
     check_file,
@@ -30,7 +31,6 @@ from tformer_cli.text.lines import (
     read_lines,
     without_surrogates,
 )
-from tformer_cli.text.not_text import MARKUP
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
 
 
 def prepare_standard_streams() -> None:
-    """Makes the three streams usable, or their use an ordinary error.
-
-    A stream that the parent process closed is opened on the null device the wrong way round:
-    using it fails as it should, and none of our files takes its descriptor. Results are UTF-8
-    bytes; only pictures and tables are text in the terminal's own encoding.
-    """
+    """Makes the three streams usable, or their use an ordinary error."""
+    # A stream that the parent process closed is opened on the null device the wrong way round:
+    # using it fails as it should, and none of our files takes its descriptor. Results are UTF-8
+    # bytes; only pictures and tables are text in the terminal's own encoding.
     if sys.stdin is None:
         sys.stdin = open(os.open(os.devnull, os.O_WRONLY))  # noqa: PTH123, SIM115
     if sys.stdout is None:
@@ -79,10 +77,9 @@ def discard_stdout() -> None:
 
 
 class _Persistent(io.TextIOWrapper):
-    """A stream of messages whose loss ends no work: a full disk, a terminal that has gone.
+    """A stream of messages whose loss ends no work: a full disk, a terminal that has gone."""
 
-    A closed pipe does: its reader wants nothing more.
-    """
+    # A closed pipe does: its reader wants nothing more.
 
     def write(self, text: str, /) -> int:
         try:
@@ -103,10 +100,10 @@ def _without(error: OSError, n_characters: int) -> int:
     return n_characters
 
 
+# Variables by which rich takes a stream for a terminal that is none.
 FORCE_TERMINAL = {"FORCE_COLOR", "TTY_COMPATIBLE"}
-"""Variables by which rich takes a stream for a terminal that is none."""
+# Characters of an error, warning or note, and of its end where it is cut in the middle.
 LONGEST_MESSAGE, _END_KEPT = 2000, 500
-"""Characters of an error, warning or note, and of its end where it is cut in the middle."""
 
 
 @cache
@@ -116,11 +113,9 @@ def stderr_console() -> "Console":
 
 
 def stdout_console() -> "Console":
-    """Makes the console for results that are tables or pictures made of text.
-
-    It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
-    no escape codes, whatever the environment asks for.
-    """
+    """Makes the console for results that are tables or pictures made of text."""
+    # It is as wide as the terminal, elsewhere 80 columns; $COLUMNS counts before both. A file gets
+    # no escape codes, whatever the environment asks for.
     return _console(force_terminal=False if is_regular_file(sys.stdout) else None, width=_width())
 
 
@@ -227,8 +222,8 @@ def _write(message: str) -> None:
     sys.stderr.flush()
 
 
+# The name of stdin where something is read, of stdout where something is written.
 STANDARD_STREAM = "-"
-"""The name of stdin where something is read, of stdout where something is written."""
 STDIN, STDOUT, STDERR = 0, 1, 2
 _STREAMS = {STANDARD_STREAM: STDOUT, "/dev/stdout": STDOUT, "/dev/stderr": STDERR}
 
@@ -242,10 +237,8 @@ def input_lines(
     quiet: bool = False,
     takes_names: bool = False,
 ) -> Iterator[str]:
-    """Returns the lines of the arguments, else those of a file or stdin.
-
-    Warns of an argument that names a file: the most likely slip is a forgotten option.
-    """
+    """Returns the lines of the arguments, else those of a file or stdin."""
+    # Warns of an argument that names a file: the most likely slip is a forgotten option.
     if texts and file is not None:
         raise UsageError(f"{option}: texts are given as arguments already; omit one of the two")
     if texts and list(texts) != [STANDARD_STREAM]:
@@ -369,10 +362,8 @@ def text_console(output: str, stream: BinaryIO) -> "Console":
 
 
 def open_stream(output: str | Path) -> int | None:
-    """The descriptor of the open stream that a name means; None for a file.
-
-    A file that a stream was redirected to is written on, not replaced: ``-o /dev/stdout >> FILE``.
-    """
+    """The descriptor of the open stream that a name means; None for a file."""
+    # A file that a stream was redirected to is written on, not replaced: `-o /dev/stdout >> FILE`.
     numbered = re.fullmatch(r"(?:/dev|/proc/self)/fd/(\d{1,9})", str(output))
     return _STREAMS.get(str(output)) if numbered is None else int(numbered[1])
 
@@ -423,7 +414,7 @@ def warn_of_results(
             quiet=quiet,
         )
     if counts.split:
-        warn(f"{count_of_lines(counts.split)} longer than the model takes; translated in parts")
+        warn(f"{count_of_lines(counts.split)} longer than the model takes; read in parts")
     if counts.unsatisfied:
         warn(
             f"{count_of_lines(counts.unsatisfied)} without a required phrase, or with a "
@@ -452,8 +443,8 @@ def count_of_lines(n_lines: int) -> str:
 
 
 PAGER = "less"
+# Options of less, as git sets them: leave if all fits on a screen, keep colors and the text.
 LESS = "FRX"
-"""Options of less, as git sets them: leave if all fits on a screen, keep colors and the text."""
 
 
 def print_paged(console: "Console", renderable: "RenderableType", *, is_paged: bool = True) -> None:

@@ -6,9 +6,30 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tformer_cli.corpora.algorithmic import TASKS, write_examples
-from tformer_cli.corpora.grammar.write import write_corpus
+from tformer_cli.corpora.grammar.generate import generate_corpus, split_sizes
+from tformer_cli.corpora.grammar.surface import AlignedPair
 from tformer_cli.corpora.ratings import write_ratings
 from tformer_cli.corpora.shapes import write_shapes
+from tformer_cli.files.splits import write_splits
+
+SUFFIXES = ("en", "fr", "tok.en", "tok.fr", "align")
+
+
+def write_corpus(
+    directory: Path,
+    n_pairs: int = 50_000,
+    seed: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, int]:
+    """Write ``train|valid|test`` with the suffixes ``.en .fr .tok.en .tok.fr .align``."""
+    split_sizes(n_pairs)  # an impossible number is an error before a directory is made
+    rows = ((split, _lines(pair)) for split, pair in generate_corpus(n_pairs, seed))
+    return write_splits(directory, SUFFIXES, rows, progress)
+
+
+def _lines(pair: AlignedPair) -> tuple[str, ...]:
+    words = (" ".join(side) for side in (pair.source_words, pair.target_words))
+    return (pair.source, pair.target, *words, pair.pharaoh())
 
 
 @dataclass(frozen=True, kw_only=True)

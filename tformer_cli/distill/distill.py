@@ -32,9 +32,8 @@ from tformer_cli.distill.translations import (
     translation_stages,
 )
 from tformer_cli.errors import TformerError
-from tformer_cli.files.atomic import make_directory, not_writable, remove_tree
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked, make_directory, not_writable, remove_tree
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.export import export_int8
 from tformer_cli.inspect.jobs.align import Aligner, AlignmentReport, PairTexts
 from tformer_cli.inspect.jobs.shortlist import N_FREQUENT, lexicon_of, linked_by_model
@@ -234,7 +233,7 @@ def has_distillation(directory: Path) -> bool:
 
 
 def _clear(directory: Path) -> None:
-    """Removes what the stages have made; what was made of other inputs stays in `earlier`."""
+    """Removes the outputs of the stages; those from other inputs stay in `earlier`."""
     if not has_distillation(directory):
         return
     try:

@@ -32,8 +32,7 @@ from tformer_cli.evaluate.comparison.compare import (
 from tformer_cli.evaluate.comparison.paired_tests import TestSettings
 from tformer_cli.evaluate.comparison.report import LEGEND, sections_of
 from tformer_cli.files.atomic import directory_aside
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.metrics.scores import check_counts, make_bleu, make_metric
 from tformer_cli.model.weight_shapes import parameter_count
 from tformer_cli.quality.given import plain_name
@@ -78,7 +77,7 @@ class SystemReport:
     processor_ratio: float
     """Processor time of the first system as a multiple of this one's, likewise."""
     latency_p50: float
-    """Median seconds of a line translated alone."""
+    """Median seconds of a line that is translated by itself."""
     peak_memory: int
     """Bytes: the largest resident memory of its process."""
 
@@ -102,7 +101,7 @@ class DistillationReport:
     n_lines: int
     systems: tuple[SystemReport, ...]
     selected: tuple[Selected, ...]
-    """What the student has read besides the original pairs."""
+    """Pairs that the student has read, apart from the original ones."""
     test: str
     samples: int
     seed: int
@@ -122,7 +121,7 @@ class _Contestant:
 
 def check_test_sets(setup: Setup) -> None:
     """Makes sure, before hours of work, that the report can be made of the test sets."""
-    _made_elsewhere(setup, read_test_sets(setup))
+    _given_translations(setup, read_test_sets(setup))
 
 
 def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
@@ -206,7 +205,7 @@ def _choices(options: TranslatorOptions) -> list[str | None]:
 
 def _write_report(setup: Setup) -> None:
     contestants, pairs = list(_contestants(setup)), read_test_sets(setup)
-    made = _made_elsewhere(setup, pairs)
+    made = _given_translations(setup, pairs)
     lines = [pair.source for found in pairs.values() for pair in found]
     # a blank line takes no time, and would count as a line a second
     kept = [line for line in lines if line.strip()]
@@ -285,7 +284,7 @@ def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]
     return found
 
 
-def _made_elsewhere(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
+def _given_translations(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
     """Reads a teacher's translations of all test sets; empty if none were made elsewhere."""
     read: list[str] = []
     files = setup.config.test_translations
@@ -332,7 +331,7 @@ def _system_report(
 def _ratio(
     key: str, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
 ) -> float:
-    """Median of the rounds' ratios: what else the machine does differs from round to round."""
+    """Median of the rounds' ratios: the load of the machine differs from round to round."""
     pairs = zip(runs, baseline, strict=True)
     return statistics.median(
         float(theirs[key]) / max(float(run[key]), 1e-9) for run, theirs in pairs
@@ -374,7 +373,7 @@ SPEEDS: Sequence[Column] = (
 
 
 def report_document(report: DistillationReport) -> Document:
-    """The systems and what the student has read, then the comparisons."""
+    """The systems and the student's corpora, then the comparisons."""
     first = report.systems[0].name
     note = (
         f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as a "

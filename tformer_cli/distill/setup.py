@@ -22,7 +22,7 @@ from tformer_cli.artifacts.overwriting import NamedPath, Output, Writes, check_o
 from tformer_cli.artifacts.shortlist_file import SHORTLIST
 from tformer_cli.distill.stages import MANIFEST, Stage, State
 from tformer_cli.errors import RecipeError, UsageError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds.training import Progress
 from tformer_cli.recipe import Recipe
@@ -42,7 +42,7 @@ class Display(Protocol):
         """Receives each stage before anything is done."""
 
     def say(self, text: str) -> None:
-        """Receives a line about what takes long."""
+        """Receives a line about slow work."""
 
     @contextmanager
     def lines(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
@@ -241,7 +241,7 @@ def _check_places(setup: Setup) -> None:
 
 
 def model_hash(model: Path) -> str:
-    """Hash of all files that decide what a model translates."""
+    """Hash of all files that decide a model's translations."""
     files = [model / name for name in (CONFIG, TOKENIZER, WEIGHTS, SHORTLIST)]
     return hash_of([hash_file(file) if file.is_file() else "" for file in files])
 

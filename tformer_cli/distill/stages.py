@@ -10,15 +10,14 @@ from typing import Literal
 from tformer_cli.artifacts.resumable import parts_of
 from tformer_cli.errors import ArtifactError
 from tformer_cli.files.atomic import make_directory, not_writable, remove_tree, write_text
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import MIB, read_regular
+from tformer_cli.files.regular_file import MIB, hash_file, read_regular
 from tformer_cli.structure import structure
 
 MANIFEST, EARLIER = "distillation.json", "earlier"
 
 
 class State(Enum):
-    """State of a stage: it says what a run does next."""
+    """State of a stage, which decides the next action of a run."""
 
     unchanged = "unchanged; skipped"
     begun = "begun; resumed"
@@ -71,7 +70,7 @@ class Record:
 
 @dataclass(kw_only=True)
 class Kept(Record):
-    """The record of what is in a directory of `earlier`."""
+    """The record of a directory in `earlier`."""
 
     stage: str
 
@@ -111,7 +110,7 @@ class Manifest:
         write_text(self.directory / MANIFEST, text + "\n")
 
     def state(self, stage: Stage, inputs: Mapping[str, str]) -> State:
-        """Returns what is to be done for a stage with these inputs."""
+        """Returns the state of a stage with these inputs."""
         # by content: files may be moved, touched and copied
         record = self.stages.get(stage.name)
         is_same = record is not None and record.inputs == inputs
@@ -159,7 +158,7 @@ class Manifest:
         }
 
     def _kept(self, stage: Stage, inputs: Mapping[str, str]) -> str | None:
-        """Name of the directory in `earlier` with what a stage made of these inputs, if any."""
+        """Name of the directory in `earlier` with a stage's outputs from these inputs, if any."""
         for name, record in self.earlier.items():
             is_same = record.stage == stage.name and record.inputs == inputs
             if is_same and (self.directory / EARLIER / name).is_dir():
@@ -167,7 +166,7 @@ class Manifest:
         return None
 
     def _put_away(self, stage: Stage) -> None:
-        """Moves what a stage made of other inputs out of its place, or removes it."""
+        """Moves a stage's outputs from other inputs out of its place, or removes them."""
         # First the stage's record goes: a kill in between costs its work at most.
         place = self.directory / stage.place
         there = [path for path in (place, *parts_of(place)) if path.exists()]
@@ -192,7 +191,7 @@ class Manifest:
             raise not_writable(place, error) from None
 
     def _take_back(self, stage: Stage, inputs: Mapping[str, str], kept: str | None) -> None:
-        """Begins a stage, with what it made of the same inputs before, if that was kept."""
+        """Begins a stage, with its kept outputs from the same inputs, if there are any."""
         if kept is not None:
             source, target = self.directory / EARLIER / kept, (self.directory / stage.place).parent
             make_directory(target)

@@ -23,7 +23,7 @@ from tformer_cli.distill.setup import (
 from tformer_cli.distill.stages import Stage
 from tformer_cli.errors import DataError, RecipeError
 from tformer_cli.files.atomic import directory_aside, make_directory
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.lines.translate import translated_text
 from tformer_cli.kinds.opening import open_model
@@ -134,7 +134,7 @@ def _inputs(setup: Setup, text: Text) -> dict[str, str]:
 
 
 def _translate(setup: Setup, text: Text) -> None:
-    """Translates a text into JSONL, behind what an earlier run has written of it."""
+    """Translates a text into JSONL, behind the lines that an earlier run has written."""
     output = setup.directory / text.place
     models = _models(setup, text)
     make_directory(output.parent)

@@ -59,7 +59,7 @@ class Speed:
     """Seconds of processor time of the batch measurement, of all threads: on a machine that others
     use, too, a better basis of ratios than the clock."""
     latency_p50: float
-    """Median seconds of a line translated alone."""
+    """Median seconds of a line that is translated by itself."""
     latency_p95: float
     """95th percentile, nearest rank, over the single lines of all rounds."""
     latency_p99: float

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack
 
+from tformer_cli.artifacts.config_file import TASKS
 from tformer_cli.errors import ArtifactError, DataError, UsageError
+from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.lines.generate import log_probabilities
-from tformer_cli.kinds.lines.job import ResultCounts, computed_by_buffer
-from tformer_cli.kinds.lines.score import check_labels, score_labels
+from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import Opened, open_model
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.quality.given import JSONL, TSV, ending_of
@@ -227,15 +226,23 @@ class LabelEvaluation:
     loss: float
     """Mean -ln p of the right labels."""
     predicted: tuple[str, ...]
-    """The label of each text; empty for an image that could not be read."""
+    """The labels of each text; empty for an image that could not be read."""
     right: tuple[str, ...]
     """The right ones."""
+    of_words: bool = False
+    """True if each word of a text is an example, with a label of its own."""
+
+    def examples(self, lines: Sequence[str]) -> list[str]:
+        """Returns the label of each example of lines of labels."""
+        if self.of_words:
+            return [label for line in lines for label in line.split()]
+        return [line.strip() for line in lines]
 
     def record(self) -> dict[str, Any]:
         """Returns the scores; shares in percent."""
         scores = self.scores
         return {
-            "lines": scores.n_examples,
+            "words" if self.of_words else "lines": scores.n_examples,
             "accuracy": 100.0 * scores.accuracy,
             "macro_f1": 100.0 * scores.macro_f1,
             "loss": self.loss,
@@ -256,16 +263,16 @@ class LabelEvaluation:
         """Yields tables of all examples, of each label, and the confusion matrix."""
         from tformer_cli.show.terminal import Column, table_lines
 
-        scores = self.scores
+        scores, unit = self.scores, "word" if self.of_words else "example"
         # a tab or a line end in a label would break its row
         names = [one.label.translate(TSV_ENDS) for one in scores.labels]
         width = max(map(len, (*names, "macro F1")))
         yield f"{'accuracy':<{width}}  {100 * scores.accuracy:>9.2f}"
         yield f"{'macro F1':<{width}}  {100 * scores.macro_f1:>9.2f}"
-        yield f"{'loss':<{width}}  {self.loss:>9.4f}  nats per example"
-        yield f"{'examples':<{width}}  {scores.n_examples:>9,}"
+        yield f"{'loss':<{width}}  {self.loss:>9.4f}  nats per {unit}"
+        yield f"{unit + 's':<{width}}  {scores.n_examples:>9,}"
         yield ""
-        yield f"{'label':<{width}}  precision    recall        F1  examples"
+        yield f"{'label':<{width}}  precision    recall        F1  {unit + 's':>8}"
         for name, one in zip(names, scores.labels, strict=True):
             shares = "".join(f"{100 * x:>9.2f} " for x in (one.precision, one.recall, one.f1))
             yield f"{name:<{width}}  {shares}{one.n_examples:>9,}"
@@ -285,35 +292,31 @@ def evaluate_classifier(
     progress: Callable[[int], None] | None = None,
     damaged: Damaged = "error",
 ) -> LabelEvaluation:
-    """Labels texts, none of them blank, and compares the labels with the right ones."""
-    from tformer_cli.metrics.labels import score_labels as scores_of
+    """Labels texts and compares the labels with the right ones."""
+    from tformer_cli.metrics.labels import score_labels
 
-    known = opened.directory.info.labels
-    right = [label.strip() for label in labels]
-    if len(texts) != len(right):
+    if len(texts) != len(labels):
         raise DataError(
-            f"there are {len(texts):,} texts but {len(right):,} labels; give files whose lines "
+            f"there are {len(texts):,} texts but {len(labels):,} labels; give files whose lines "
             "correspond"
         )
-    pairs = list(zip(texts, right, strict=True))
-    check_labels(opened, pairs, takes_blank=False)
-    predicted, losses = [], []
-    score = partial(score_labels, opened, damaged=damaged)
-    for one in chain.from_iterable(computed_by_buffer(opened.directory, pairs, score)):
-        predicted.append(one.predicted)
-        if one.log_probability is not None:
-            losses.append(-one.log_probability)
+    kind, by_line = kind_of(opened.config), []
+    for line in kind.scored_labels(opened, list(zip(texts, labels, strict=True)), damaged):
+        by_line.append(line)
         if progress is not None:
-            progress(len(predicted))
-    if predicted and not losses:
-        raise DataError(f"none of the {len(predicted):,} images can be read; name others")
+            progress(len(by_line))
+    found = [one for line in by_line for one in line]
     # An image that cannot be read has no prediction, and says nothing about the model
-    read = [number for number, label in enumerate(predicted) if label]
+    read = [one for one in found if one.log_probability is not None]
+    if found and not read:
+        raise DataError(f"none of the {len(found):,} images can be read; name others")
+    given, right = [one.predicted for one in read], [one.label for one in read]
     return LabelEvaluation(
-        scores=scores_of([predicted[n] for n in read], [right[n] for n in read], known),
-        loss=math.fsum(losses) / max(1, len(losses)),
-        predicted=tuple(predicted),
-        right=tuple(right),
+        scores=score_labels(given, right, opened.directory.info.labels),
+        loss=math.fsum(-(one.log_probability or 0.0) for one in read) / max(1, len(read)),
+        predicted=tuple(" ".join(one.predicted for one in line) for line in by_line),
+        right=tuple(" ".join(one.label for one in line) for line in by_line),
+        of_words=TASKS[kind.name].at_places,
     )
 
 
@@ -321,16 +324,14 @@ def compare_predictions(result: LabelEvaluation, baseline: Sequence[str]) -> lis
     """Compares a classifier with other labels of the same examples by paired bootstrap."""
     from tformer_cli.metrics.significance import compare_labels
 
-    labels = [label.strip() for label in baseline]
-    if len(labels) != len(result.right):
+    labels, found, right = map(result.examples, (baseline, result.predicted, result.right))
+    if len(labels) != len(right):
         raise DataError(
-            f"--baseline: has {len(labels):,} labels, but there are {len(result.right):,} "
+            f"--baseline: has {len(labels):,} labels, but there are {len(right):,} "
             "examples; give files whose lines correspond"
         )
-    read = [number for number, label in enumerate(result.predicted) if label]
-    return compare_labels(
-        *([one[number] for number in read] for one in (labels, result.predicted, result.right))
-    )
+    read = [number for number, label in enumerate(found) if label]
+    return compare_labels(*([one[number] for number in read] for one in (labels, found, right)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +357,7 @@ class TextEvaluation(Generic[AnyScores]):
         return shown | {"signature": self.signature}
 
     def rows(self) -> Iterator[Row]:
-        """Yields the name of each score, its value, and of what it is."""
+        """Yields the name of each score, its value and its unit."""
         found = self.record()
         what = "hidden token" if "accuracy" in found else "token"
         yield "loss", f"{found['loss']:.4f}", f"nats per {what} of {found['tokens']:,}"

@@ -25,7 +25,7 @@ from tformer_cli.fast.native.search import Drawing, NativeModel, Rules
 from tformer_cli.fast.native.weights import unsupported_shape
 from tformer_cli.search.config import KERNEL_SEARCH
 from tformer_cli.search.constraints import satisfying_search
-from tformer_cli.search.engine import EngineUnavailableError, StoredModel
+from tformer_cli.search.engine import EngineUnavailableError, PromptedModel, StoredModel
 from tformer_cli.search.hypothesis import (
     Hypothesis,
     length_divisor,
@@ -33,7 +33,6 @@ from tformer_cli.search.hypothesis import (
     scored_hypothesis,
     shortest_translation,
 )
-from tformer_cli.search.prompted_model import PromptedModel
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID
 
 if TYPE_CHECKING:

@@ -68,11 +68,7 @@ def quantize_matrix(matrix: Tensor) -> QuantizedMatrix:
 
 
 def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Rounds each row of activations (…, K) to integers by its largest element.
-
-    Returns:
-        The integers as float32 numbers (…, K), and the scale of each row (…, 1).
-    """
+    """Rounds each row of activations (…, K) to integers by its largest element."""
     scale = values.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-30).div_(LARGEST)
     return (values / scale).round_(), scale
 

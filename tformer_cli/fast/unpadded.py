@@ -103,15 +103,7 @@ def attend_within(
     memory: Tensor | None,
     spans: Spans,
 ) -> Tensor:
-    """Computes an attention layer in sentences that lie one after the other.
-
-    Args:
-        hidden: (1, Q, D) where the queries come from.
-        memory: (1, K, D) where keys and values come from; None: `hidden`.
-
-    Returns:
-        (1, Q, D).
-    """
+    """Computes an attention layer in sentences that lie one after the other."""
     if memory is None:
         query, key_value = _turned(layer, layer.in_projection(hidden), spans), None
     else:

@@ -5,15 +5,179 @@ or a power cut at any moment leaves the old state or the new one; see `directory
 exception.
 """
 
+import errno
 import os
+import re
 import shutil
-from collections.abc import Iterator
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
+from typing import Any, BinaryIO, cast
+from uuid import uuid4
 
 from tformer_cli.errors import ArtifactError, UsageError
-from tformer_cli.files.aside import ASIDE, aside_of, drawn_aside_of
-from tformer_cli.files.guarded import check_unread
+
+_Identity = tuple[int, int]
+_guarded: dict[_Identity, str] = {}
+"""Errors by device and inode of files that exist and are to be replaced."""
+_read: set[_Identity] = set()
+_hooks: list[bool] = []
+
+
+@contextmanager
+def guarded(outputs: Mapping[Path, str]) -> Iterator[None]:
+    """Refuses to read files that are to be replaced; where none exists, nothing is listened to."""
+    _read.clear()
+    _guarded.clear()
+    for path, option in outputs.items():
+        if (found := _identity(path)) and path.is_file():  # not /dev/null
+            _guarded[found] = f"{option}: {path} is also read; name another file"
+    if _guarded and not _hooks:  # a hook stays until the process ends
+        _hooks.append(True)
+        sys.addaudithook(_on_event)
+    try:
+        yield
+    finally:
+        _read.clear()
+        _guarded.clear()
+
+
+def check_unread(path: Path) -> None:
+    """Refuses to replace a file that was read, also by code that hid the error."""
+    if _read and (found := _identity(path)) in _read:
+        raise UsageError(_guarded[found])
+
+
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or not _guarded:
+        return
+    path, _, flags = arguments
+    if isinstance(path, int) or flags & (os.O_WRONLY | os.O_RDWR):
+        return
+    if (found := _identity(path)) in _guarded:
+        _read.add(found)
+        raise UsageError(_guarded[found])
+
+
+def _identity(path: Any) -> _Identity | None:  # noqa: ANN401 - text, bytes or a path
+    with suppress(OSError, ValueError):
+        status = os.stat(path)  # noqa: PTH116 - of bytes, too
+        return status.st_dev, status.st_ino
+    return None
+
+
+ASIDE = ".partial"
+"""Ends them; before it stands the number of the process that writes."""
+STALE_SECONDS = 24 * 3600
+"""Age from which on a file of a directory that machines share is taken for left behind."""
+_SCRATCH = "tformer-"
+"""Begins the names of temporary directories; behind it stands the number of the process."""
+_SCRATCH_OF = re.compile(rf"{_SCRATCH}(\d{{1,10}})-\w+")
+_BEGUN_BY = re.compile(rf"(?:\.removed)?\.(\d{{1,10}}){re.escape(ASIDE)}")
+
+
+def aside_of(path: Path) -> Path:
+    """The name under which this process writes a file or a directory, before it is renamed.
+
+    What killed processes have left of it is removed, the first time that it is written.
+    """
+    remove_leftovers_of(path)
+    return path.with_name(f"{path.name}.{os.getpid()}{ASIDE}")
+
+
+def drawn_aside_of(path: Path) -> Path:
+    """The same where the numbers of processes are those of several machines: it is drawn."""
+    return path.with_name(f"{path.name}.{uuid4().hex}{ASIDE}")
+
+
+@cache  # a run writes some files thousands of times
+def remove_leftovers_of(path: Path) -> None:
+    """Removes what processes have left half-written under a name that no longer live."""
+    with suppress(OSError):
+        for entry in list(path.parent.iterdir()):
+            begun = entry.name.startswith(path.name)
+            found = _BEGUN_BY.fullmatch(entry.name, len(path.name)) if begun else None
+            if found is None or _is_alive(int(found[1])):
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+def aside_in_shared(directory: Path, name: str) -> Path:
+    """Makes an empty file to write in a directory that several machines may write into.
+
+    The number of a process says nothing there: names are drawn, and what killed processes have left
+    is known by its age.
+    """
+    for path in directory.glob(f"*{ASIDE}"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
+    descriptor, made = tempfile.mkstemp(ASIDE, f"{name}.", directory)
+    os.close(descriptor)
+    return Path(made)
+
+
+@contextmanager
+def scratch_errors() -> Iterator[None]:
+    """Says of temporary files that it is their directory that cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOENT):
+            raise
+        place, reason = _temporary_directory(), (error.strerror or str(error)).lower()
+        raise ArtifactError(
+            f"TMPDIR: temporary files cannot be written to {place} ({reason}); free some space "
+            "there, or set TMPDIR to another directory"
+        ) from None
+
+
+def scratch_file() -> BinaryIO:
+    """Opens a temporary file that has no name: nothing of it outlives the process."""
+    with scratch_errors():
+        return cast("BinaryIO", tempfile.TemporaryFile(prefix=_SCRATCH))
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Makes a temporary directory; those that killed processes have left are removed."""
+    with scratch_errors():
+        made = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-")
+    with suppress(OSError):
+        for entry in list(_temporary_directory().iterdir()):
+            begun = _SCRATCH_OF.fullmatch(entry.name)
+            if begun and not _is_alive(int(begun[1])) and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+    with made as directory:
+        yield Path(directory)
+
+
+def _temporary_directory() -> Path:
+    with suppress(OSError):  # none is left that can be written
+        return Path(tempfile.gettempdir())
+    return Path(os.environ.get("TMPDIR", os.curdir))
+
+
+def _is_alive(process: int) -> bool:
+    """True if there is such a process; where it cannot be asked without harm, there may be."""
+    if os.name != "posix" or process == os.getpid():
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):  # or the number is none of a process
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager
@@ -21,13 +185,6 @@ def written_aside(path: Path, *, among_machines: bool = False) -> Iterator[Path]
     """Yields another path beside `path`; the file written there replaces it at the end.
 
     On an exception nothing is left.
-
-    Args:
-        path: the file to make.
-        among_machines: true if a process of another machine may be writing the same file now.
-
-    Raises:
-        ArtifactError: if the file cannot be written (read-only or full disk, missing directory).
     """
     aside = drawn_aside_of(path) if among_machines else aside_of(path)
     try:
@@ -56,9 +213,6 @@ def directory_aside(path: Path) -> Iterator[Path]:
 
     If one exists already, a kill between the two renames leaves neither under that name. Of a link
     the directory that it leads to is replaced.
-
-    Raises:
-        ArtifactError: if it cannot be written, or a file has its name.
     """
     path = replaceable_directory(path)
     aside = aside_of(path)
@@ -81,11 +235,7 @@ def directory_aside(path: Path) -> Iterator[Path]:
 
 
 def replaceable_directory(path: Path) -> Path:
-    """Returns the directory that may take a name: of a link the one that it leads to.
-
-    Raises:
-        ArtifactError: if a file has the name.
-    """
+    """Returns the directory that may take a name: of a link the one that it leads to."""
     try:
         found = Path(os.path.realpath(path)) if path.is_symlink() else path
         is_file = found.exists() and not found.is_dir()
@@ -97,12 +247,7 @@ def replaceable_directory(path: Path) -> Path:
 
 
 def check_free(path: Path, option: str = "--output", unless: str | None = None) -> None:
-    """Refuses a place with files, which would be lost; not if one has the name `unless`.
-
-    Raises:
-        UsageError: naming the option.
-        ArtifactError: if it cannot be looked at.
-    """
+    """Refuses a place with files, which would be lost; not if one has the name `unless`."""
     try:
         is_ours = unless is not None and (path / unless).is_file()
         is_free = is_ours or not path.exists() or (path.is_dir() and not any(path.iterdir()))
@@ -113,21 +258,13 @@ def check_free(path: Path, option: str = "--output", unless: str | None = None) 
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a whole UTF-8 text file.
-
-    Raises:
-        ArtifactError: if it cannot be written.
-    """
+    """Writes a whole UTF-8 text file."""
     with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8", newline="")
 
 
 def make_directory(path: Path) -> None:
-    """Creates a directory with its parents, if it does not exist.
-
-    Raises:
-        ArtifactError: if it cannot be made, or a file has its name.
-    """
+    """Creates a directory with its parents, if it does not exist."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -179,3 +316,73 @@ def not_writable(path: Path, error: OSError) -> ArtifactError:
     return ArtifactError(
         f"{path}: cannot be written ({reason}); choose a place that can be written"
     )
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process; the system lets go of it if the process dies."""
+    descriptor = _opened(directory)
+    try:
+        hold(
+            descriptor,
+            f"{directory}: another training process uses this directory; wait for it or "
+            "choose another one",
+        )
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def awaited(directory: Path) -> Iterator[None]:
+    """Holds a directory for this process, once no other process holds it; see `locked`."""
+    descriptor = _opened(directory)
+    try:
+        hold(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hold(descriptor: int, refusal: str = "") -> None:
+    """Holds an open file until it is closed, on systems and file systems that have such locks.
+
+    On some file systems of clusters there are none (Lustre without its option `flock`, NFS without
+    its lock service): no one could ever train there if that counted as being refused.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+    except OSError as error:
+        if refusal and error.errno not in _NO_LOCKS:
+            raise ArtifactError(refusal) from None
+
+
+def _opened(directory: Path) -> int:
+    try:
+        return os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise not_writable(directory, error) from None
+
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""Error numbers of file systems without locks."""
+
+
+@contextmanager
+def default_signals() -> Iterator[None]:
+    """Lets SIGINT and SIGTERM end the process at once, also where a library works."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = {
+        number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

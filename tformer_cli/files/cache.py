@@ -14,9 +14,6 @@ def cache_directory() -> Path:
     """Returns the directory of what can be made again, which need not exist.
 
     Source: XDG Base Directory Specification; a relative path in $XDG_CACHE_HOME does not count.
-
-    Raises:
-        ArtifactError: if the user has no home directory.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():

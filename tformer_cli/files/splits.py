@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.aside import aside_of
+from tformer_cli.files.atomic import aside_of
 from tformer_cli.files.regular_file import open_regular
 
 SPLITS = ("train", "valid", "test")
@@ -24,18 +24,6 @@ def write_splits(
     Every file is written aside and renamed when all are complete, so an interrupted run leaves
     files of the same names as they were. A corpus that was written before is replaced, other files
     of these names are not.
-
-    Args:
-        directory: created if missing.
-        suffixes: endings of the files.
-        rows: the split of each example, and its line in the file of each ending.
-        progress: called with the number of examples written so far, now and then and at the end.
-
-    Returns:
-        The number of examples of each split.
-
-    Raises:
-        DataError: if the directory cannot be written, or holds other files of these names.
     """
     missing = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     names = [f"{split}.{suffix}" for split in SPLITS for suffix in suffixes]
@@ -94,11 +82,7 @@ def _write(
 
 
 def _check_ours(directory: Path, suffixes: Sequence[str]) -> None:
-    """Checks that files which would be replaced are those of a whole corpus.
-
-    Raises:
-        DataError: if they are not.
-    """
+    """Checks that files which would be replaced are those of a whole corpus."""
     names = [f"{split}.{suffix}" for split in SPLITS for suffix in suffixes]
     there = [name for name in names if os.path.lexists(directory / name)]
     are_whole = len(there) == len(names) and all(

@@ -9,14 +9,19 @@ from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal, cast
 
-from tformer_cli.artifacts.config_file import CONFIG, WEIGHTS, ImportOrigin, WeightType, read_config
-from tformer_cli.artifacts.not_a_model import HUB_NAME, not_a_model
+from tformer_cli.artifacts.config_file import (
+    CONFIG,
+    HUB_NAME,
+    WEIGHTS,
+    ImportOrigin,
+    WeightType,
+    not_a_model,
+    read_config,
+)
 from tformer_cli.errors import ArtifactError, DataError, TformerError, UsageError
-from tformer_cli.files.atomic import check_free, directory_aside, make_directory
+from tformer_cli.files.atomic import awaited, check_free, directory_aside, make_directory
 from tformer_cli.files.cache import cache_directory, remember_name
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.lock import awaited
-from tformer_cli.files.regular_file import open_regular
+from tformer_cli.files.regular_file import hash_file, open_regular
 from tformer_cli.text.lines import without_surrogates
 
 if TYPE_CHECKING:

@@ -1,21 +1,27 @@
-"""The guides that ship with the package, as Markdown."""
+"""What ships with the package besides code: guides as Markdown, and recipes to copy.
+
+The guides lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe` finds.
+"""
 
 import re
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 from tformer_cli.errors import UsageError
+from tformer_cli.files.atomic import write_text
+from tformer_cli.recipe import find_recipe, recipe_names
 from tformer_cli.wording import did_you_mean, suggestions
 
-FOLDER = Path(__file__).parent.parent / "guide"
+FOLDER = Path(__file__).parent
+# Topics in the order to read them; others follow.
 ORDER = (
     *("translating", "comparing", "formats", "training", "distilling"),
     *("classifying", "encoders", "images", "language-models"),
     *("inspecting", "teaching", "performance", "python", "glossary"),
 )
-"""Topics in the order to read them; others follow."""
+# Topic besides the guides: a page.
 SAMPLE = "sample-report"
-"""Topic besides the guides: a page."""
 _COMMENT = re.compile(r"^<!--.*?-->\n", re.DOTALL | re.MULTILINE)
 _MARKUP = re.compile(r"\[([^\]]*)\]\([^)]*\)|[`*]")
 
@@ -35,14 +41,12 @@ class Guide:
 
 
 def guides() -> list[Guide]:
-    """Reads all guides, in the order to read them."""
     found = {file.stem: file for file in sorted(FOLDER.glob("*.md"))}
     names = [*(name for name in ORDER if name in found), *(n for n in found if n not in ORDER)]
     return [_read(found[name]) for name in names]
 
 
 def find_guide(topic: str) -> Guide:
-    """Finds the guide about a topic."""
     found = {guide.topic: guide for guide in guides()}
     if topic.lower() in found:
         return found[topic.lower()]
@@ -66,3 +70,41 @@ def _read(file: Path) -> Guide:
     return Guide(
         topic=file.stem, title=title, summary=_MARKUP.sub(r"\1", sentence).rstrip(":"), text=text
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSummary:
+    """Entry of a recipe in the list."""
+
+    name: str
+    summary: str
+    """The first sentence of its first comment."""
+    origin: str
+    """Origin of its data; empty if unknown."""
+
+
+def shipped_recipes() -> list[RecipeSummary]:
+    return [_summary(name, recipe_text(name)) for name in recipe_names()]
+
+
+def recipe_text(name: str) -> str:
+    """Reads a recipe with its comments."""
+    return find_recipe(name).read_text(encoding="utf-8")
+
+
+def copy_recipe(name: str, output: Path | None = None) -> Path:
+    """Copies a recipe to a new file, NAME.toml in the working directory by default."""
+    text = recipe_text(name)
+    path = output or Path(f"{Path(name).stem}.toml")
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"--output: {path} exists already; name another file")
+    write_text(path, text)
+    return path
+
+
+def _summary(name: str, text: str) -> RecipeSummary:
+    comment = re.match(r"(?:# .*\n)+", text)
+    prose = " ".join(re.sub(r"^# ", "", comment[0], flags=re.MULTILINE).split()) if comment else ""
+    sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z])", prose, maxsplit=1)[0]
+    origin = tomllib.loads(text).get("data", {}).get("origin", "")
+    return RecipeSummary(name=name, summary=sentence, origin=str(origin))

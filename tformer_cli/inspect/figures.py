@@ -21,7 +21,7 @@ from xml.etree.ElementTree import Element, SubElement
 import numpy as np
 from numpy.typing import NDArray
 
-from tformer_cli.artifacts.array_file import write_arrays
+from tformer_cli.artifacts.weights_file import write_arrays
 from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId, Kind
 from tformer_cli.heads.roles import ROLES, Role
 from tformer_cli.inspect.comparison import HeadChange, HeadDiff, drawn

@@ -106,7 +106,7 @@ class ReportOptions(CaptureOptions):
         float,
         Option(
             help="Exit with status 1 if maps or steps differ from the model's own numbers by more.",
-            name="--verify",
+            names=("--verify",),
             metavar="X",
             min=0.0,
         ),

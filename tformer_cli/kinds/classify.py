@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tformer_cli.errors import DataError
@@ -12,10 +13,13 @@ from tformer_cli.text.fields import with_label_fields
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.lines.job import Damaged
+    from tformer_cli.kinds.lines.score import ScoredLabel
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.model.config import Head
     from tformer_cli.recipe import Recipe
@@ -166,6 +170,16 @@ class Classify(Kind):
     methods = ("classify", "embed")
     measured_by = "labels"
     training: ClassVar[Training] = Classification()
+
+    def scored_labels(
+        self, opened: Opened, pairs: Sequence[tuple[str, str]], damaged: Damaged
+    ) -> Iterator[list[ScoredLabel]]:
+        from tformer_cli.kinds.lines.job import results_of
+        from tformer_cli.kinds.lines.score import check_labels, score_labels
+
+        check_labels(opened, [(text, label.strip()) for text, label in pairs], takes_blank=False)
+        score = partial(score_labels, opened, damaged=damaged)
+        return ([one] for one in results_of(opened.directory, pairs, score))
 
 
 KIND = Classify()

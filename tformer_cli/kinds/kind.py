@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tformer_cli.artifacts.config_file import TaskKind, Verb
+    from tformer_cli.kinds.lines.job import Damaged
+    from tformer_cli.kinds.lines.score import ScoredLabel
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.kinds.training import Training
 
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
@@ -57,9 +60,15 @@ class Kind(ABC):
     training: ClassVar[Training | None] = None
     """How it is trained; None: only imports make such models."""
 
-    def predictor(self, opened: Any) -> PlacePredictor | None:  # noqa: ANN401, ARG002 - most have none
+    def predictor(self, opened: Opened) -> PlacePredictor | None:  # noqa: ARG002 - most have none
         """Makes what predicts something at places of texts, of an opened model that does."""
         return None
+
+    def scored_labels(
+        self, opened: Opened, pairs: Sequence[tuple[str, str]], damaged: Damaged
+    ) -> Iterator[list[ScoredLabel]]:
+        """Scores the right labels of each text or image, given with a line of them."""
+        raise NotImplementedError
 
     def methods_in_words(self) -> str:
         """Lists the methods that work, for messages."""

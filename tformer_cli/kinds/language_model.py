@@ -40,7 +40,7 @@ class LanguageModeling(TextModeling):
         other windows and strides.
         """
         from tformer_cli.search.generator import Generator
-        from tformer_cli.search.text_scoring import score_texts
+        from tformer_cli.search.scoring import score_texts
         from tformer_cli.search.text_windows import text_scores
         from tformer_cli.search.torch_engine import TorchEngine
         from tformer_cli.text.loading.encoded import joined

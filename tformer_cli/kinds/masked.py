@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from tformer_cli.kinds.kind import PlacePredictor
+    from tformer_cli.kinds.opening import Opened
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.encoder_only import MaskedLanguageModel
     from tformer_cli.recipe import Recipe
@@ -159,7 +160,7 @@ class Masked(Kind):
     measured_by = "gaps"
     training = MaskedModeling()
 
-    def predictor(self, opened: Any) -> PlacePredictor:  # noqa: ANN401
+    def predictor(self, opened: Opened) -> PlacePredictor:
         from tformer_cli.kinds.lines.fill import GapFiller
 
         return GapFiller(opened)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, cast
 from tformer_cli.acceleration import has_fast, require_fast
 from tformer_cli.artifacts.config_file import MODELS, check_task, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory, read_model_directory
-from tformer_cli.artifacts.shortlist_file import SHORTLIST, read_shortlist
-from tformer_cli.artifacts.token_frequencies import load_seen_words
+from tformer_cli.artifacts.shortlist_file import SHORTLIST, load_seen_words, read_shortlist
 from tformer_cli.errors import ArtifactError, UsageError
 from tformer_cli.kinds import kinds_for
 from tformer_cli.kinds.stored_model import DirectoryModel, choose_precision, in_precision, is_cpu
@@ -19,8 +18,8 @@ from tformer_cli.search.opening import generation_config, overridden, split_opti
 from tformer_cli.search.torch_engine import TorchEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
-    from typing import Any, Unpack
+    from collections.abc import Callable, Container, Sequence
+    from typing import Unpack
 
     import torch
 
@@ -223,9 +222,11 @@ def _encoder(
     compiled = compiled_encoder(on_cpu, settings.tell, settings.threads)
     if isinstance(compiled, str):  # the reason why they cannot
         return opened
-    heads: Mapping[str, Any] = {"labels": LabelHead, "tokens": TokenHead}
-    head = heads.get(stored.config.head)
-    made = None if head is None else head(stored.config, weights.arrays)
+    made: LabelHead | TokenHead | None = None
+    if stored.config.n_outputs:
+        made = LabelHead(stored.config, weights.arrays)
+    elif stored.config.head == "tokens":
+        made = TokenHead(stored.config, weights.arrays)
     return replace(opened, compiled=compiled, head=made)
 
 

@@ -79,7 +79,7 @@ class CompareSettings(ScoringSettings):
         "Scores and tests",
         shown_default="bleu, chrf, ter",
         metavar="|".join(MetricName),
-        completes=tuple(MetricName),
+        complete=lambda: list(MetricName),
     )
     baseline: str | None = setting(
         None,
@@ -121,7 +121,7 @@ class CompareSettings(ScoringSettings):
         return tuple(dict.fromkeys(given)) or DEFAULT_METRICS
 
     def check_labels(self) -> None:
-        """Refuses what only translations have where labels are compared."""
+        """Refuses settings of translations where labels are compared."""
         for one in fields(self):
             if one.name in ("labels", "baseline", "samples", "seed"):
                 continue
@@ -149,7 +149,7 @@ class TestSetFiles:
         None,
         "Source text: shown beside the translations, and translated by SYSTEMs that are model "
         "directories.",
-        name="--source -i",
+        names=("-i",),
         metavar="FILE",
         role="reads_file",
     )

@@ -16,7 +16,7 @@ SimilarityKind = Literal["scaled", "dot", "cosine", "distance", "additive"]
 TiedEmbeddings = Literal["all", "decoder", "inputs", "none"]
 FinalNorm = Literal["pre-norm", "always"]
 DecoderCell = Literal["attention", "ssru"]
-Head = Literal["labels", "tokens", "none"]
+Head = Literal["labels", "tags", "tokens", "none"]
 Pooler = Literal["none", "tanh", "relu"]
 Pooling = Literal["mean", "first", "first-and-mean"]
 Precision = Literal["float32", "bfloat16"]
@@ -202,7 +202,8 @@ class ModelConfig:
     """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
     head: Head = "labels"
-    """What stands on an encoder alone: "labels", a classifier; "tokens", which predicts the tokens
+    """What stands on an encoder alone: "labels", a classifier; "tags", a label for each word;
+    "tokens", which predicts the tokens
     at masked positions (Devlin et al. 2019, BERT); "none", for the vectors of texts."""
     n_labels: int = 0
     """Labels of a classifier (0: as many as its training data have)."""
@@ -378,7 +379,7 @@ class ModelConfig:
     @property
     def n_outputs(self) -> int:
         """Labels, where there is a row for each; 0: there is one for each token, or none at all."""
-        return self.n_labels if self.head == "labels" else 0
+        return self.n_labels if self.head in ("labels", "tags") else 0
 
     @property
     def ends_targets(self) -> bool:
@@ -418,7 +419,7 @@ class ModelConfig:
             return
         if not self.is_encoder_only or self.is_decoder_only:
             raise ValueError("patch_size: images need n_decoder_layers = 0 and encoder layers")
-        if self.head == "tokens":
+        if self.head in ("tags", "tokens"):
             raise ValueError('head: images have no tokens to predict; choose "labels" or "none"')
         self._check_image_size()
         for name in ("image_mean", "image_std"):
@@ -528,10 +529,11 @@ _OWNERS: tuple[tuple[str, Callable[[ModelConfig], bool], tuple[str, ...]], ...] 
         ("head", "n_labels", "pooling", "pooler", "unit_length"),
     ),
     (
-        'classifiers (head = "labels")',
-        lambda config: config.head == "labels",
-        ("n_labels", "pooler"),
+        'classifiers and taggers (head = "labels" or "tags")',
+        lambda config: config.head in ("labels", "tags"),
+        ("n_labels",),
     ),
+    ('classifiers (head = "labels")', lambda config: config.head == "labels", ("pooler",)),
     (
         "models with a target (n_decoder_layers above 0)",
         lambda config: not config.is_encoder_only,

@@ -265,8 +265,29 @@ class Classifier(EncoderOnly):
         __call__ = forward
 
 
+class Tagger(PositionPredictor):
+    """The encoder of a Transformer, the states of words compared with one row a label.
+
+    A word's state is that of its first token, whose state has read the others, too; they are no
+    targets (Devlin et al. 2019, section 5.3).
+    """
+
+    def make_head(self) -> None:
+        """See `EncoderOnly`: a row for each label."""
+        config = self.config
+        if config.head != "tags" or not config.n_labels:
+            raise ValueError('n_labels: a tagger has head = "tags" and some labels')
+        self.output_projection = nn.Linear(config.d_model, config.n_labels, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.n_labels)) if config.bias else None
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(L, D) a row for each label."""
+        return self.output_projection.weight
+
+
 HEADS: Mapping[Head, type[EncoderOnly]] = MappingProxyType(
-    {"labels": Classifier, "tokens": MaskedLanguageModel, "none": EncoderOnly}
+    {"labels": Classifier, "tags": Tagger, "tokens": MaskedLanguageModel, "none": EncoderOnly}
 )
 """Encoders by what stands on them."""
 

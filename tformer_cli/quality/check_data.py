@@ -1,4 +1,4 @@
-"""A report of what is doubtful in corpora, and commands that mend it."""
+"""A report of doubtful examples in corpora, and commands that mend them."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -103,7 +103,7 @@ def check_data(
     options: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
 ) -> DataReport:
-    """Reads corpora twice and reports what is doubtful in them."""
+    """Reads corpora twice and reports doubtful examples."""
     data = given.data
     dropping = DROPPING & wanted
     found = {name: CheckCount() for name in CHECKS if name in wanted}
@@ -115,7 +115,7 @@ def check_data(
                 found[name].pairs += 1
                 if len(found[name].examples) < n_examples:
                     found[name].examples.append(one)
-    # commands and doubts name files, which a corpus of the hub has not
+    # commands and doubts name files, which a corpus on the hub lacks
     files = [corpus for corpus in data.train if files_of(corpus, data.directory)]
     return DataReport(
         corpora=[corpus_name(corpus) for corpus in data.train],
@@ -159,7 +159,7 @@ def _commands(
 
 
 def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Options for what a recipe names besides its files: validation sentences and languages."""
+    """Options for the validation sentences and languages of a recipe."""
     if HELD_OUT in wanted:
         for corpus in given.data.valid:
             yield from (

@@ -76,7 +76,7 @@ def _clean(
     dropping: frozenset[str],
     progress: Progress | None,
 ) -> CleanReport:
-    """Writes what was not yet written of kept pairs and of reasons why others were dropped."""
+    """Writes the rest of the kept pairs, and of the reasons why others were dropped."""
     corpora, n_kept = replace(given, keeps_rows=True), 0
     counts: Counter[str] = Counter()
     *kept, dropped, _ = files.streams
@@ -108,7 +108,7 @@ def _clean(
 
 
 def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) -> dict[str, str]:
-    """All that decides what is kept, by name."""
+    """Inputs and settings that decide which pairs are kept, by name."""
     # by content: a file that was renamed is the same, one that was changed is not
     held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
     settings = given.settings
@@ -125,7 +125,7 @@ def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) ->
 
 
 def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
-    """Reads what was written of pairs that were dropped: their lines, and why."""
+    """Reads the record of dropped pairs: their lines, and why."""
     with Path(dropped.name).open("rb") as stream:
         # behind it lies what this run writes
         end = dropped.tell()

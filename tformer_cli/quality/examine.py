@@ -1,4 +1,4 @@
-"""Two passes over corpora: one learns what they are like, the other judges each pair."""
+"""Two passes over corpora: one learns their facts, the other judges each pair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -95,7 +95,7 @@ class Corpora:
 
 
 class Judged(NamedTuple):
-    """An example with what checks found."""
+    """An example with the findings of checks."""
 
     corpus: int
     """Number of its corpus, from 0."""
@@ -124,7 +124,7 @@ class Earlier:
         self._next = next(found, None)
 
     def of(self, line: int) -> dict[str, str]:
-        """Returns what was found in a line; lines are asked for in order."""
+        """Returns the findings in a line; callers ask for lines in order."""
         if self._next is None or self._next[0] != line:
             return {}
         found = self._next[1]
@@ -175,7 +175,7 @@ def judge(
     progress: Progress | None = None,
     earlier: Earlier | None = None,
 ) -> Iterator[Judged]:
-    """Yields every example with what checks find."""
+    """Yields every example with the findings of checks."""
     # Only examples that no other check would drop count as the first of equal ones, so that one of
     # them is kept.
     held_out = corpora.held_out

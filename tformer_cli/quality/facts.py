@@ -50,7 +50,7 @@ class CorpusKind:
     """One of them, in messages."""
 
     def texts_of(self, pair: SentencePair) -> list[tuple[str, str]]:
-        """The texts of an example, each with what it is called."""
+        """The texts of an example, each with its name."""
         return [(self.sides[place], pair[place]) for place in self.texts]
 
     def named(self, pair: SentencePair) -> dict[str, str]:

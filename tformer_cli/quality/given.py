@@ -109,7 +109,7 @@ def given_data(
 
 
 def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
-    """The data of a recipe, each corpus with its fields, and what they hold."""
+    """The data of a recipe, each corpus with its fields, and the kind of its examples."""
     kind, data = KINDS.get(recipe.task.kind), recipe.data
     if kind is None:
         raise UsageError(

@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from tformer_cli.files.aside import scratch_errors, scratch_file
+from tformer_cli.files.atomic import scratch_errors, scratch_file
 from tformer_cli.quality.repeats import NEVER, KeyFiles, Keys, Repeated, key_of, normalized
 from tformer_cli.text.corpora import SentencePair
 
@@ -72,7 +72,7 @@ class NearDuplicates:
         self.add_signatures(signatures(pairs))
 
     def add_signatures(self, found: Signatures) -> None:
-        """Takes account of what has these signatures in the first pass: (pairs, HASHES)."""
+        """Stores the signatures of pairs or texts in the first pass: (pairs, HASHES)."""
         with scratch_errors():
             self._file.write(found.tobytes())
         self._bands.add(bands(found))
@@ -179,11 +179,14 @@ class Places:
 
 
 def _signatures(texts: Sequence[str]) -> Signatures:
-    parts = [_few(texts[n : n + PAIRS_AT_ONCE]) for n in range(0, len(texts), PAIRS_AT_ONCE)]
+    parts = [
+        _signatures_of_chunk(texts[n : n + PAIRS_AT_ONCE])
+        for n in range(0, len(texts), PAIRS_AT_ONCE)
+    ]
     return np.concatenate(parts) if parts else np.empty((0, HASHES), dtype=np.uint32)
 
 
-def _few(texts: Sequence[str]) -> Signatures:
+def _signatures_of_chunk(texts: Sequence[str]) -> Signatures:
     texts = [text.ljust(GRAM) for text in texts]
     lengths = np.array([len(text) for text in texts])
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -211,7 +214,7 @@ READ_AT_ONCE = 4096
 
 
 class HeldOut:
-    """Keys of sentences, and their signatures where what is nearly the same is looked for."""
+    """Keys of sentences, and with `near` their signatures."""
 
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
         keys, parts = set[int](), [signatures_of_texts([])]

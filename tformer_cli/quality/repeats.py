@@ -11,7 +11,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tformer_cli.files.aside import scratch_errors, scratch_file
+from tformer_cli.files.atomic import scratch_errors, scratch_file
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 # In place of a first place: not seen yet.

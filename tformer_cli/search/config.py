@@ -12,7 +12,6 @@ from tformer_cli.settings import (
     SHARE,
     Limits,
     Option,
-    Panel,
     at_least,
     between,
     check_limits,
@@ -56,7 +55,7 @@ def _setting(
     default: Default,
     help_text: str,
     known_to: Level,
-    panel: Panel = "Common",
+    panel: str = "Common",
     **details: Any,  # noqa: ANN401
 ) -> Default:
     details = {"shown_default": "the model's", **details}
@@ -254,10 +253,8 @@ _OPTIONS: Mapping[str, SearchOption] = declared_options(DecodingConfig, SearchOp
 
 
 def search_options(*, of_prompts: bool = False) -> dict[str, Option]:
-    """Lists the options of a search, or of one of language models, which read no source.
-
-    `n_best` is not among them: it belongs to commands that write lists.
-    """
+    """Lists the options of a search, or of one of language models, which read no source."""
+    # `n_best` is not among them: it belongs to commands that write lists.
     found: dict[str, Option] = {}
     for name, option in _OPTIONS.items():
         if name == "n_best" or (of_prompts and option.needs_source):
@@ -270,10 +267,8 @@ def search_options(*, of_prompts: bool = False) -> dict[str, Option]:
 
 
 def known_settings(level: Level) -> Mapping[str, Container[Any]]:
-    """Returns the allow-list of a search: for each setting the values that it knows.
-
-    No search knows a field that is declared without an option.
-    """
+    """Returns the allow-list of a search: for each setting the values that it knows."""
+    # No search knows a field that is declared without an option.
     levels = get_args(Level)
     types = types_of(DecodingConfig)
     known: dict[str, Container[Any]] = {}

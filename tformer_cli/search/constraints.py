@@ -16,23 +16,166 @@ import math
 import re
 from codecs import getincrementaldecoder
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tformer_cli.errors import DataError
 from tformer_cli.search.hypothesis import Hypothesis, is_certain, length_divisor, worst_wanted
 from tformer_cli.text.tokenizer import EOS_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tformer_cli.search.config import DecodingConfig
-    from tformer_cli.search.demands import Constraints
 
     Scores = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """Constraints on a line's translation."""
+
+    target_prefix: str = ""
+    """Text the translation begins with; of a line translated in parts, the first part's."""
+    required: tuple[str, ...] = ()
+    """Phrases it holds as whole words; see `required_of_parts`."""
+    banned: tuple[str, ...] = ()
+    """Phrases it does not hold."""
+    called_by: tuple[tuple[str, str], ...] = ()
+    """Required phrases of a glossary, each with a phrase of the source that calls for it."""
+
+
+NO_DEMANDS = Demands()
+
+
+def demands_of(record: Mapping[str, Any], where: str) -> Demands:
+    """Reads the demands of a JSONL object: "target_prefix", a text; "required", "banned", lists."""
+    prefix = record.get("target_prefix", "")
+    if not isinstance(prefix, str):
+        raise DataError(f'{where}: "target_prefix" is not text; write a string')
+    return Demands(prefix, _phrases(record, "required", where), _phrases(record, "banned", where))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraints:
+    """Required and banned phrases of one sentence's translation."""
+
+    required: tuple[tuple[int, ...], ...]
+    """Phrases in token ids; all must be said."""
+    banned: tuple[str, ...]
+    """Phrases that must not be said."""
+    token_bytes: Sequence[bytes]
+    """(V) the bytes of each token's text, a leading space included; none for special tokens."""
+
+    @cached_property
+    def finished_ban(self) -> re.Pattern[str] | None:
+        """Finds a banned phrase that is known to be whole words, because something follows it."""
+        parts = [_pattern(phrase, r"(?=\W)") for phrase in self.banned]
+        return re.compile("|".join(parts)) if parts else None
+
+    @cached_property
+    def ban(self) -> re.Pattern[str] | None:
+        """Finds a banned phrase in a text that has ended."""
+        parts = [_pattern(phrase, r"(?!\w)") for phrase in self.banned]
+        return re.compile("|".join(parts)) if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An entry of a glossary."""
+
+    source: str
+    """The phrase that calls for it, as whole words of a line; empty: every line but blank ones."""
+    target: str
+    """Phrase that the translation must hold, or must not."""
+    is_banned: bool
+
+
+def read_glossary(lines: Iterable[str], name: str) -> list[Term]:
+    """Reads a glossary: ``source TAB target`` a line, and ``TAB ban`` after it to forbid."""
+    terms = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split("\t")]
+        if len(cells) not in (2, 3) or not cells[1] or cells[2:] not in ([], [""], ["ban"]):
+            raise DataError(
+                f"{name}, line {number}: is not a glossary entry; write source TAB target, "
+                "and TAB ban to forbid it"
+            )
+        terms.append(Term(cells[0], cells[1], cells[2:] == ["ban"]))
+    return terms
+
+
+def with_terms(demands: Demands, line: str, terms: Sequence[Term]) -> Demands:
+    """Adds what a glossary says about a line; what is demanded twice is demanded once."""
+    called = [
+        term
+        for term in terms
+        if (term.source in line and holds(line, term.source) if term.source else line.strip())
+    ]
+    if not called:
+        return demands
+    required = [*demands.required, *(term.target for term in called if not term.is_banned)]
+    banned = [*demands.banned, *(term.target for term in called if term.is_banned)]
+    return replace(
+        demands,
+        required=tuple(dict.fromkeys(required)),
+        banned=tuple(dict.fromkeys(banned)),
+        called_by=tuple((term.target, term.source) for term in called if term.source),
+    )
+
+
+def required_of_parts(demands: Demands, parts: Sequence[str]) -> list[tuple[str, ...]]:
+    """Gives the required phrases of a line to the parts that it is translated in.
+
+    A glossary's phrase belongs to the parts that hold its source, any other to the first part that
+    holds the phrase itself, as names and numbers may; what no part calls for, to the first part.
+    """
+    if len(parts) < 2 or not demands.required:
+        return [demands.required] * len(parts)
+    found: list[list[str]] = [[] for _ in parts]
+    for phrase in demands.required:
+        sources = [source for target, source in demands.called_by if target == phrase]
+        called = [
+            wanted
+            for part, wanted in zip(parts, found, strict=True)
+            if any(holds(part, source) for source in sources or [phrase])
+        ]
+        for wanted in (called if sources else called[:1]) or found[:1]:
+            wanted.append(phrase)
+    return list(map(tuple, found))
+
+
+def holds(text: str, phrase: str) -> bool:
+    """Returns whether a phrase stands in a text as whole words."""
+    return re.search(_pattern(phrase, r"(?!\w)"), text) is not None
+
+
+def unsatisfied(text: str, required: Sequence[str], banned: Sequence[str]) -> list[str]:
+    """Names the required phrases a text lacks and the banned ones it holds."""
+    return [phrase for phrase in required if not holds(text, phrase)] + [
+        phrase for phrase in banned if holds(text, phrase)
+    ]
+
+
+def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    phrases = record.get(key, [])
+    is_list = isinstance(phrases, list)
+    if not is_list or not all(isinstance(text, str) and text.strip() for text in phrases):
+        raise DataError(f'{where}: "{key}" is not a list of texts; write a list of strings')
+    return tuple(text.strip() for text in phrases)
+
+
+def _pattern(phrase: str, after: str) -> str:
+    before = r"(?<!\w)" if re.match(r"\w", phrase) else ""
+    return before + re.escape(phrase) + (after if re.search(r"\w\Z", phrase) else "")
+
 
 WIDER = 8
 """Times the beam of a second try, where constraints left the first one no way."""

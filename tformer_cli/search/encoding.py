@@ -54,9 +54,6 @@ def for_each_text(
         precision: of the products; in float32 a text gets the same bits in any batch on a CPU.
         batch_tokens: padded tokens of a batch.
         before_batch: called before each batch.
-
-    Returns:
-        N results.
     """
     device = next(model.parameters()).device
     config = model.config
@@ -84,15 +81,7 @@ def text_vectors(
     unit_length: bool,
     precision: Precision = "float32",
 ) -> list[NDArray[np.float32]]:
-    """Computes a vector (D) for every text or image; see `for_each_text`.
-
-    Args:
-        model: in evaluation mode.
-        texts: see `for_each_text`.
-        pooling: see `EncoderOnly.pool`; "first-and-mean" makes vectors (2·D).
-        unit_length: whether vectors are divided by their length.
-        precision: of the products.
-    """
+    """Computes a vector (D) for every text or image; see `for_each_text`."""
 
     def compute(_: Sequence[int], source: Tensor, mask: Tensor) -> list[NDArray[np.float32]]:
         pooled = model.pool(model.encode(source, mask), mask, pooling).float()
@@ -141,17 +130,6 @@ def gap_candidates(
     """Finds the most probable tokens of every gap; see `for_each_text`.
 
     Each gap is filled as if the others stayed open. Probabilities are of the whole vocabulary.
-
-    Args:
-        model: in evaluation mode.
-        texts: see `for_each_text`.
-        mask_id: the token that stands for a gap.
-        top: candidates of a gap.
-        never: ids that are no candidates.
-        precision: of the products.
-
-    Returns:
-        For each text its gaps in their order, for each gap the candidates.
     """
     most = max(0, min(top, model.vocab_size - len(set(never))))
 
@@ -179,14 +157,7 @@ def gap_log_probabilities(
     *,
     precision: Precision = "float32",
 ) -> list[float]:
-    """Computes ln p of a token at a gap of every text; see `for_each_text`.
-
-    Args:
-        model: in evaluation mode.
-        texts: see `for_each_text`.
-        gaps: of each text the place of the gap, and the id of the token.
-        precision: of the products.
-    """
+    """Computes ln p of a token at a gap of every text; see `for_each_text`."""
 
     def compute(indices: Sequence[int], source: Tensor, mask: Tensor) -> list[float]:
         places, ids = torch.tensor([gaps[n] for n in indices], device=source.device).unbind(1)

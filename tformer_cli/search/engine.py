@@ -11,8 +11,8 @@ attention is recorded, a table of probabilities in a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.model.config import ModelConfig
-    from tformer_cli.search.demands import Constraints
+    from tformer_cli.search.constraints import Constraints
     from tformer_cli.search.hypothesis import Hypothesis
 
 
@@ -126,21 +126,7 @@ class PreparedSearch(Protocol):
         config: DecodingConfig,
         before_batch: Callable[[], None],
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of sentences that the model can take whole.
-
-        Args:
-            sentences: those that the engine takes.
-            config: settings that the engine supports.
-            before_batch: called before each batch, and between where batches take long; what it
-                raises ends the search.
-
-        Returns:
-            For every sentence at most `config.n_searched` hypotheses, best first; samples in the
-            order drawn.
-
-        Raises:
-            EngineUnavailableError: if it cannot; another engine may.
-        """
+        """Finds the hypotheses of sentences that the model can take whole."""
 
 
 @runtime_checkable
@@ -153,11 +139,7 @@ class PreparedScoring(Protocol):
         targets: Sequence[Sequence[int]],
         config: DecodingConfig,
     ) -> list[Hypothesis]:
-        """Scores N translations of N sources, in token ids without special tokens.
-
-        Raises:
-            EngineUnavailableError: if it cannot; another engine may.
-        """
+        """Scores N translations of N sources, in token ids without special tokens."""
 
 
 class SearchEngine(Protocol):
@@ -178,11 +160,7 @@ class SearchEngine(Protocol):
         """Gives the reason why it cannot translate a sentence as demanded; None if it can."""
 
     def prepare(self, model: SearchedModel) -> PreparedSearch:
-        """Gets ready to search with a model that it supports; this may take long.
-
-        Raises:
-            EngineUnavailableError: if it cannot.
-        """
+        """Gets ready to search with a model that it supports; this may take long."""
 
 
 class Choice(NamedTuple):
@@ -212,11 +190,7 @@ class Searcher:
         self._unavailable: dict[str, str] = {}
 
     def choice(self, config: DecodingConfig, sentence: Sentence) -> Choice:
-        """Chooses the engine of a sentence, and prepares it.
-
-        Raises:
-            UsageError: if no engine can search so.
-        """
+        """Chooses the engine of a sentence, and prepares it."""
         reasons: dict[str, str] = {}
         for engine in self._engines:
             reason = engine.takes(sentence) or self._refusal(engine, config)
@@ -226,11 +200,7 @@ class Searcher:
         raise self._none_left(reasons)
 
     def check(self, config: DecodingConfig, sentence: Sentence) -> None:
-        """Makes sure that an engine supports settings and sentence; prepares none.
-
-        Raises:
-            UsageError: with the reason why none does.
-        """
+        """Makes sure that an engine supports settings and sentence; prepares none."""
         reasons: dict[str, str] = {}
         for engine in self._engines:
             reason = engine.takes(sentence) or engine.supports(config, self._model)
@@ -242,11 +212,7 @@ class Searcher:
     def search(
         self, sentences: Sequence[Sentence], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
-        """Finds the hypotheses of each sentence; see `PreparedSearch.search`.
-
-        Raises:
-            UsageError: if no engine can.
-        """
+        """Finds the hypotheses of each sentence; see `PreparedSearch.search`."""
         found: dict[int, list[Hypothesis]] = {}
         reasons: dict[str, str] = {}
         for engine in self._engines:
@@ -285,9 +251,6 @@ class Searcher:
         """Scores translations that are given; see `PreparedScoring`.
 
         Of the settings only the penalties count.
-
-        Raises:
-            UsageError: if no engine can.
         """
         settings = DecodingConfig(
             length_penalty=config.length_penalty,
@@ -332,3 +295,85 @@ class Searcher:
 
 def _go_on() -> None:
     """Ends nothing."""
+
+
+@dataclass
+class PromptedCache:
+    """The cache of the model and what it says after the prompts."""
+
+    cache: DecodingCache
+    """Of the model; the prompts are in it."""
+    logits: Tensor | None
+    """(B, V) logits of the first tokens; None once the search has had them."""
+
+    @property
+    def beam_size(self) -> int:
+        """W, rows for each sentence."""
+        return self.cache.beam_size
+
+    def reorder(self, rows: Tensor, sentences: Tensor) -> None:
+        """Keeps and rearranges rows; see `DecoderCache.reorder`."""
+        self.cache.reorder(rows, sentences)
+
+
+class PromptedModel:
+    """A `DecodingModel` whose sources are prompts, those of a batch in torch equally long."""
+
+    source_eos = False
+
+    def __init__(
+        self, model: SearchedModel, on_token: Callable[[Sequence[int]], None] | None = None
+    ) -> None:
+        """Takes a language model."""
+        self.model = model
+        """The language model."""
+        self.on_token = on_token
+        """The listener, called with tokens; it may change for each search."""
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+
+    @property
+    def _in_torch(self) -> DecodingModel:
+        """The language model, made if need be."""
+        if isinstance(self.model, StoredModel):
+            return self.model.make()
+        return cast("DecodingModel", self.model)
+
+    def within(self, config: DecodingConfig, n_prompt: int) -> DecodingConfig:
+        """Settings of the search for a prompt of this length, within the positions left."""
+        left = self.max_positions - n_prompt
+        if left < 1:
+            raise ValueError(
+                f"a prompt may have at most {self.max_positions - 1} tokens, but has {n_prompt}"
+            )
+        most = min(config.max_length or left, left)
+        return replace(config, max_length=most, min_length=min(config.min_length, most))
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """Returns the tokens of the prompts, (B, P)."""
+        lengths = source_mask.sum(dim=1)
+        longest = int(lengths.max())
+        if not bool((lengths == longest).all()):
+            raise ValueError("prompts that are continued together must be equally long")
+        return source[:, :longest]
+
+    def start_cache(
+        self, memory: Tensor, source_mask: Tensor, beam_size: int, max_length: int
+    ) -> PromptedCache:
+        """Reads the prompts, (B, P), one position after the other; each has one row at first."""
+        n_read = memory.shape[1]
+        model = self._in_torch
+        nothing = model.encode(memory, source_mask[:, :n_read])
+        cache = model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
+        logits = None
+        for position in range(n_read):
+            logits = model.decode_step(memory[:, position], cache)
+        return PromptedCache(cache, logits)
+
+    def decode_step(self, tokens: Tensor, cache: PromptedCache) -> Tensor:
+        """Reads one more token of each row; the first, `<s>`, stands for the prompt."""
+        if cache.logits is not None:
+            logits, cache.logits = cache.logits, None
+            return logits
+        if self.on_token is not None:
+            self.on_token(tokens.tolist())
+        return self._in_torch.decode_step(tokens, cache.cache)

@@ -78,16 +78,7 @@ def format_lines(
     passed_through: Mapping[str, Any] | None = None,
     alignments: Sequence[Alignment] | None = None,
 ) -> list[str]:
-    """Writes a translation as lines, without line ends.
-
-    Args:
-        translation: what to write.
-        output_format: "text", "tsv", "jsonl" or "moses".
-        lists_hypotheses: "jsonl": add a "hypotheses" list.
-        details: "jsonl": what else is said of the translation and each hypothesis.
-        passed_through: "jsonl": fields of the input object; ours win where names are the same.
-        alignments: one for each hypothesis; "text" has no place for them.
-    """
+    """Writes a translation as lines, without line ends."""
     if output_format == "text":
         return [translation.text]
     if output_format == "jsonl":
@@ -107,14 +98,6 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
     """Reads JSONL input: an object a line with the text under "source".
 
     A blank line is a blank source, so that lines still correspond.
-
-    Args:
-        lines: the lines.
-        name: the file's name, for messages.
-        first_index: number of the first of these lines in the file, from 0.
-
-    Raises:
-        DataError: naming the line that is not such an object.
     """
     for number, line in enumerate(lines, first_index + 1):
         where = f"{name}, line {number}"
@@ -125,15 +108,7 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
 
 
 def read_record(line: str, where: str) -> dict[str, Any]:
-    """Reads a line of JSONL, an object that can be written again with nothing lost.
-
-    Args:
-        line: the line.
-        where: file and line, for messages.
-
-    Raises:
-        DataError: if it is no such object.
-    """
+    """Reads a line of JSONL, an object that can be written again with nothing lost."""
     try:
         record = _DECODER.decode(line.removeprefix("\ufeff"))
     except (json.JSONDecodeError, RecursionError) as error:

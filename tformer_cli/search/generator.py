@@ -1,6 +1,6 @@
 """Prompts in, texts out: what a language model writes after each prompt, in order.
 
-The searches are those of translations; see `search.prompted_model`.
+The searches are those of translations; see `search.engine`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
-from tformer_cli.search.engine import Searcher, Sentence
+from tformer_cli.search.engine import PromptedModel, Searcher, Sentence
 from tformer_cli.search.hypothesis import Hypothesis
-from tformer_cli.search.prompted_model import PromptedModel
 from tformer_cli.search.translator import line_key
 from tformer_cli.text.lines import given_lines
 from tformer_cli.text.prefetch import buffers
@@ -89,23 +88,7 @@ class Generator:
         stops: Sequence[str] = (),
         before_batch: Callable[[], None] | None = None,
     ) -> None:
-        """Connects a language model with its tokenizer.
-
-        Args:
-            model: in evaluation mode.
-            tokenizer: the one the model was trained with.
-            config: how to search; `max_length` counts the tokens after a prompt (0: 200).
-            engines: what searches; they know where the model is.
-            target_bos: `ModelConfig.target_bos`; without it an empty prompt is the end of the text
-                before.
-            target_eos: `ModelConfig.target_eos`; without both every text needs a prompt.
-            seed: of what is sampled.
-            stops: a text ends before the first of these that occurs in it.
-            before_batch: called before each batch; what it raises ends the work.
-
-        Raises:
-            UsageError: if no engine can search so, or a text to stop at is empty.
-        """
+        """Connects a language model with its tokenizer."""
         self._prompted = PromptedModel(model)
         self._searcher = Searcher(self._prompted, engines, before_batch)
         self._side = tokenizer.target
@@ -126,11 +109,7 @@ class Generator:
         self._searcher.check(self.config, Sentence(tokens=()))
 
     def with_config(self, config: DecodingConfig, stops: Sequence[str]) -> Generator:
-        """Makes a generator that searches and stops otherwise, with the same engines.
-
-        Raises:
-            UsageError: if no engine can search so, or a text to stop at is empty.
-        """
+        """Makes a generator that searches and stops otherwise, with the same engines."""
         other = copy(self)
         other._choose(config, stops)
         return other
@@ -141,17 +120,7 @@ class Generator:
         numbers: Sequence[int] | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> list[Generation]:
-        """Continues prompts; an empty one is the beginning of a text.
-
-        Args:
-            prompts: the prompts.
-            numbers: of each, which with the seed decides what is drawn; None: 0, 1, …
-            on_text: called with each new piece of the text, of a single prompt that is sampled
-                once or searched greedily.
-
-        Raises:
-            UsageError: if a prompt is empty that must not be.
-        """
+        """Continues prompts; an empty one is the beginning of a text."""
         prompts = list(given_lines(prompts))
         numbers = range(len(prompts)) if numbers is None else numbers
         encoded = self._side.encode_phrases(prompts)
@@ -266,11 +235,7 @@ class _Told:
         self._n_told = 0
 
     def __call__(self, tokens: Sequence[int]) -> None:
-        """Takes the token that was chosen.
-
-        Raises:
-            StoppedError: if the text has come to where it stops.
-        """
+        """Takes the token that was chosen."""
         self.ids += tokens
         text = self._generator.after(self._prompt, self.ids)
         if self._generator.stops_in(text):

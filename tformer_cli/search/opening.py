@@ -33,11 +33,7 @@ _ONLY_SAMPLING = ("temperature", "top_k", "top_p", "candidates")
 
 @dataclass(frozen=True, kw_only=True)
 class OpeningSettings:
-    """How a model is opened, besides its settings for the search.
-
-    Raises:
-        UsageError: if a value is impossible, or two exclude each other.
-    """
+    """How a model is opened, besides its settings for the search."""
 
     device: str = setting(
         "auto",
@@ -110,7 +106,6 @@ class OpeningSettings:
         "Use these attention heads and switch all others off. '!cross.5.3' switches off "
         "that one. Repeatable.",
         "Search",
-        name="--heads",
         shown_default="all heads",
         metavar="HEADS",
     )

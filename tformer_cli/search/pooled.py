@@ -28,16 +28,7 @@ _POOLERS: Mapping[str, Callable[[Floats], Floats]] = MappingProxyType(
 
 
 def pooled(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) -> Floats:
-    """Turns the hidden states (S, D) of a text into a vector (D).
-
-    Args:
-        hidden: of all tokens, padding not among them.
-        pooling: their "mean", or the "first" one's.
-        unit_length: whether the vector is divided by its length.
-
-    Raises:
-        ValueError: if the pooling is of images.
-    """
+    """Turns the hidden states (S, D) of a text into a vector (D)."""
     if pooling == "first":
         vector: Floats = hidden[0]
     elif pooling == "mean":
@@ -54,12 +45,7 @@ class LabelHead:
     """The head of a classifier: perhaps a pooler, and a row for each label."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Copies the head's weights.
-
-        Args:
-            config: of the classifier.
-            weights: float32 arrays by their names in a model directory.
-        """
+        """Copies the head's weights."""
         self._config = config
         names = ("pooler.weight", "pooler.bias", "output_projection.weight", "output_bias")
         self._weights = {
@@ -83,12 +69,7 @@ class TokenHead:
     """The head of a masked language model: a transformation, and a row for each token."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, NDArray[np.generic]]) -> None:
-        """Takes the head's weights, which are not copied.
-
-        Args:
-            config: of the model.
-            weights: float32 arrays by their names in a model directory.
-        """
+        """Takes the head's weights, which are not copied."""
         self._config = config
         parts = ("transform.weight", "transform.bias", "transform_norm.weight")
         names = (*parts, "transform_norm.bias", "output_bias")

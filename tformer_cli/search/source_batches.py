@@ -33,14 +33,6 @@ def plan_source_batches(
 
     A batch holds one padded length only. So the shapes a sentence is computed in follow from its
     own length and not from its neighbors, which keeps its result the same to the last bit.
-
-    Args:
-        lengths: tokens of each source, end of sentence counted.
-        batch_tokens: padded source tokens of a batch; one sentence alone may have more.
-        most_sentences: sentences of a batch.
-
-    Returns:
-        Indices into `lengths`; each appears once.
     """
     by_length: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
@@ -61,12 +53,6 @@ def source_batch(
 ) -> tuple[Tensor, Tensor]:
     """Pads sentences, each ended by its end of sentence.
 
-    Args:
-        sentences: B lists of token ids, without special tokens.
-        max_positions: longest the model takes, which padding does not exceed.
-        device: where the tensors go.
-        eos: `ModelConfig.source_eos`.
-
     Returns:
         (B, S) token ids and the boolean (B, S) source mask.
     """
@@ -85,11 +71,6 @@ def image_batch(
     images: Sequence[Sequence[int]], ids_per_token: int, device: torch.device | str
 ) -> tuple[Tensor, Tensor]:
     """Puts images together, which all have one size.
-
-    Args:
-        images: B lists of the ids of their pixels.
-        ids_per_token: `ModelConfig.ids_per_token`.
-        device: where the tensors go.
 
     Returns:
         (B, H·W·C) ids and the boolean (B, N) mask of N patches, all True.

@@ -104,16 +104,7 @@ def scored_windows(
     stride: int,
     before_batch: Callable[[], None],
 ) -> list[list[float]]:
-    """Computes log p of tokens as `search.text_scoring.score_texts` does, by what is given.
-
-    Args:
-        scorer: what computes.
-        texts: token ids without special tokens.
-        config: of the model, which has no memory.
-        window: W.
-        stride: tokens between the beginnings of two windows, 1 to W.
-        before_batch: called before some windows are computed.
-    """
+    """Computes log p of tokens as `search.text_scoring.score_texts` does, by what is given."""
     scored: list[list[float]] = [[] for _ in texts]
     windows = [
         one

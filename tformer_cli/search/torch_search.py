@@ -11,17 +11,14 @@ import torch
 from tformer_cli.allow_list import unknown_setting
 from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 from tformer_cli.runtime import autocast, check_threads
-from tformer_cli.search.beam_search import beam_search
+from tformer_cli.search.beam_search import beam_search, diverse_beam_search
 from tformer_cli.search.config import ANY_SEARCH, PLAIN_SEARCH
 from tformer_cli.search.constraints import satisfying_search
-from tformer_cli.search.diverse import diverse_beam_search
-from tformer_cli.search.engine import EngineUnavailableError
-from tformer_cli.search.greedy import greedy_search
+from tformer_cli.search.engine import EngineUnavailableError, PromptedModel
 from tformer_cli.search.hypothesis import length_divisor, longest_translation
 from tformer_cli.search.models import ShortlistedModel
 from tformer_cli.search.processors import StepRows, make_processors, process
-from tformer_cli.search.prompted_model import PromptedModel
-from tformer_cli.search.sampling import sample
+from tformer_cli.search.sampling import greedy_search, sample
 from tformer_cli.search.scoring import score_pairs, takes_targets
 from tformer_cli.search.source_batches import LARGEST_LOGITS, plan_source_batches, source_batch
 from tformer_cli.text.tokenizer import BOS_ID
@@ -157,12 +154,7 @@ class TorchSteps:
         most_steps: int,
         processors: Sequence[ScoreProcessor] = (),
     ) -> None:
-        """Encodes a sentence.
-
-        Args:
-            source: (1, S) source token ids, ended by the end of sentence.
-            source_mask: (1, S) boolean, True at tokens.
-        """
+        """Encodes a sentence."""
         self._model = model
         self._processors = processors
         self._device = source.device

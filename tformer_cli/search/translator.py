@@ -10,7 +10,7 @@ from itertools import chain, islice, repeat, zip_longest
 from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.errors import DataError
-from tformer_cli.search.demands import (
+from tformer_cli.search.constraints import (
     NO_DEMANDS,
     Constraints,
     Demands,
@@ -20,7 +20,7 @@ from tformer_cli.search.demands import (
 )
 from tformer_cli.search.engine import Choice, Searcher, Sentence
 from tformer_cli.search.hypothesis import length_divisor, longest_source
-from tformer_cli.search.splitting import split_line
+from tformer_cli.search.sentences import split_line
 from tformer_cli.text.languages import mostly_unseen
 from tformer_cli.text.lines import check_lines, checked_line, given_lines
 from tformer_cli.text.prefetch import buffers
@@ -147,25 +147,7 @@ class Translator:
         shortlist: Shortlist | None = None,
         seen_words: Container[str] | None = None,
     ) -> None:
-        """Connects a model with its tokenizer.
-
-        Args:
-            model: in evaluation mode.
-            tokenizer: the one the model was trained with.
-            config: how to search.
-            engines: what searches, the preferred ones first; they know where the model is.
-            too_long: what to do with a line the model cannot take whole: translate it in parts,
-                omit its end, or raise.
-            split_sentences: splits a line into sentences, each with the white space behind it,
-                which are then translated one by one; None: the line is translated as it is.
-            seed: of what is sampled.
-            banned: phrases that no translation may hold as whole words.
-            before_batch: called before each batch; what it raises ends the translation.
-            scorers: engines for `score` where none of the others can.
-            shortlist: what translations may consist of, whatever else is asked of them; their
-                probabilities are then those among these tokens. None: all tokens.
-            seen_words: the words of the source text in training; None: they are not known.
-        """
+        """Connects a model with its tokenizer."""
         self._seen_words = seen_words
         self._shortlist = shortlist
         self.config = config
@@ -184,19 +166,11 @@ class Translator:
         self._searcher = Searcher(model, engines, before_batch, scorers)
 
     def engine(self) -> Choice:
-        """Chooses the engine of lines without demands, and prepares it.
-
-        Raises:
-            UsageError: if no engine can search with the settings.
-        """
+        """Chooses the engine of lines without demands, and prepares it."""
         return self._searcher.choice(self.config, self._undemanding)
 
     def check(self) -> None:
-        """Makes sure that an engine supports the settings; prepares none.
-
-        Raises:
-            UsageError: with the reason why none does.
-        """
+        """Makes sure that an engine supports the settings; prepares none."""
         self._searcher.check(self.config, self._undemanding)
 
     def sentences(self, line: str) -> list[str]:
@@ -217,11 +191,7 @@ class Translator:
         return other
 
     def with_config(self, config: DecodingConfig) -> Translator:
-        """Makes a translator that searches otherwise, with the same engines.
-
-        Raises:
-            UsageError: if no engine supports the settings.
-        """
+        """Makes a translator that searches otherwise, with the same engines."""
         other = copy(self)
         other.config = config
         other.check()
@@ -233,19 +203,7 @@ class Translator:
         first_index: int = 0,
         demands: Sequence[Demands] | None = None,
     ) -> list[Translation]:
-        """Translates lines.
-
-        Args:
-            lines: the lines; blank ones have blank translations.
-            first_index: number of the first line.
-            demands: for each line what its translation must be like.
-
-        Returns:
-            One translation a line, in order.
-
-        Raises:
-            DataError: if a line is too long and `too_long` is "error".
-        """
+        """Translates lines."""
         lines = list(given_lines(lines))
         demands = [self._with_bans(one) for one in demands or [NO_DEMANDS] * len(lines)]
         prepared = self._prepare(lines, first_index, [one.target_prefix for one in demands])
@@ -307,9 +265,6 @@ class Translator:
         """Replaces samples with something banned by others, which are drawn until they have none.
 
         So they are samples of the model's distribution without the banned translations.
-
-        Returns:
-            Which of the broken ones still are, after so many draws.
         """
         for attempt in range(1, MOST_DRAWS + 1):
             if not broken:
@@ -338,30 +293,13 @@ class Translator:
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[Hypothesis]:
-        """Scores translations that are given, in token ids, as the search scores its own.
-
-        Args:
-            sources: N sentences without special tokens, which the model can take whole.
-            targets: a translation of each.
-
-        Raises:
-            UsageError: if no engine can with these penalties.
-        """
+        """Scores translations that are given, in token ids, as the search scores its own."""
         return self._searcher.score(sources, targets, self.config)
 
     def stream(
         self, lines: Iterable[str | tuple[str, Demands]], buffer_lines: int = BUFFER_LINES
     ) -> Iterator[Translation]:
-        """Translates lines as they come, yielding a buffer's as soon as it is done.
-
-        Args:
-            lines: the lines, with or without what their translations must be like;
-                `buffer_lines` of them are held at a time.
-            buffer_lines: lines that are batched together; 1 answers line by line.
-
-        Raises:
-            TypeError: if the lines are one string, or hold something else.
-        """
+        """Translates lines as they come, yielding a buffer's as soon as it is done."""
         check_lines(lines)
         return chain.from_iterable(self.buffers(lines, buffer_lines))
 
@@ -373,15 +311,7 @@ class Translator:
         first_index: int = 0,
         max_wait: float | None = None,
     ) -> Iterator[list[Translation]]:
-        """Translates lines as they come, a buffer at a time; see `stream`.
-
-        Args:
-            lines: the lines.
-            buffer_lines: lines of a buffer.
-            first_index: number of the first line.
-            max_wait: seconds after its first line at which a buffer is translated although it is
-                not full; None: however long it takes.
-        """
+        """Translates lines as they come, a buffer at a time; see `stream`."""
         for buffer in buffers(lines, buffer_lines, max_wait):
             pairs = [
                 line if isinstance(line, tuple) else (checked_line(line, number), NO_DEMANDS)
@@ -633,13 +563,6 @@ def by_expected_utility(texts: Sequence[str], utility: Literal["chrf", "bleu"]) 
     Each is compared with every other as if that were the reference; the one with the highest mean
     score is first (Kumar & Byrne 2004; with samples, Eikema & Aziz 2020). Scores are sacreBLEU's
     for sentences.
-
-    Args:
-        texts: the candidates; equal ones, as samples may be, count as often as they occur.
-        utility: "chrf" (chrF2) or "bleu" (smoothed, with effective order).
-
-    Returns:
-        Indices of all candidates, best first; of equal worth the earlier first.
     """
     score = _sentence_score(utility)
     counts = Counter(texts)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeGuard
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.run_log import read_run_log
+from tformer_cli.files.regular_file import read_run_log
 
 METRICS_FILE = "metrics.jsonl"
 Point = tuple[float, float]

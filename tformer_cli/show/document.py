@@ -108,10 +108,10 @@ class Map:
     largest: float = 1.0
     is_signed: bool = False
     wider: str = "use a wider terminal or --format html"
-    """What to do about columns that have no room."""
+    """Advice about columns that have no room."""
     wraps: bool = False
     taller: str = ""
-    """What to do about rows that a screen has no room for; empty: all rows are shown."""
+    """Advice about rows that a screen has no room for; empty: all rows are shown."""
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,7 @@ def _part_lines(
 
 
 def show_document(console: Console, document: Document) -> None:
-    """Prints tables that fit the terminal, sentences, and last the notes: what is to be done."""
+    """Prints tables that fit the terminal, sentences, and last the notes, such as commands."""
     for number, section in enumerate(document.sections):
         if number:
             console.print()
@@ -423,7 +423,7 @@ def _columns(table: Table, room: Room) -> Iterator[Column]:
 
 
 def _table(table: Table, room: Room) -> Iterator[Line]:
-    """The lines of a table, with its title and what stands below it."""
+    """The lines of a table, with its title, note and remark."""
     if table.title:
         yield Line(shown(table.title, is_ascii=room.is_ascii), "bold")
     yield from table_lines(

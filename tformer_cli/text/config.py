@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Literal
 
 from tformer_cli.settings import FRACTION, Limits, at_least, between, check_limits
+from tformer_cli.text.tokenizer import MOST_PIECES
 
 Algorithm = Literal["bpe", "unigram", "word", "char", "byte"]
 TextKind = Literal["lines", "stream"]
@@ -14,8 +15,6 @@ MOST_PAIRS = 10_000_000
 """Of the built-in corpus; more would take hours before the grammar is found to have no more."""
 FEWEST_PIECES = 5
 """The special tokens and something to say."""
-MOST_PIECES = 1_000_000
-"""Of a vocabulary; training one sets memory aside for as many as are asked for."""
 LARGEST_WEIGHT = 1e6
 """Of a corpus among others."""
 

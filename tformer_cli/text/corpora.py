@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.hashes import hash_file, hash_tree
+from tformer_cli.files.regular_file import hash_file, hash_tree
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig
 from tformer_cli.text.fields import field_names, sides_of
 from tformer_cli.text.images.corpora import content_of, labeled_images
@@ -93,7 +93,7 @@ def read_records(
         records = format_of(config).read(config, directory, counts)
     if not with_faults:
         records = _without_faults(records)
-    return _texts_alone(config.text_field, records) if config.text_field else records
+    return _only_texts(config.text_field, records) if config.text_field else records
 
 
 def _without_faults(records: Records) -> Records:
@@ -115,7 +115,7 @@ def _of_object(
     return CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), lines)
 
 
-def _texts_alone(field: str, records: Records) -> Records:
+def _only_texts(field: str, records: Records) -> Records:
     """Puts texts in the place of pairs; formats with fields have them on both sides."""
     with closing(records):
         for record in records:
@@ -247,7 +247,7 @@ def _built_in_format(
     examples: Callable[[CorpusConfig], Iterable[tuple[str, str]]],
     *modules: str,
 ) -> CorpusFormat:
-    """Makes the format of what modules of `corpora` generate, and no file holds."""
+    """Makes the format of examples that modules of `corpora` generate."""
 
     def read(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
         del directory, counts

@@ -16,12 +16,12 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     BOS_ID,
     FILE_NAME,
+    MOST_PIECES,
     SPECIAL_PIECES,
     VERSION,
     OneSidedTokenizer,
@@ -57,7 +57,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     @classmethod
     @abstractmethod
     def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
-        """Makes a tokenizer of what a file holds; None: it is damaged."""
+        """Makes a tokenizer from the content of a file; None: it is damaged."""
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""

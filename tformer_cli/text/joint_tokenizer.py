@@ -14,9 +14,16 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as HuggingFaceTokenizer
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES, Algorithm
+from tformer_cli.text.config import Algorithm
 from tformer_cli.text.lines import without_surrogates
-from tformer_cli.text.tokenizer import FILE_NAME, SPECIAL_PIECES, OneSidedTokenizer, Span, Tokenizer
+from tformer_cli.text.tokenizer import (
+    FILE_NAME,
+    MOST_PIECES,
+    SPECIAL_PIECES,
+    OneSidedTokenizer,
+    Span,
+    Tokenizer,
+)
 from tformer_cli.text.vocabulary import BYTE_CHARACTERS, bytes_of, check_new_token, label_of
 
 # Texts that are encoded one by one faster than the library's threads for batches start.

@@ -22,6 +22,7 @@ class Masking:
     mask_id: int
     vocab_size: int
     """V, entries of the vocabulary."""
+    # not all become the mask, which a fine-tuned model never reads (section 3.1)
     share: float = 0.15
     hidden_share: float = 0.8
     """Share of the chosen ones that become the mask."""

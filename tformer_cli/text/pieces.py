@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.lines import without_surrogates
 from tformer_cli.text.tokenizer import (
     FILE_NAME,
+    MOST_PIECES,
     SPECIAL_PIECES,
     UNK_ID,
     VERSION,

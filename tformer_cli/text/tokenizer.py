@@ -13,6 +13,8 @@ from tformer_cli.files.regular_file import read_bounded, read_regular
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+MOST_PIECES = 1_000_000
+"""Of a vocabulary; training one sets memory aside for as many as are asked for."""
 FILE_NAME = "tokenizer.json"
 MAX_FILE_BYTES = 1 << 29
 SideName = Literal["source", "target"]
@@ -147,7 +149,7 @@ class TokenizerSide(ABC):
 
 
 class Tokenizer(ABC):
-    """The two sides of a model's tokenizer: that of what is read, and of what is written."""
+    """The two sides of a model's tokenizer: one for its input, one for its output."""
 
     algorithm: str
     """One of `config.Algorithm`, or the kind that a file of tformer names."""

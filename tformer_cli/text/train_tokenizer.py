@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as HuggingFaceTokenizer
 from tokenizers import trainers
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.default_signals import default_signals
+from tformer_cli.files.atomic import default_signals
 from tformer_cli.text.config import TokenizerConfig
 from tformer_cli.text.joint_tokenizer import UNKNOWN_PIECE, JointTokenizer, blank_tokenizer
 from tformer_cli.text.lines import without_surrogates

@@ -8,11 +8,9 @@ from functools import cached_property
 from itertools import pairwise
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.lines import without_surrogates
-from tformer_cli.text.sentencepiece.spm_file import SPACE
-from tformer_cli.text.tokenizer import SPECIAL_PIECES
-from tformer_cli.wording import character_label
+from tformer_cli.text.tokenizer import MOST_PIECES, SPECIAL_PIECES
+from tformer_cli.wording import SPACE_LABEL, character_label
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -82,7 +80,7 @@ class Vocabulary:
     @cached_property
     def bytes(self) -> list[bytes]:
         """The text of each piece; none of special tokens and language tokens."""
-        plain = [piece.replace(SPACE, " ").encode() for piece in self.pieces]
+        plain = [piece.replace(SPACE_LABEL, " ").encode() for piece in self.pieces]
         plain[: len(SPECIAL_PIECES)] = [b""] * len(SPECIAL_PIECES)
         in_bytes = {
             n: int(m[1], 16) for n, p in enumerate(self.pieces) if (m := _BYTE.fullmatch(p))
@@ -94,7 +92,7 @@ class Vocabulary:
         for piece in self._named & self.ids.keys():
             plain[self.ids[piece]] = b""
         for word, number in self.new_tokens.items():
-            plain[number] = (self._mark.replace(SPACE, " ") + word).encode()
+            plain[number] = (self._mark.replace(SPACE_LABEL, " ") + word).encode()
         return plain
 
     @cached_property
@@ -102,7 +100,7 @@ class Vocabulary:
         """A readable name of each piece: no two are the same."""
         found: dict[str, None] = dict.fromkeys(SPECIAL_PIECES)
         for number in range(len(SPECIAL_PIECES), len(self.pieces)):
-            label = label_of(self.pieces[number].replace(SPACE, " ").encode())
+            label = label_of(self.pieces[number].replace(SPACE_LABEL, " ").encode())
             # two pieces may differ in what no label shows; labels must tell them apart
             found[label if label not in found else f"{label}#{number}"] = None
         return list(found)

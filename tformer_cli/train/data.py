@@ -23,10 +23,10 @@ from tformer_cli.text.train_tokenizer import train_tokenizer
 from tformer_cli.train.start import start_tokenizer
 from tformer_cli.wording import count_of
 
+# Lines of a corpus that are looked at to know its sentences.
 MOST_SAMPLED = 2000
-"""Lines of a corpus that are looked at to know its sentences."""
+# Lines of a corpus whose words are counted, and of these at a time.
 MOST_WORDED, AT_ONCE = 1 << 19, 1 << 10
-"""Lines of a corpus whose words are counted, and of these at a time."""
 
 
 def check_files(recipe: Recipe) -> None:

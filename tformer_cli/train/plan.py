@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 SAMPLE = 2000
 
+# Tokens of the batches shown where the run itself will find out how many fit in memory.
 UNKNOWN_BUDGET = 4096
-"""Tokens of the batches shown where the run itself will find out how many fit in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,8 +216,8 @@ def profile_training(
 ) -> "StepProfile":
     """Makes some steps on the recipe's data, as training would, and measures them."""
     # A plan does without all that trains
-    from tformer_cli.train.device import training_device
     from tformer_cli.train.train import prepare, settle_batches
+    from tformer_cli.trainer.hardware import training_device
     from tformer_cli.trainer.processes.group import Processes
     from tformer_cli.trainer.processes.launch import Launch
     from tformer_cli.trainer.profiling import profile_steps

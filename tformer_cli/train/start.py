@@ -18,8 +18,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import read_model_directory
 from tformer_cli.errors import ArtifactError, DataError, RecipeError
-from tformer_cli.files.hashes import hash_file
-from tformer_cli.files.regular_file import read_regular
+from tformer_cli.files.regular_file import hash_file, read_regular
 from tformer_cli.foreign.foreign_model import BANNED_BIAS
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.kinds import kind_named
@@ -35,25 +34,24 @@ if TYPE_CHECKING:
 
     from tformer_cli.model.base import Model
 
+# Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored.
 FREE = ("dropout", "attention_dropout", "activation_dropout")
-"""Keys of `[model]` that a recipe may give beside `from`: they decide nothing of what is stored."""
+# The same where the run puts a head of its own on an encoder.
 FREE_OF_HEADS = ("pooling", "pooler", "unit_length")
-"""The same where the run puts a head of its own on an encoder."""
+# Beginnings of the names of weights that belong to a head.
 _OF_HEADS = ("output_", "pooler.", "transform.", "transform_norm.")
-"""Beginnings of the names of weights that belong to a head."""
+# Record of a run that starts from an imported model: what that was imported from.
 IMPORTED = "imported.json"
-"""Record of a run that starts from an imported model: what that was imported from."""
+# Share of the usual peak learning rate, and of the usual warm-up, in a run from trained weights.
+# The usual peak is made for random weights. At that rate Adam's first steps, each about as long as
+# the rate for every weight, carry trained weights out of their minimum, and what they knew has to
+# be learned again. Warm-up is then needed for Adam's moments alone, which β₂ = 0.98 settles in
+# hundreds of steps.
 PEAK_SHARE = 0.1
-"""Share of the usual peak learning rate, and of the usual warm-up, in a run from trained weights.
-
-The usual peak is made for random weights. At that rate Adam's first steps, each about as long as
-the rate for every weight, carry trained weights out of their minimum, and what they knew has to be
-learned again. Warm-up is then needed for Adam's moments alone, which β₂ = 0.98 settles in hundreds
-of steps."""
+# The same of the rate in a run that trains adapters: they start at nothing and the trained weights
+# stay, so that ten times the rate does what it does elsewhere (Schulman et al. 2025, "LoRA without
+# regret").
 ADAPTER_SHARE = 1.0
-"""The same of the rate in a run that trains adapters: they start at nothing and the trained weights
-stay, so that ten times the rate does what it does elsewhere (Schulman et al. 2025, "LoRA without
-regret")."""
 
 
 @dataclass(frozen=True, kw_only=True)

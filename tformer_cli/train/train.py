@@ -25,7 +25,7 @@ from tformer_cli.artifacts.config_file import (
 )
 from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.artifacts.overwriting import Output, Writes, check_outputs
-from tformer_cli.artifacts.token_frequencies import (
+from tformer_cli.artifacts.shortlist_file import (
     FREQUENCIES,
     load_frequencies,
     save_frequencies,
@@ -38,12 +38,12 @@ from tformer_cli.errors import (
     UsageError,
 )
 from tformer_cli.files.atomic import (
+    locked,
     make_directory,
     remove_leftovers,
     remove_tree,
     write_text,
 )
-from tformer_cli.files.lock import locked
 from tformer_cli.heads.roles import TokenFrequencies
 from tformer_cli.inspect.jobs.align import store_measured_heads
 from tformer_cli.inspect.jobs.follow_heads import PROBE, HeadFollower
@@ -76,7 +76,6 @@ from tformer_cli.train.data import (
     unit_of,
     validation_pairs,
 )
-from tformer_cli.train.device import training_device, use_kernels
 from tformer_cli.train.start import (
     IMPORTED,
     check_start,
@@ -87,6 +86,7 @@ from tformer_cli.train.start import (
 from tformer_cli.trainer.adapters import merged_weights
 from tformer_cli.trainer.batch_budget import PairLengths
 from tformer_cli.trainer.events import RunStarted, TrainingObserver
+from tformer_cli.trainer.hardware import training_device, use_kernels
 from tformer_cli.trainer.processes.group import Processes, together
 from tformer_cli.trainer.processes.launch import launched, one_error_per_node
 from tformer_cli.trainer.processes.signals import stop_requests
@@ -104,8 +104,8 @@ if TYPE_CHECKING:
 
 
 METRICS = "metrics.jsonl"
+# Keys that may differ between processes: where files lie; their content is compared elsewhere.
 MACHINE_KEYS = ("data.directory", "data.cache_directory")
-"""Keys that may differ between processes: where files lie; their content is compared elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +113,10 @@ class TrainingResult:
     """Result of a run."""
 
     run: Path
-    """The run directory, which is a model directory."""
     was_finished: bool
     """True if the run had ended before, so that nothing was done."""
     state: TrainingState
     n_inspections: int = 0
-    """Steps at which this process has recorded the heads."""
     inspection_seconds: float = 0.0
     aligned: AlignmentScore | None = None
     """Score of the heads that were found to align best and stored; see `store_measured_heads`."""
@@ -214,13 +212,8 @@ def _run(
         events = [TensorBoardLog(run, prepared.trainer.state.step)] if tensorboard else []
         write_text(run / RECIPE, recipe.to_toml())
         follower = _follower(recipe, run, prepared)
-        followers = [] if follower is None else [follower]
-        observers = [
-            MetricsLog(run / METRICS, prepared.trainer.state),
-            *followers,
-            *events,
-            *observers,
-        ]
+        metrics = MetricsLog(run / METRICS, prepared.trainer.state)
+        observers = [metrics, *filter(None, [follower]), *events, *observers]
     inspects = follower is not None and recipe.training.inspect_every > 0
     on_inspect = follower.record if follower is not None and inspects else None
     with stop_requests() as stop:
@@ -327,12 +320,14 @@ def prepare(
     valid, corpora = processes.prepared(
         lambda: (validation_pairs(recipe, progress), encoded_corpora(recipe, sides, progress))
     )
+    # Batches are drawn by number: with other data the processes would train on other pairs
     fingerprints = [*(corpus.fingerprint for corpus in corpora), fingerprint(valid)]
     if processes.first(lambda: fingerprints) != fingerprints:
         raise DataError(
             f"data.train, data.valid: the corpora of process {processes.rank} differ from "
             "those of the first one; bring the same data to every machine"
         )
+    # The first decides: of machines with different processors each would choose its own
     precision: Precision = processes.first(lambda: choose_precision(recipe, device.type))
     # A checkpoint will be loaded; the other processes take over the weights of the first one
     loads = processes.is_first and (fresh or not Checkpoints(run).steps())
@@ -521,18 +516,13 @@ def _listed(keys: Sequence[str]) -> str:
 def _open_run(recipe: Recipe, run: Path) -> dict[str, Any] | None:
     """Makes sure that the run can be begun or resumed; the state of one that has ended."""
     check_recipe(recipe, run)
-    finished = _finished_state(Checkpoints(run))
-    return finished.to_json() if finished is not None else None
-
-
-def _finished_state(checkpoints: Checkpoints) -> TrainingState | None:
-    """The end of a run that has ended; a damaged checkpoint is training's to deal with."""
+    checkpoints = Checkpoints(run)
     steps = checkpoints.steps()
     try:
         state = checkpoints.load_state(steps[-1]) if steps else None
-    except ArtifactError:
+    except ArtifactError:  # a damaged checkpoint is training's to deal with: it has older ones
         return None
-    return state if state is not None and state.is_finished else None
+    return state.to_json() if state is not None and state.is_finished else None
 
 
 def _clear(run: Path) -> None:

@@ -32,8 +32,9 @@ class TaskConfig:
     """What the model is trained for: the recipe's `[task]` table."""
 
     kind: TaskKind = "translate"
-    """"translate": a sentence to a sentence; "classify": a text to a label; "language-model": a
-    text from its beginning; "masked": hidden tokens of a text; "image": an image to a label."""
+    """"translate": a sentence to a sentence; "classify": a text to a label; "tag": each word of a
+    text to a label; "language-model": a text from its beginning; "masked": hidden tokens of a text;
+    "image": an image to a label."""
     labels: tuple[str, ...] = ()
     """Labels of a classifier, in the order that results list them (empty: those of the training
     data, sorted)."""

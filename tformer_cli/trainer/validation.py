@@ -14,9 +14,9 @@ from tformer_cli.runtime import autocast
 from tformer_cli.text.batching import collate, plan_batches
 from tformer_cli.text.corpora import SentencePair
 from tformer_cli.text.tokenizer import Tokenizer
-from tformer_cli.trainer.compiling import uncompiled
 from tformer_cli.trainer.events import ValidationReport
 from tformer_cli.trainer.gradients import batch_loss
+from tformer_cli.trainer.hardware import uncompiled
 
 _TOKENS_PER_BATCH = 4096
 LARGEST_EXPONENT = 700.0

@@ -8,7 +8,7 @@ import pytest
 from tests.commands import output_of, record_of, refused
 from tformer_cli.artifacts.model_directory import load_model_directory
 from tformer_cli.search.generator import Generator
-from tformer_cli.search.text_scoring import score_texts
+from tformer_cli.search.scoring import score_texts
 
 LINES = ["A man sleeps.", "", "Two dogs run in the snow, and a woman sleeps in the street.", "A"]
 

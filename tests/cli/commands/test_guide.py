@@ -92,8 +92,8 @@ def on_terminal(folder, *arguments, **environment):
     """What a terminal of 80 columns shows."""
     master, terminal = pty.openpty()
     code = (
-        "import sys, pathlib; from tformer_cli import guide\n"
-        f"guide.FOLDER = pathlib.Path({str(folder)!r})\n"
+        "import sys, pathlib; from tformer_cli import guide as shipped\n"
+        f"shipped.FOLDER = pathlib.Path({str(folder)!r})\n"
         f"from tformer_cli.cli.app import app; app(['guide', 'counting', *{arguments!r}])"
     )
     env = {**os.environ, "TERM": "dumb", "COLUMNS": "80", **environment}

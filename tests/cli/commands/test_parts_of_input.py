@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.translate_options import parse_shard
+from tformer_cli.cli.commands.translate import parse_shard
 from tformer_cli.errors import UsageError
 
 LINES = [f"A dog and {'a man ' * (i % 4)}sleeps." for i in range(10)]

@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console
 
 from tests.commands import refused, run
-from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, _print_commands, next_commands
+from tformer_cli.cli.commands.quickstart import QUICKSTARTS, Task, show_commands
 from tformer_cli.errors import DataError
 from tformer_cli.quickstart import TESTS
 from tformer_cli.recipe import load_recipe
 
 
 def test_the_next_commands_name_the_run_and_the_page():
-    lines = next_commands(Path("my/run"), Path("my/run/heads.html"))
+    lines = QUICKSTARTS["translate"].next_commands(Path("my/run"), Path("my/run/heads.html"))
     assert "my/run/heads.html" in lines[0]
     assert any("tformer translate my/run" in line for line in lines)
     assert any("tformer inspect-heads my/run" in line for line in lines)
@@ -59,13 +59,15 @@ def test_every_quickstart_can_be_asked_for_and_has_a_recipe_and_a_test_of_its_ow
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_commands_can_be_copied_from_a_narrow_terminal(width):
-    lines = next_commands(Path("runs/quickstart"), Path("runs/quickstart/heads.html"))
+    lines = QUICKSTARTS["translate"].next_commands(
+        Path("runs/quickstart"), Path("runs/quickstart/heads.html")
+    )
     screen = io.StringIO()
-    _print_commands(Console(file=screen, force_terminal=True, width=width), lines)
+    show_commands(Console(file=screen, force_terminal=True, width=width), lines)
     shown = screen.getvalue().splitlines()
     assert max(map(len, shown)) <= max(width, 60)  # a quoted sentence is one word
     found = re.sub(r" \\\n +", " ", screen.getvalue()).split()
     assert found == " ".join(lines).split()
     pipe = io.StringIO()
-    _print_commands(Console(file=pipe, width=width), lines)
+    show_commands(Console(file=pipe, width=width), lines)
     assert pipe.getvalue().splitlines() == lines

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.cli.app import app
-from tformer_cli.cli.commands.train_options import ProcessOptions, parse_minutes
+from tformer_cli.cli.commands.train import ProcessOptions, parse_minutes
 from tformer_cli.errors import UsageError
-from tformer_cli.files.lock import locked
+from tformer_cli.files.atomic import locked
 from tformer_cli.trainer.processes.launch import Group
 
 RECIPE = """

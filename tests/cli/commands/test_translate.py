@@ -9,7 +9,7 @@ import pytest
 from tests.commands import output_of, record_of, records_of, refused, run
 from tests.models import LINES, save_random
 from tformer_cli import load
-from tformer_cli.artifacts.token_frequencies import save_frequencies
+from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.fast.native import library
 
 
@@ -17,7 +17,7 @@ def test_a_form_feed_is_a_blank_line_and_a_word_without_end_is_cut(model):
     done = run("translate", model, stdin=b"A man\n\x0c\n" + b"q" * 5000 + b"\nlast")
     lines = done.stdout.split("\n")
     assert [n for n, line in enumerate(lines) if not line] == [1, 4]
-    assert "1 line longer than the model takes; translated in parts" in done.stderr
+    assert "1 line longer than the model takes; read in parts" in done.stderr
 
 
 def test_source_words_that_the_model_does_not_know_are_told_once(tmp_path):

@@ -9,7 +9,7 @@ from rich.console import Console
 from safetensors.numpy import load
 from typer.testing import CliRunner
 
-from tformer_cli.artifacts.token_frequencies import save_frequencies
+from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.cli.app import app
 from tformer_cli.heads import roles
 from tformer_cli.heads.names import HeadId

@@ -5,7 +5,7 @@ import pytest
 
 from tformer_cli.corpora.grammar import generate
 from tformer_cli.corpora.grammar.choices import Choices
-from tformer_cli.corpora.grammar.coreference import winograd
+from tformer_cli.corpora.grammar.complex import winograd
 from tformer_cli.corpora.grammar.generate import draw_pair, generate_corpus, split_of
 from tformer_cli.corpora.grammar.phrases import Draft
 from tformer_cli.corpora.grammar.surface import detokenize_english, detokenize_french

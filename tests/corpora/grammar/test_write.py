@@ -3,7 +3,7 @@ import errno
 import pytest
 
 from tformer_cli.corpora.grammar.generate import generate_corpus
-from tformer_cli.corpora.grammar.write import write_corpus
+from tformer_cli.corpora.make_corpus import write_corpus
 from tformer_cli.errors import DataError
 
 

@@ -5,8 +5,13 @@ import pytest
 
 from tests.fast.native.kernels import LOWER_LEVELS, declare
 from tformer_cli.fast.native.build import STRICT, build, find_compiler
-from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
-from tformer_cli.fast.native.library import KernelsUnavailable, load_from
+from tformer_cli.fast.native.library import (
+    KERNELS,
+    KernelsUnavailable,
+    levels_of_processor,
+    library_path,
+    load_from,
+)
 from tformer_cli.fast.native.training import NativeOperations
 
 

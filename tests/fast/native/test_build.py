@@ -18,7 +18,7 @@ from tformer_cli.fast.native.build import (
     main,
     wheel_platform,
 )
-from tformer_cli.fast.native.levels import (
+from tformer_cli.fast.native.library import (
     KERNELS,
     NATIVE,
     SANITIZED,

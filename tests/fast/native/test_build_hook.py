@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tformer_cli.fast.native.levels import levels_of_processor
+from tformer_cli.fast.native.library import levels_of_processor
 
 hatchling = importlib.util.find_spec("hatchling")
 has_both = hatchling is not None and importlib.util.find_spec("editables") is not None

@@ -16,7 +16,7 @@ from tests.fast.native.kernels import (
     packed,
 )
 from tformer_cli.fast.native.build import build
-from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
+from tformer_cli.fast.native.library import KERNELS, levels_of_processor, library_path
 from tformer_cli.model.attention import plain_attention
 from tformer_cli.search.beam_search import top_tokens
 

@@ -6,9 +6,9 @@ import shutil
 import pytest
 
 from tests.fast.native.agreement import Mismatch, check_library
-from tformer_cli.fast.native import levels as module
+from tformer_cli.fast.native import library as module
 from tformer_cli.fast.native.build import build
-from tformer_cli.fast.native.levels import (
+from tformer_cli.fast.native.library import (
     KERNELS,
     levels_of,
     levels_of_processor,

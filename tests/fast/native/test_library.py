@@ -9,23 +9,23 @@ import pytest
 from tformer_cli.errors import UsageError
 from tformer_cli.fast.native import library as module
 from tformer_cli.fast.native.build import build
-from tformer_cli.fast.native.levels import (
+from tformer_cli.fast.native.library import (
     NATIVE,
     SANITIZED,
+    KernelsUnavailable,
     Level,
+    built_levels,
+    find_library,
     levels_of_processor,
     library_path,
+    load_library,
     processor_digest,
     source_digest,
 )
-from tformer_cli.fast.native.library import (
-    KernelsUnavailable,
-    built_levels,
-    find_library,
-    load_library,
-)
 from tformer_cli.fast.native.structs import SHARED
 
+HIGHEST = levels_of_processor()[-1].name
+"""Of this processor."""
 LEVELS = (Level("low", ()), Level("middle", ()), Level("high", ()))
 KNOWN = (*LEVELS, Level("higher", ()))
 
@@ -193,7 +193,6 @@ def test_the_switch(monkeypatch):
 def test_what_is_built_here_is_loaded_without_torch(kernels):
     """The sources' digest of a checkout included."""
     assert source_digest()
-    name = levels_of_processor()[-1].name
     program = (
         "import sys\n"
         "from tformer_cli.fast.native.library import load_library\n"
@@ -203,4 +202,4 @@ def test_what_is_built_here_is_loaded_without_torch(kernels):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop(module.LEVEL, None)
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
-    assert (done.returncode, library_path(name).exists()) == (0, True)
+    assert (done.returncode, library_path(HIGHEST).exists()) == (0, True)

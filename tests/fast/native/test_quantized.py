@@ -11,7 +11,7 @@ import torch
 
 from tests.fast.native.kernels import declare, multiply, packed_integers
 from tformer_cli.fast.native.build import build as build_libraries
-from tformer_cli.fast.native.levels import KERNELS, levels_of_processor, library_path
+from tformer_cli.fast.native.library import KERNELS, levels_of_processor, library_path
 from tformer_cli.fast.quantized import QuantizedProduct, quantize_matrix
 
 

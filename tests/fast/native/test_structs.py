@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from tformer_cli.fast.native.levels import KERNELS
+from tformer_cli.fast.native.library import KERNELS
 from tformer_cli.fast.native.structs import SHARED, Shape, find_mismatch
 
 

@@ -1,6 +1,7 @@
 """Models as the package's own converter of Hugging Face's models writes them, in all numbers."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,10 @@ MODELS = {
 }
 QUANTIZATIONS = ["int8", "int8_float32", "int8_float16", "int16", "float16"]
 LINES = ["a cat", "the old house is small", "dogs and cats"]
+
+
+def has_vnni():
+    return "vnni" in Path("/proc/cpuinfo").read_text()
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -54,7 +59,9 @@ def test_scores_are_the_engines(tmp_path, model, quantization):
         for side, texts in zip(sides, (sources, targets), strict=True)
     )
     end = [] if engine_ends(foreign) or not imported.config.source_eos else ["</s>"]
-    for weights in ("float32", "int8") if is_int8 else ("float32",):
+    # Without VNNI the engine adds pairs of 8-bit products in 16 bits, which saturate: its numbers
+    # are not those of the weights then. Our kernels are exact at every level.
+    for weights in ("float32", "int8") if is_int8 and has_vnni() else ("float32",):
         import_model(str(foreign), tmp_path / weights, weights=weights)
         opened = open_model(tmp_path / weights, device="cpu", **languages)
         engine = ctranslate2.Translator(str(foreign), compute_type=weights)

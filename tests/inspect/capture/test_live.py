@@ -18,7 +18,7 @@ from tformer_cli.model.attention import MultiHeadAttention
 from tformer_cli.search.beam_search import BeamSearch, beam_search
 from tformer_cli.search.config import DecodingConfig
 from tformer_cli.search.engine import Sentence
-from tformer_cli.search.greedy import greedy_search
+from tformer_cli.search.sampling import greedy_search
 from tformer_cli.search.source_batches import source_batch
 from tformer_cli.search.torch_search import search
 from tformer_cli.text.tokenizer import EOS_ID

@@ -6,7 +6,7 @@ import torch
 
 from tformer_cli.artifacts.config_file import ModelInfo
 from tformer_cli.artifacts.model_directory import load_model_directory, save_model_directory
-from tformer_cli.artifacts.token_frequencies import save_frequencies
+from tformer_cli.artifacts.shortlist_file import save_frequencies
 from tformer_cli.errors import ArtifactError, DataError
 from tformer_cli.heads import roles
 from tformer_cli.heads.names import HeadId, attentions, head_layout

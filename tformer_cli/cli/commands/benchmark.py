@@ -5,24 +5,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.help import MACHINE, SEARCH
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
-    DecodingPrecision,
+    REQUIRED,
     DeviceOption,
-    Engine,
     ModelArgument,
-    PathRole,
     QuietOption,
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
-    option,
     option_field,
     prepare_torch,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -32,6 +27,7 @@ from tformer_cli.cli.streams import (
     stdout_console,
     write_line,
 )
+from tformer_cli.search.config import Engine, PrecisionChoice
 from tformer_cli.text.lines import LineCounts, read_lines
 from tformer_cli.wording import count_of
 
@@ -41,7 +37,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tformer_cli.evaluate.benchmark import Setting, Speed
-    from tformer_cli.search.config import PrecisionChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +47,22 @@ class MeasuringOptions:
     beam_size: list[int] | None = option_field(
         None, "Beam size to measure. Repeat to compare.", shown="1 and 5", metavar="N", min=1
     )
-    precision: list[DecodingPrecision] | None = option_field(
+    precision: list[PrecisionChoice] | None = option_field(
         None,
         "Precision to measure. Repeat to compare.",
-        panel=MACHINE,
+        panel="Machine",
         shown="float32; int8 if MODEL is stored in it",
     )
     engine: list[Engine] | None = option_field(
-        None, "Decoding engine to measure. Repeat to compare.", panel=MACHINE, shown="tformer"
+        None, "Decoding engine to measure. Repeat to compare.", panel="Machine", shown="tformer"
     )
     shortlist: list[str] | None = option_field(
         None,
         "Lexical shortlist to measure with; none: without any. Repeat to compare.",
-        panel=SEARCH,
+        panel="Search",
         shown="MODEL's, if it has one",
         metavar="FILE|none",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     rounds: int = option_field(3, "Measure every setting N times, in turns.", min=1)
 
@@ -75,45 +70,29 @@ class MeasuringOptions:
         """Returns every combination of beam size, engine, precision and shortlist for a model."""
         from tformer_cli.evaluate.benchmark import Setting, stored_precision
 
-        given: list[PrecisionChoice] = [one.value for one in self.precision or ()]
-        precisions = given or [stored_precision(model)]
         shortlists: Sequence[str | None] = self.shortlist or [None]
         return [
-            Setting(
-                engine=engine.value,
-                precision=precision,
-                beam_size=beam_size,
-                shortlist=shortlist,
-            )
+            Setting(engine=engine, precision=precision, beam_size=beam_size, shortlist=shortlist)
             for beam_size in self.beam_size or [1, 5]
-            for engine in self.engine or [Engine.tformer]
-            for precision in precisions
+            for engine in self.engine or ["tformer"]
+            for precision in self.precision or [stored_precision(model)]
             for shortlist in shortlists
         ]
 
 
-@takes_groups
 def benchmark(
     model: ModelArgument,
     *,
-    source: Annotated[
-        Path,
-        option("Sentences to translate; - is stdin.", "--source", "-i", metavar="FILE"),
-        PathRole.reads_file,
-    ],
-    reference: Annotated[
-        list[Path] | None,
-        option(
-            "Reference translation, to measure BLEU too. Repeat for several references.",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None,
+    source: Path = option_field(
+        REQUIRED, "Sentences to translate; - is stdin.", "-i", role="reads_file"
+    ),
+    reference: list[Path] | None = option_field(
+        None,
+        "Reference translation, to measure BLEU too. Repeat for several references.",
+        role="reads_file",
+    ),
     measuring: MeasuringOptions,
-    report_format: Annotated[
-        TextOrJson,
-        format_option(TextOrJson, what="A table, or one JSON object per setting and line."),
-    ] = TextOrJson.text,
+    report_format: str = text_or_json("A table, or one JSON object per setting and line."),
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
     device: DeviceOption = "auto",
@@ -157,7 +136,7 @@ def benchmark(
         )
     for line in _notes(speeds, measuring.rounds):
         note(line, quiet=quiet)
-    if report_format == TextOrJson.json:
+    if report_format == "json":
         for speed in speeds:
             write_line(json.dumps(speed.record()))
     else:

@@ -2,18 +2,13 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 from tformer_cli.cli.line_job import LineJob, ReadImageOptions
-from tformer_cli.cli.options import ModelArgument, option_field, takes_groups
+from tformer_cli.cli.options import ModelArgument, argument, option_field
 from tformer_cli.errors import UsageError
 
-ClassifiedArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TEXT", help="Texts to label; without any, -i or stdin."),
-]
+CLASSIFIED = argument("TEXT", "Texts to label; without any, -i or stdin.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +25,9 @@ class LabelOptions:
     )
 
 
-@takes_groups
 def classify(
     model: ModelArgument,
-    text: ClassifiedArgument = None,
+    text: list[str] | None = CLASSIFIED,
     *,
     job: LineJob,
     pictures: ReadImageOptions,

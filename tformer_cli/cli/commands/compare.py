@@ -2,24 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from tformer_cli.artifacts.overwriting import NamedPath, Output, check_outputs, standard_stream
 from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
 from tformer_cli.cli.options import (
     DeviceOption,
     OutputOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
+    argument,
     named_path,
-    option,
-    takes_groups,
+    option_field,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -39,14 +35,7 @@ from tformer_cli.text.lines import LineCounts
 SCHEMA, SCHEMA_OF_LABELS = "tformer.compare/1", "tformer.comparelabels/1"
 
 
-class CompareFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
-    markdown = "markdown"
-    latex = "latex"
-    html = "html"
+FORMATS = ("text", "json", "markdown", "latex", "html")
 
 
 def _named(systems: Sequence[str]) -> dict[str, str]:
@@ -61,35 +50,26 @@ def _named(systems: Sequence[str]) -> dict[str, str]:
     return found
 
 
-@takes_groups
 def compare(
-    systems: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="SYSTEM",
-            help="A file of translations or a model directory; NAME=FILE gives it a name. The "
-            "first is the baseline; one alone is scored.",
-        ),
-        PathRole.reads_system,
-    ] = None,
+    systems: list[str] | None = argument(
+        "SYSTEM",
+        "A file of translations or a model directory; NAME=FILE gives it a name. The first is the "
+        "baseline; one alone is scored.",
+        default=None,
+        role="reads_system",
+    ),
     *,
     texts: TestSetFiles,
-    manifest: Annotated[
-        Path | None,
-        option(
-            "Several test sets and their systems, in TOML, instead of SYSTEM and "
-            "--reference; see `tformer guide comparing`.",
-            panel="Test sets",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None,
+    manifest: Path | None = option_field(
+        None,
+        "Several test sets and their systems, in TOML, instead of SYSTEM and --reference; see "
+        "`tformer guide comparing`.",
+        panel="Test sets",
+        role="reads_file",
+    ),
     settings: CompareSettings,
     output: OutputOption = STANDARD_STREAM,
-    output_format: Annotated[
-        CompareFormat | None,
-        format_option(CompareFormat, "text"),
-    ] = None,
+    output_format: Annotated[str | None, format_option(FORMATS, "text")] = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -106,7 +86,7 @@ def compare(
         tformer compare --labels --reference test.label --source test.txt old.label new=runs/mine
         tformer compare --manifest systems.toml --metric chrf --metric ter --format latex
     """
-    chosen = chosen_format(output_format, output, CompareFormat, CompareFormat.text)
+    chosen = chosen_format(output_format, output, FORMATS, "text")
     texts = replace(texts, systems=_named(systems or ()))
     if settings.labels:
         _check_labels(texts, manifest, settings)

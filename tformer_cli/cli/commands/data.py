@@ -1,22 +1,18 @@
 """`tformer data`: check, clean, split and deduplicate corpora."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from tformer_cli.cli.command import CheckedCommand
+from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import chosen_format, format_option, write_result
-from tformer_cli.cli.help import HelpfulGroup
 from tformer_cli.cli.options import (
+    REQUIRED,
     OutputOption,
-    PathRole,
     QuietOption,
-    option,
-    takes_groups,
+    argument,
+    option_field,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note, results, warn, write_line
@@ -28,65 +24,47 @@ if TYPE_CHECKING:
     from tformer_cli.quality.clean_data import CleanReport
     from tformer_cli.quality.given import GivenData
 
-data_app = typer.Typer(
-    name="data",
-    cls=HelpfulGroup,
+data_app = CommandGroup(
+    "data",
     help="Check, clean, split and deduplicate corpora.\n\nExamples:\n"
     "  tformer data check train.en train.de\n"
     "  tformer data clean train.en train.de -o cleaned",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-class ReportFormat(StrEnum):
-    """Values of `--format`."""
-
-    text = "text"
-    json = "json"
-    html = "html"
+FORMATS = ("text", "json", "html")
 
 
-CorpusArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE…",
-        help="Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
-        "texts; also .gz, .xz and .bz2.",
-    ),
-    PathRole.reads_file,
-]
-CheckedArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE…",
-        help="Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of "
-        "texts, or a recipe: all that it trains on.",
-    ),
-    PathRole.reads_file,
-]
-DirectoryOption = Annotated[
-    Path,
-    option(
-        "Directory to write; an earlier one of this command is replaced.",
-        "--output",
-        "-o",
-        metavar="DIR",
-    ),
-    PathRole.writes_directory,
-]
+CORPUS = argument(
+    "FILE…",
+    "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), or one file of "
+    "texts; also .gz, .xz and .bz2.",
+    role="reads_file",
+)
+CHECKED = argument(
+    "FILE…",
+    "Two aligned files, one table (.tsv, .jsonl, .csv, .parquet, .arrow), one file of texts, "
+    "or a recipe: all that it trains on.",
+    role="reads_file",
+)
+DIRECTORY = option_field(
+    REQUIRED,
+    "Directory to write; an earlier one of this command is replaced.",
+    "-o",
+    role="writes_directory",
+)
 
 
-@data_app.command("check", cls=CheckedCommand)
-@takes_groups
+@data_app.add("check")
 def check(
-    files: CheckedArgument,
+    files: list[str] = CHECKED,
     *,
     output: OutputOption = "-",
     format_: Annotated[
-        ReportFormat | None,
-        format_option(ReportFormat, "json", "A table with examples, one JSON object, or a page."),
+        str | None,
+        format_option(FORMATS, "json", "A table with examples, one JSON object, or a page."),
     ] = None,
-    examples: Annotated[int, option("Pairs to show of each check.", min=0, max=1000)] = 3,
+    examples: int = option_field(3, "Pairs to show of each check.", min=0, max=1000),
     checks: CheckSettings,
     fields: Fields,
     quiet: QuietOption = False,
@@ -107,7 +85,7 @@ def check(
     from tformer_cli.quality.checks import DEFAULT, NEAR_DUPLICATE
 
     wanted = checks.chosen(DEFAULT)
-    chosen = chosen_format(format_, output, ReportFormat, ReportFormat.json)
+    chosen = chosen_format(format_, output, FORMATS, "json")
     with results(output) as stream:
         given = _given(files, fields, checks, near=NEAR_DUPLICATE in wanted, quiet=quiet)
         possible = given.possible(wanted)
@@ -123,12 +101,11 @@ def check(
         write_result(stream, output, chosen, report.summary, partial(report_document, report), 2)
 
 
-@data_app.command("clean", cls=CheckedCommand)
-@takes_groups
+@data_app.add("clean")
 def clean(
-    files: CorpusArgument,
+    files: list[str] = CORPUS,
     *,
-    output: DirectoryOption,
+    output: Path = DIRECTORY,
     checks: CheckSettings,
     fields: Fields,
     quiet: QuietOption = False,
@@ -148,29 +125,23 @@ def clean(
     _clean(files, output, checks.chosen(DEFAULT & DROPPING), checks, fields, quiet=quiet)
 
 
-@data_app.command("dedupe", cls=CheckedCommand)
-@takes_groups
+@data_app.add("dedupe")
 def dedupe(
-    files: CorpusArgument,
+    files: list[str] = CORPUS,
     *,
-    output: DirectoryOption,
-    by: Annotated[
-        Literal["pair", "source", "target", "either"],
-        option(
-            "Of pairs with the same pair, source, target or either, only the first is kept; texts "
-            "take only pair."
-        ),
-    ] = "pair",
-    near: Annotated[bool, option(NEAR, "--near")] = False,
-    held_out: Annotated[
-        list[str] | None,
-        option(
-            "File of test or validation sentences; what has one is dropped, too.",
-            shown="none",
-            metavar="FILE",
-        ),
-        PathRole.reads_file,
-    ] = None,
+    output: Path = DIRECTORY,
+    by: Literal["pair", "source", "target", "either"] = option_field(
+        "pair",
+        "Of pairs with the same pair, source, target or either, only the first is kept; texts "
+        "take only pair.",
+    ),
+    near: bool = option_field(False, NEAR),
+    held_out: list[str] | None = option_field(
+        None,
+        "File of test or validation sentences; what has one is dropped, too.",
+        shown="none",
+        role="reads_file",
+    ),
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:
@@ -192,23 +163,19 @@ def dedupe(
     _clean(files, output, chosen, checks, fields, quiet=quiet, by=by)
 
 
-@data_app.command("split", cls=CheckedCommand)
-@takes_groups
+@data_app.add("split")
 def split(
-    files: CorpusArgument,
+    files: list[str] = CORPUS,
     *,
-    output: DirectoryOption,
-    valid: Annotated[int, option("Pairs to hold out for validation.", min=0)] = 2000,
-    test: Annotated[int, option("Pairs to hold out for testing.", min=0)] = 2000,
-    near: Annotated[
-        bool,
-        option(
-            "Also keep together pairs with nearly the same source or target, by MinHash; takes "
-            "longer, and 0.8 KB of the disk for each.",
-            "--near",
-        ),
-    ] = False,
-    seed: Annotated[int, option("Random seed; another one makes other sets.", min=0)] = 1,
+    output: Path = DIRECTORY,
+    valid: int = option_field(2000, "Pairs to hold out for validation.", min=0),
+    test: int = option_field(2000, "Pairs to hold out for testing.", min=0),
+    near: bool = option_field(
+        False,
+        "Also keep together pairs with nearly the same source or target, by MinHash; takes "
+        "longer, and 0.8 KB of the disk for each.",
+    ),
+    seed: int = option_field(1, "Random seed; another one makes other sets.", min=0),
     fields: Fields,
     quiet: QuietOption = False,
 ) -> None:

@@ -1,29 +1,28 @@
 """`tformer distill`: a teacher and a recipe in, a small student and a report out."""
 
 import json
-import sys
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from tformer_cli.cli.commands.train_options import RecipeArgument, RecipeOptions
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.commands.train import (
+    RECIPE,
+    RecipeOptions,
+    ask_before_removing,
+    naming_recipe,
+)
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
     DeviceOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
-    option,
+    option_field,
     prepare_torch,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
-from tformer_cli.cli.streams import is_live, note, stdout_console, write_line
-from tformer_cli.errors import DataError, RecipeError, UsageError
+from tformer_cli.cli.streams import note, stdout_console, write_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,32 +33,23 @@ if TYPE_CHECKING:
     from tformer_cli.trainer.events import TrainingObserver
 
 
-@takes_groups
 def distill(
-    recipe: RecipeArgument,
+    recipe: str = RECIPE,
     *,
     changes: RecipeOptions,
-    output: Annotated[
-        Path | None,
-        option(
-            "Directory of the distillation: translations, student and report.",
-            "--output",
-            "-o",
-            shown="runs/RECIPE",
-            metavar="DIR",
-        ),
-        PathRole.adds_files,
-    ] = None,
-    fresh: Annotated[
-        bool, option("Delete an earlier distillation in DIR and start over.", "--fresh")
-    ] = False,
-    yes: Annotated[bool, option("Do not ask before --fresh deletes it.", "--yes", "-y")] = False,
-    dry_run: Annotated[
-        bool, option("Show each stage and what is to be done for it; do nothing.", "--dry-run")
-    ] = False,
-    output_format: Annotated[
-        TextOrJson, format_option(TextOrJson, what="Tables, or the report as a JSON object.")
-    ] = TextOrJson.text,
+    output: Path | None = option_field(
+        None,
+        "Directory of the distillation: translations, student and report.",
+        "-o",
+        shown="runs/RECIPE",
+        role="adds_files",
+    ),
+    fresh: bool = option_field(False, "Delete an earlier distillation in DIR and start over."),
+    yes: bool = option_field(False, "Do not ask before --fresh deletes it.", "-y"),
+    dry_run: bool = option_field(
+        False, "Show each stage and what is to be done for it; do nothing."
+    ),
+    output_format: str = text_or_json("Tables, or the report as a JSON object."),
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -77,7 +67,6 @@ def distill(
     """
     from tformer_cli.distill import distill as workflow
     from tformer_cli.distill.setup import STUDENT, Setup
-    from tformer_cli.recipe import find_recipe
 
     directory = output or Path("runs") / Path(recipe).stem
     chosen = changes.load(recipe, directory / STUDENT, fresh=fresh, quiet=quiet)
@@ -89,18 +78,14 @@ def distill(
         display=TerminalDisplay(quiet=quiet),
         before_torch=partial(prepare_torch, threads),
     )
-    try:
+    with naming_recipe(recipe, "data.", "distillation."):
         if dry_run:
             show_plan(directory, *workflow.plan_distillation(setup))
             return
-        if fresh and not yes:
-            _ask_before_removing(directory)
+        if fresh and not yes and workflow.has_distillation(directory):
+            ask_before_removing("distillation", directory)
         report = workflow.distill(setup, fresh=fresh)
-    except (DataError, RecipeError) as error:
-        if not str(error).startswith(("data.", "distillation.")):
-            raise
-        raise type(error)(f"{find_recipe(recipe)}: {error}") from error
-    if output_format == TextOrJson.json:
+    if output_format == "json":
         write_line(json.dumps(asdict(report), ensure_ascii=False))
         return
     from tformer_cli.distill.report import report_document
@@ -145,16 +130,3 @@ def show_plan(directory: Path, stages: "Sequence[tuple[Stage, State]]", n_parame
         write_line(f"{stage.name}: {stage.what} -> {directory / stage.place}; {state.value}")
     megabytes = n_parameters / 1e6
     write_line(f"student: {n_parameters:,} parameters, about {megabytes:.1f} MB with int8 weights")
-
-
-def _ask_before_removing(directory: Path) -> None:
-    from tformer_cli.distill.distill import has_distillation
-
-    if not has_distillation(directory):
-        return
-    if not (sys.stdin.isatty() and is_live()):
-        raise UsageError(
-            f"--fresh: would remove the distillation in {directory}; add --yes to agree"
-        )
-    if not typer.confirm(f"Remove the distillation in {directory} and start over?", err=True):
-        raise UsageError(f"{directory}: nothing was removed; use another directory with -o")

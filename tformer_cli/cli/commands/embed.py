@@ -1,11 +1,11 @@
 """`tformer embed`: a vector for each line, a text or the name of an image."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from tformer_cli.cli.format_choice import format_by_name
 from tformer_cli.cli.line_job import Compute, LineJob, ReadImageOptions, TextsArgument
-from tformer_cli.cli.options import ModelArgument, option, takes_groups
+from tformer_cli.cli.options import ModelArgument, option_field
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.lines.embed import VectorFormat
@@ -14,37 +14,30 @@ if TYPE_CHECKING:
 FORMATS: tuple["VectorFormat", ...] = ("tsv", "jsonl", "npy", "safetensors")
 
 
-@takes_groups
 def embed(
     model: ModelArgument,
     text: TextsArgument = None,
     *,
     job: LineJob,
     pictures: ReadImageOptions,
-    output_format: Annotated[
-        Literal["tsv", "jsonl", "npy", "safetensors"] | None,
-        option(
-            "tsv: numbers. jsonl: index, text, vector. npy, safetensors: one array.",
-            "--format",
-            shown="tsv; or by FILE's name",
-        ),
-    ] = None,
-    pooling: Annotated[
-        Literal["mean", "first", "first-and-mean"] | None,
-        option(
-            "Vector of a text or image: the mean of its tokens' states, or the first one's; of "
-            "images also both.",
-            shown="the model's",
-        ),
-    ] = None,
-    normalize: Annotated[
-        bool | None,
-        option(
-            "Divide vectors by their length, so that products of two are cosines.",
-            "--normalize/--no-normalize",
-            shown="the model's",
-        ),
-    ] = None,
+    output_format: Literal["tsv", "jsonl", "npy", "safetensors"] | None = option_field(
+        None,
+        "tsv: numbers. jsonl: index, text, vector. npy, safetensors: one array.",
+        "--format",
+        shown="tsv; or by FILE's name",
+    ),
+    pooling: Literal["mean", "first", "first-and-mean"] | None = option_field(
+        None,
+        "Vector of a text or image: the mean of its tokens' states, or the first one's; of images "
+        "also both.",
+        shown="the model's",
+    ),
+    normalize: bool | None = option_field(
+        None,
+        "Divide vectors by their length, so that products of two are cosines.",
+        "--normalize/--no-normalize",
+        shown="the model's",
+    ),
 ) -> None:
     """Turn texts or images into vectors with an encoder: one row out for each line in.
 

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
-
-import typer
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tformer_cli.artifacts.config_file import COMMANDS, read_config
 from tformer_cli.cli.commands.evaluate_options import (
@@ -16,14 +14,12 @@ from tformer_cli.cli.commands.evaluate_options import (
     TextOptions,
     TextScoringOptions,
 )
-from tformer_cli.cli.format_choice import TextOrJson
 from tformer_cli.cli.line_job import ReadImageOptions
 from tformer_cli.cli.options import (
-    PathRole,
     QuietOption,
     TranslatorOptions,
+    argument,
     takes_decoding_options,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress
@@ -63,13 +59,10 @@ if TYPE_CHECKING:
 
 
 @takes_decoding_options
-@takes_groups
 def evaluate(
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help="Model directory to translate or label --source."),
-        PathRole.reads_model,
-    ] = None,
+    model: Path | None = argument(
+        "MODEL", "Model directory to translate or label --source.", default=None, role="reads_model"
+    ),
     *,
     texts: TextOptions,
     pictures: ReadImageOptions,
@@ -97,7 +90,7 @@ def evaluate(
         tformer evaluate runs/shakespeare --text valid.txt --window 256 --stride 128
         tformer evaluate runs/new --text valid.txt --baseline-model runs/old
     """
-    as_json = scores.report_format == TextOrJson.json
+    as_json = scores.report_format == "json"
     if language.text is not None:
         chosen = language.check(model, texts, scores)
         _evaluate_text(
@@ -186,7 +179,7 @@ def _evaluate_translations(
     warn_of_bytes(read)
     warn_of_results(counts, quiet=quiet)
     has_intervals = scores.confidence
-    if scores.report_format == TextOrJson.json:
+    if scores.report_format == "json":
         write_line(json.dumps(result.record(has_intervals=has_intervals), ensure_ascii=False))
     elif sys.stdout.isatty():
         show_evaluation(stdout_console(), result, has_intervals=has_intervals)
@@ -263,7 +256,7 @@ def _evaluate_labels(
         sources, right = map(list, zip(*pairs, strict=True))
         if texts.baseline is not None:
             given = [list(file_lines(str(texts.baseline), read, quiet=quiet))]
-    opens, damaged = _opens(options, "classify", quiet=quiet), pictures.damaged
+    opens, damaged = _opens(options, _kind(model).verbs[0], quiet=quiet), pictures.damaged
     with _writing(texts.output) as write:
         opened = opens(model)
         with line_progress(len(sources), "labeling", quiet=quiet) as progress:

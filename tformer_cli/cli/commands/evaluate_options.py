@@ -3,22 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.options import (
-    Holds,
     LowercaseOption,
-    PathRole,
     TokenizeOption,
-    option,
     option_field,
 )
 from tformer_cli.cli.streams import STANDARD_STREAM, file_lines
 from tformer_cli.errors import UsageError
 from tformer_cli.text.lines import LineCounts
-
-LANGUAGE_MODELS = "Language models"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,51 +21,36 @@ class TextOptions:
     """The texts that are compared, and where translations go."""
 
     source: Path | None = option_field(
-        None,
-        "Source text that MODEL translates or labels; - is stdin.",
-        "--source",
-        "-i",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        None, "Source text that MODEL translates or labels; - is stdin.", "-i", role="reads_file"
     )
     reference: list[Path] | None = option_field(
         None,
         "Reference translation, or right labels. Repeat for several references.",
         shown="none",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     hypothesis: Path | None = option_field(
-        None,
-        "Translation to score, without a model; - is stdin.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        None, "Translation to score, without a model; - is stdin.", role="reads_file"
     )
     baseline: Path | None = option_field(
         None,
-        "Other translations of the same text, or labels of another classifier: their scores, "
-        "and tests of the differences as `tformer compare` makes them.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        "Other translations of the same text, or labels of another classifier: their scores, and "
+        "tests of the differences as `tformer compare` makes them.",
+        role="reads_file",
     )
     baseline_model: Path | None = option_field(
         None,
         "Another language model or classifier: its scores on the same text, and tests of the "
         "differences.",
-        metavar="MODEL",
-        role=PathRole.reads_model,
+        role="reads_model",
     )
-    output: Annotated[
-        Path | None,
-        option(
-            "Also write MODEL's translations or labels to this file.",
-            "--output",
-            "-o",
-            metavar="FILE",
-        ),
-        PathRole.writes_file,
-        Holds({"text"}),
-    ] = None
+    output: Path | None = option_field(
+        None,
+        "Also write MODEL's translations or labels to this file.",
+        "-o",
+        role="writes_file",
+        holds=("text",),
+    )
 
     @property
     def files(self) -> list[Path]:
@@ -103,10 +83,7 @@ class TextOptions:
 class ScoreOptions:
     """How scores are computed and shown."""
 
-    report_format: Annotated[
-        TextOrJson,
-        format_option(TextOrJson, what="A table with sacreBLEU's signatures, or one JSON object."),
-    ] = TextOrJson.text
+    report_format: str = text_or_json("A table with sacreBLEU's signatures, or one JSON object.")
     confidence: bool = option_field(
         False, "Also give each score's 95 % interval, by bootstrap (Koehn 2004)."
     )
@@ -122,35 +99,34 @@ class TextScoringOptions:
         None,
         "Text that a language model is evaluated on: loss, perplexity and bits per byte, or "
         "accuracy of a masked one; - is stdin.",
-        panel=LANGUAGE_MODELS,
-        metavar="FILE",
-        role=PathRole.reads_file,
+        panel="Language models",
+        role="reads_file",
     )
     text_field: str | None = option_field(
         None,
         "Field or column of the texts, where --text is JSONL, a TSV file or a Hugging Face "
         "dataset (a hub name or a path).",
-        panel=LANGUAGE_MODELS,
+        panel="Language models",
         shown="none; --text is text",
         metavar="FIELD",
     )
     text_split: str | None = option_field(
         None,
         "Split of a dataset; slices such as test[:100] work.",
-        panel=LANGUAGE_MODELS,
+        panel="Language models",
         shown="train",
         metavar="SPLIT",
     )
     text_kind: Literal["lines", "stream"] | None = option_field(
         None,
         "Score each line or record of --text by itself, or all of it as one.",
-        panel=LANGUAGE_MODELS,
+        panel="Language models",
         shown="as MODEL was trained",
     )
     window: int | None = option_field(
         None,
         "Positions that are read at once.",
-        panel=LANGUAGE_MODELS,
+        panel="Language models",
         shown="as many as MODEL takes",
         min=2,
     )
@@ -158,7 +134,7 @@ class TextScoringOptions:
         None,
         "Tokens between the beginnings of two windows; a smaller one gives each token more "
         "context, and takes longer.",
-        panel=LANGUAGE_MODELS,
+        panel="Language models",
         shown="--window",
         min=1,
     )

@@ -1,9 +1,14 @@
 """`tformer export`: a model for another engine or library, or with weights in integers."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tformer_cli.cli.options import AdapterOption, ModelArgument, PathRole, QuietOption, option
+from tformer_cli.cli.options import (
+    AdapterOption,
+    ModelArgument,
+    QuietOption,
+    option_field,
+)
 from tformer_cli.cli.streams import note
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import check_free
@@ -15,33 +20,25 @@ Format = Literal["ctranslate2", "huggingface", "marian", "int8", "tformer"]
 def export(
     model: ModelArgument,
     *,
-    output: Annotated[
-        Path | None,
-        option(
-            "Directory to write.",
-            "--output",
-            "-o",
-            shown="MODEL/ctranslate2; the other formats need one",
-            metavar="DIR",
-        ),
-        PathRole.writes_directory,
-    ] = None,
-    export_format: Annotated[
-        Format,
-        option(
-            "ctranslate2: a model for that engine. huggingface: a directory for that library and "
-            "hub. marian: files for that tool. int8: a tformer model directory, quantized to a "
-            "quarter of the size. tformer: a model directory with --adapter added to the weights.",
-            "--format",
-        ),
-    ] = "ctranslate2",
-    quantization: Annotated[
-        Literal["float32", "float16", "bfloat16", "int16", "int8"] | None,
-        option(
-            "Type of the weights for ctranslate2, which converts them when it loads.",
-            shown="float32",
-        ),
-    ] = None,
+    output: Path | None = option_field(
+        None,
+        "Directory to write.",
+        "-o",
+        shown="MODEL/ctranslate2; the other formats need one",
+        role="writes_directory",
+    ),
+    export_format: Format = option_field(
+        "ctranslate2",
+        "ctranslate2: a model for that engine. huggingface: a directory for that library and hub. "
+        "marian: files for that tool. int8: a tformer model directory, quantized to a quarter of "
+        "the size. tformer: a model directory with --adapter added to the weights.",
+        "--format",
+    ),
+    quantization: Literal["float32", "float16", "bfloat16", "int16", "int8"] | None = option_field(
+        None,
+        "Type of the weights for ctranslate2, which converts them when it loads.",
+        shown="float32",
+    ),
     adapter: AdapterOption = None,
     quiet: QuietOption = False,
 ) -> None:

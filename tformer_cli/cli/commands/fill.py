@@ -1,33 +1,29 @@
 """`tformer fill`: what may stand in the gaps of lines."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.cli.line_job import Compute, LineJob, TextsArgument
-from tformer_cli.cli.options import ModelArgument, option, takes_groups
+from tformer_cli.cli.options import ModelArgument, option_field
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
     from tformer_cli.kinds.opening import Opened
 
 
-@takes_groups
 def fill(
     model: ModelArgument,
     text: TextsArgument = None,
     *,
     job: LineJob,
-    output_format: Annotated[
-        Literal["text", "tsv", "jsonl"],
-        option(
-            "text: the line with each gap filled by the best token. tsv: index, text, then token "
-            "and probability for each candidate of each gap. jsonl: one object per line.",
-            "--format",
-        ),
-    ] = "text",
-    top: Annotated[
-        int | None,
-        option("Candidates of each gap, for tsv and jsonl; 0: all tokens.", min=0, shown="5"),
-    ] = None,
+    output_format: Literal["text", "tsv", "jsonl"] = option_field(
+        "text",
+        "text: the line with each gap filled by the best token. tsv: index, text, then token and "
+        "probability for each candidate of each gap. jsonl: one object per line.",
+        "--format",
+    ),
+    top: int | None = option_field(
+        None, "Candidates of each gap, for tsv and jsonl; 0: all tokens.", shown="5", min=0
+    ),
 ) -> None:
     """Fill gaps in texts with a masked language model: one line out for each line in.
 

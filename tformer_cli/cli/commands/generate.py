@@ -3,24 +3,20 @@
 import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Literal, Unpack
 
-import typer
-
-from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.line_job import FileOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
-    DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
     ModelArgument,
     QuietOption,
     SeedOption,
     ThreadsOption,
+    argument,
     option_field,
     takes_generation_options,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -42,14 +38,12 @@ if TYPE_CHECKING:
     from tformer_cli.search.generator import Generation, Generator
     from tformer_cli.search.keywords import SearchOverrides
 
-PromptArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="PROMPT",
-        help='Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a '
-        "terminal a text from nothing.",
-    ),
-]
+PROMPT = argument(
+    "PROMPT",
+    'Beginnings of texts; "" is a text from nothing. Without any, -i or stdin; at a terminal '
+    "a text from nothing.",
+    default=None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,20 +55,20 @@ class WritingOptions:
     )
     output_format: Literal["text", "jsonl"] = option_field(
         "text",
-        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line "
-        "ends inside become spaces. jsonl: one object per prompt.",
+        "text: the prompt and what follows it; for prompts of -i or stdin a line each, line ends "
+        "inside become spaces. jsonl: one object per prompt.",
         "--format",
     )
     stop: list[str] | None = option_field(
         None,
-        r"End a text before the first occurrence of this one; \n is a line end. Repeatable.",
+        "End a text before the first occurrence of this one; \\n is a line end. Repeatable.",
         shown="none",
         metavar="TEXT",
     )
     buffer_lines: int | None = option_field(
         None,
         "Prompts read before a buffer is continued; 1 answers prompt by prompt.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="64; 1 from a terminal",
         min=1,
     )
@@ -86,16 +80,15 @@ class WritingOptions:
 
 
 @takes_generation_options
-@takes_groups
 def generate(
     model: ModelArgument,
-    prompt: PromptArgument = None,
+    prompt: list[str] | None = PROMPT,
     *,
     files: FileOptions,
     writing: WritingOptions,
     adapter: AdapterOption = None,
     device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecision.auto,
+    precision: DecodingPrecisionOption = "auto",
     seed: SeedOption = 1,
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
@@ -144,7 +137,7 @@ def generate(
             stops=writing.stops,
             adapter=adapter,
             device=device,
-            precision=precision.value,
+            precision=precision,
             seed=seed,
             threads=threads,
             n_best=writing.n_best,

@@ -1,14 +1,33 @@
-"""`tformer guide`: the guides that ship with the package."""
+"""`tformer guide`, `recipes` and `help`: what ships with the program to be read."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tformer_cli.cli.command import CommandGroup
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.options import Holds, OutputOption, QuietOption, complete_topics
-from tformer_cli.cli.streams import STANDARD_STREAM, print_paged, results, stdout_console, utf8_line
+from tformer_cli.cli.options import (
+    Holds,
+    OutputOption,
+    QuietOption,
+    argument,
+    complete_commands,
+    complete_recipes,
+    complete_topics,
+    option_field,
+)
+from tformer_cli.cli.streams import (
+    STANDARD_STREAM,
+    note,
+    print_paged,
+    results,
+    stdout_console,
+    utf8_line,
+    write_line,
+)
 from tformer_cli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,14 +38,12 @@ if TYPE_CHECKING:
 
 
 def guide(
-    topic: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TOPIC",
-            help="The guide to print; without it, the topics are listed.",
-            autocompletion=complete_topics,
-        ),
-    ] = None,
+    topic: str | None = argument(
+        "TOPIC",
+        "The guide to print; without it, the topics are listed.",
+        default=None,
+        complete=complete_topics,
+    ),
     *,
     output: Annotated[OutputOption, Holds({"text", "HTML"})] = STANDARD_STREAM,
     quiet: QuietOption = False,
@@ -81,3 +98,92 @@ def show_guide(console: "Console", text: str, *, is_paged: bool = False) -> None
     guide = Markdown(text, hyperlinks=False)
     guide.elements = {**guide.elements, "fence": WholeLines, "code_block": WholeLines}  # type: ignore[misc]
     print_paged(console, guide, is_paged=is_paged)
+
+
+recipes_app = CommandGroup(
+    "recipes",
+    invoke_without_command=True,
+)
+NAME = argument("RECIPE", "Name of a shipped recipe.", complete=complete_recipes, role="reads_file")
+
+
+@recipes_app.callback()
+def recipes(ctx: typer.Context) -> None:
+    """List the shipped recipes, show one, or copy one to change.
+
+    Without a command the recipes are listed: what each trains, and where its data come from.
+
+    Examples:
+        tformer recipes
+        tformer recipes show multi30k-en-de
+        tformer recipes copy template -o my.toml
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from tformer_cli.guide import shipped_recipes
+
+    rows = [
+        (one.name, f"{one.summary} Data: {one.origin}" if one.origin else one.summary)
+        for one in shipped_recipes()
+    ]
+    show_list(stdout_console(), rows)
+
+
+@recipes_app.add("show")
+def show(
+    name: str = NAME,
+    *,
+    quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
+) -> None:
+    """Print a recipe with its comments.
+
+    Examples:
+        tformer recipes show quickstart
+        tformer recipes show template > my.toml
+    """
+    from tformer_cli.guide import recipe_text
+
+    sys.stdout.buffer.write(utf8_line(recipe_text(name).rstrip("\n")))
+
+
+@recipes_app.add("copy")
+def copy(
+    name: str = NAME,
+    *,
+    output: Path | None = option_field(
+        None, "The new file; it must not exist.", "-o", shown="RECIPE.toml", role="writes_new_file"
+    ),
+    quiet: QuietOption = False,
+) -> None:
+    """Copy a recipe to a file of yours, to change and train.
+
+    An existing file is never overwritten.
+
+    Examples:
+        tformer recipes copy template
+        tformer recipes copy multi30k-en-de -o my.toml
+    """
+    from tformer_cli.guide import copy_recipe
+
+    path = copy_recipe(name, output)
+    note(f"copied {name}; next: `tformer train {path} --dry-run`", quiet=quiet)
+    write_line(str(path))
+
+
+def help_command(
+    ctx: typer.Context,
+    command: list[str] | None = argument(
+        "COMMAND",
+        "The command, such as translate or tokenize train; without it, all are listed.",
+        default=None,
+        complete=complete_commands,
+    ),
+) -> None:
+    """Show the help of a command.
+
+    Examples:
+        tformer help translate
+        tformer help tokenize train
+    """
+    root = ctx.find_root()
+    root.command.main([*(command or []), "--help"], prog_name=root.info_name)

@@ -1,13 +1,11 @@
 """`tformer import`: a model of another tool as a model directory."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from tformer_cli.artifacts.config_file import layers_said
 from tformer_cli.cli.help import show_list
-from tformer_cli.cli.options import PathRole, QuietOption
+from tformer_cli.cli.options import QuietOption, argument, option_field
 from tformer_cli.cli.streams import note, stdout_console
 from tformer_cli.errors import UsageError
 from tformer_cli.model.weight_shapes import parameter_count
@@ -21,32 +19,21 @@ MOST_LABELS = 10
 
 
 def import_model(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Directory or file of a model, or its name on the Hugging Face hub.",
-        ),
-        PathRole.reads_directory,
-    ],
+    source: str = argument(
+        "SOURCE",
+        "Directory or file of a model, or its name on the Hugging Face hub.",
+        role="reads_directory",
+    ),
     *,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Directory to write; it must be new or empty."
-        ),
-        PathRole.writes_directory,
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be made, and write nothing.")
-    ] = False,
-    weights: Annotated[
-        Literal["float32", "int8"] | None,
-        typer.Option(
-            help="Type of the matrices. int8 is for models that hold integers.",
-            show_default="as in the source",
-        ),
-    ] = None,
+    output: Path | None = option_field(
+        None, "Directory to write; it must be new or empty.", "-o", role="writes_directory"
+    ),
+    dry_run: bool = option_field(False, "Show what would be made, and write nothing."),
+    weights: Literal["float32", "int8"] | None = option_field(
+        None,
+        "Type of the matrices. int8 is for models that hold integers.",
+        shown="as in the source",
+    ),
     quiet: QuietOption = False,
 ) -> None:
     """Make a model directory of another tool's model.

@@ -1,11 +1,11 @@
 """`tformer info`: what a model is and how it was trained."""
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tformer_cli.artifacts.config_file import layers_said
+from tformer_cli.artifacts.config_file import TASKS, layers_said
 from tformer_cli.cli.commands.training_progress import duration
-from tformer_cli.cli.format_choice import TextOrJson, format_option
+from tformer_cli.cli.format_choice import text_or_json
 from tformer_cli.cli.help import show_list
 from tformer_cli.cli.inspect.inspect_heads import size_said
 from tformer_cli.cli.options import ModelArgument, QuietOption
@@ -18,16 +18,14 @@ if TYPE_CHECKING:
     from tformer_cli.info import ModelDetails
     from tformer_cli.model.config import ModelConfig
 
+# Most languages that people are shown.
 MOST_LANGUAGES = 20
-"""Most languages that people are shown."""
 
 
 def info(
     model: ModelArgument,
     *,
-    output_format: Annotated[
-        TextOrJson, format_option(TextOrJson, what="Lines to read, or one JSON object.")
-    ] = TextOrJson.text,
+    output_format: str = text_or_json("Lines to read, or one JSON object."),
     quiet: QuietOption = False,  # noqa: ARG001 - every command takes it; this one is quiet
 ) -> None:
     """Show what a model is and how it was trained.
@@ -42,7 +40,7 @@ def info(
     from tformer_cli.info import model_details
 
     details = model_details(model)
-    if output_format == TextOrJson.json:
+    if output_format == "json":
         write_line(json.dumps(details.record(), ensure_ascii=False))
     else:
         show_list(stdout_console(), [(n, visible(t, 1000)) for n, t in _rows(details)])
@@ -100,7 +98,10 @@ def _of_images(model: "ModelConfig") -> "Iterator[tuple[str, str]]":
 
 def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     model, is_of_texts = details.config.model, details.config.model.is_decoder_only
-    what = "cut off" if model.is_encoder_only else "translated in parts"
+    row = TASKS[details.config.task]
+    # Words are labeled part by part; of one label, and around gaps, only the beginning is read
+    is_cut = row.head is not None and not (row.at_places and row.has_labels)
+    what = "cut off" if is_cut else "read in parts"
     longer = "" if is_of_texts else f"; longer ones are {what}"
     yield "Longest line", f"{model.max_positions} tokens{longer}"
     sides = ", for both languages"

@@ -1,46 +1,35 @@
 """`tformer make-corpus`: the built-in corpora as files."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
-from tformer_cli.cli.options import PathRole, QuietOption, option
+from tformer_cli.cli.options import QuietOption, argument, option_field
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import note
 from tformer_cli.text.config import MOST_PAIRS
 
+# What a corpus is for: the names of `corpora.make_corpus.BUILT_IN`.
 Task = Literal["translate", "rating", "copy", "reverse", "sort", "parity", "brackets", "image"]
-"""What a corpus is for: the names of `corpora.make_corpus.BUILT_IN`."""
 
 
 def make_corpus(
-    directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Directory to write the files to."),
-        PathRole.adds_files,
-    ],
+    directory: Path = argument("DIR", "Directory to write the files to.", role="adds_files"),
     *,
-    task: Annotated[
-        Task,
-        option(
-            "translate: English and French. rating: sentences with 1 to 5 stars. image: pictures "
-            "of shapes. The others: strings with their answers."
-        ),
-    ] = "translate",
-    pairs: Annotated[
-        int | None,
-        option(
-            "Sentence pairs, sentences with stars, strings or pictures, for training.",
-            shown="50000; 8000 ratings; 4000 strings; 6000 pictures",
-            min=1,
-            max=MOST_PAIRS,
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        option("Random seed; the same seed gives the same bytes.", min=0),
-    ] = 1,
+    task: Task = option_field(
+        "translate",
+        "translate: English and French. rating: sentences with 1 to 5 stars. image: pictures of "
+        "shapes. The others: strings with their answers.",
+    ),
+    pairs: int | None = option_field(
+        None,
+        "Sentence pairs, sentences with stars, strings or pictures, for training.",
+        shown="50000; 8000 ratings; 4000 strings; 6000 pictures",
+        min=1,
+        max=MOST_PAIRS,
+    ),
+    seed: int = option_field(1, "Random seed; the same seed gives the same bytes.", min=0),
     quiet: QuietOption = False,
 ) -> None:
     """Write a built-in corpus to files: English and French, ratings, strings or pictures.

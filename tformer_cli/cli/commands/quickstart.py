@@ -1,54 +1,47 @@
 """`tformer quickstart`: trains a model from nothing and shows its heads."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tformer_cli.cli.options import (
     DeviceOption,
-    PathRole,
     QuietOption,
     ThreadsOption,
     TrainingSeedOption,
-    option,
+    option_field,
     prepare_torch,
 )
 from tformer_cli.cli.streams import stdout_console
 from tformer_cli.errors import UsageError
+from tformer_cli.show.document import BLANK, Block, Facts, Text, text
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
-    from tformer_cli.evaluate.evaluate import Evaluation, LabelEvaluation, TextEvaluation
     from tformer_cli.quickstart import QuickstartResult
 
-
+# What is trained: the names of `QUICKSTARTS`.
 Task = Literal["translate", "rating", "language-model", "image"]
-"""What is trained: the names of `QUICKSTARTS`."""
+Samples = Sequence[tuple[str, ...]]
 
 
 def quickstart(
     *,
-    output: Annotated[
-        Path | None,
-        option(
-            "Run directory to write, which is a model directory.",
-            "--output",
-            "-o",
-            shown="runs/quickstart; of other tasks runs/ratings, runs/sentences, runs/shapes",
-            metavar="RUN",
-        ),
-        PathRole.writes_run,
-    ] = None,
-    task: Annotated[
-        Task,
-        option(
-            "translate: English to French. rating: sentences to 1 to 5 stars. language-model: "
-            "English sentences. image: pictures to the shapes in them."
-        ),
-    ] = "translate",
+    output: Path | None = option_field(
+        None,
+        "Run directory to write, which is a model directory.",
+        "-o",
+        shown="runs/quickstart; of other tasks runs/ratings, runs/sentences, runs/shapes",
+        role="writes_run",
+    ),
+    task: Task = option_field(
+        "translate",
+        "translate: English to French. rating: sentences to 1 to 5 stars. language-model: English "
+        "sentences. image: pictures to the shapes in them.",
+    ),
     seed: TrainingSeedOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = 0,
@@ -87,155 +80,48 @@ def quickstart(
         result = run_quickstart(
             run, recipe=recipe, device=device, observers=[view], progress=view.prepare
         )
-    show = chosen.show
-    show(stdout_console(), result, run)
+    show_quickstart(stdout_console(), chosen, result, run)
 
 
-def show_quickstart(console: "Console", result: "QuickstartResult[Evaluation]", run: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Quickstart:
+    """A quickstart: what trains, and how its result is shown."""
+
+    recipe: str
+    """Name of the recipe, and of the run below `runs`."""
+    samples: Callable[[Samples, bool], Iterable[Block]]
+    """Shows samples, given whether there is nothing but ASCII."""
+    tested: str
+    """What the test set holds."""
+    scores: Callable[[Any], tuple[str, str]]
+    """The scores of an evaluation, and what stands behind them."""
+    page: str
+    """What the page shows."""
+    commands: tuple[str, ...]
+    """Worth typing next; {} is the run."""
+
+    def next_commands(self, run: Path, page: Path) -> list[str]:
+        first = f"Every head of {self.page}: open {page} in a browser. Next, try:"
+        return [first, *(f"  {one.format(run)}" for one in self.commands)]
+
+
+def show_quickstart(
+    console: "Console", chosen: Quickstart, result: "QuickstartResult[Any]", run: Path
+) -> None:
     """Prints samples, scores and the next commands."""
-    from rich.text import Text
-
     from tformer_cli.cli.commands.train import aligned_said
+    from tformer_cli.show.terminal import is_ascii_only, show_blocks
 
-    rows = []
-    for source, translation, reference in result.samples:
-        is_right = translation == reference
-        rows.append((Text("en", style="dim"), Text(source)))
-        rows.append((Text("fr", style="green" if is_right else "yellow"), Text(translation)))
-        if not is_right:
-            rows.append((Text("ref", style="dim"), Text(reference, style="dim")))
-    _print_rows(console, rows)
-    scores = ", ".join(f"{score.name} {score.value:.1f}" for score in result.evaluation.scores)
-    console.print(f"\n{result.n_test:,} unseen test sentences: [bold]{scores}[/]")
+    scores, rest = chosen.scores(result.evaluation)
+    blocks = [*chosen.samples(result.samples, is_ascii_only(console)), BLANK]
+    blocks.append(text(f"{result.n_test:,} {chosen.tested}: ", (scores, "bold"), rest))
     if result.training.aligned is not None:
-        console.print(Text(aligned_said(result.training.aligned, run)))
-    console.print()
-    _print_commands(console, next_commands(run, result.page))
+        blocks.append(text(aligned_said(result.training.aligned, run)))
+    show_blocks(console, [*blocks, BLANK])
+    show_commands(console, chosen.next_commands(run, result.page))
 
 
-def next_commands(run: Path, page: Path) -> list[str]:
-    """Lists commands worth typing after the quickstart."""
-    return [
-        f"Every head of the first two sentences: open {page} in a browser. Next, try:",
-        f'  echo "The cat saw the old house." | tformer translate {run}',
-        f'  tformer translate {run} --n-best 3 --format jsonl "My sister was tired."',
-        f'  tformer inspect-heads {run} "The animal was tired because it crossed the street."',
-        "  tformer make-corpus corpus --pairs 50000",
-        f"  tformer evaluate {run} --source corpus/test.en --reference corpus/test.fr",
-        "  tformer guide training   # your own data",
-    ]
-
-
-def show_ratings(
-    console: "Console", result: "QuickstartResult[LabelEvaluation]", run: Path
-) -> None:
-    """Prints sentences with their stars, scores and the next commands."""
-    from rich.text import Text
-
-    from tformer_cli.show.terminal import is_ascii_only
-
-    full, empty = "*." if is_ascii_only(console) else "★☆"
-    _print_rows(
-        console,
-        [
-            (full * int(stars) + empty * (5 - int(stars)), Text(text + _correction(stars, right)))
-            for text, stars, right in result.samples
-        ],
-    )
-    _print_accuracy(console, result, "sentences with combinations of words never seen")
-    _print_commands(
-        console,
-        (
-            f"Every head of the first two sentences: open {result.page} in a browser. Next, try:",
-            f'  tformer classify {run} "The soup was not bad." --format jsonl --top 0',
-            "  tformer make-corpus ratings --task rating --pairs 8000",
-            f"  tformer evaluate {run} -i ratings/test.txt --reference ratings/test.label",
-            "  tformer guide classifying   # your own texts and labels",
-        ),
-    )
-
-
-def show_language_model(
-    console: "Console", result: "QuickstartResult[TextEvaluation[Any]]", run: Path
-) -> None:
-    """Prints what a language model has written, its scores and the next commands."""
-    from rich.text import Text
-
-    for prompt, text in result.samples:
-        console.print(Text.assemble((prompt, "bold"), text, overflow="fold"))
-    scores = result.evaluation.scores
-    console.print(
-        f"\n{result.n_test:,} unseen sentences: [bold]{scores.bits_per_byte:.3f} bits per byte, "
-        f"perplexity {scores.perplexity:.1f}[/] a token\n"
-    )
-    _print_commands(
-        console,
-        (
-            f"Every head of two sentences: open {result.page} in a browser. Next, try:",
-            f'  tformer generate {run} "The cat" --temperature 0.5',
-            f'  tformer inspect-logits {run} "The animal was tired." --lens',
-            "  tformer make-corpus corpus --pairs 20000",
-            f"  tformer evaluate {run} --text corpus/test.en",
-            "  tformer guide language-models   # your own texts",
-        ),
-    )
-
-
-def show_shapes(console: "Console", result: "QuickstartResult[LabelEvaluation]", run: Path) -> None:
-    """Prints pictures with their labels, scores and the next commands."""
-    from rich.text import Text
-
-    _print_rows(
-        console,
-        [
-            (Text(label, style="bold"), Text(name + _correction(label, right)))
-            for name, label, right in result.samples
-        ],
-    )
-    _print_accuracy(console, result, "unseen pictures")
-    evaluated = "--images shapes/test.images.idx --reference shapes/test.label"
-    _print_commands(
-        console,
-        (
-            f"Every head of these pictures: open {result.page} in a browser. Next, try:",
-            f"  tformer inspect-image {run} shapes:test:1#0",
-            "  tformer make-corpus shapes --task image",
-            f"  tformer classify {run} shapes/pictures/*/*.png --format tsv",
-            f"  tformer evaluate {run} {evaluated}",
-            "  tformer guide images   # your own images",
-        ),
-    )
-
-
-def _correction(label: str, right: str) -> str:
-    return "" if label == right else f"  (right: {right})"
-
-
-def _print_rows(
-    console: "Console", rows: "Iterable[tuple[RenderableType, RenderableType]]"
-) -> None:
-    """Prints samples, each with what stands before it."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
-def _print_accuracy(
-    console: "Console", result: "QuickstartResult[LabelEvaluation]", examples: str
-) -> None:
-    scores = result.evaluation.scores
-    console.print(
-        f"\n{scores.n_examples:,} {examples}: [bold]accuracy {100 * scores.accuracy:.1f}, "
-        f"macro F1 {100 * scores.macro_f1:.1f}[/]\n"
-    )
-
-
-def _print_commands(console: "Console", lines: Iterable[str]) -> None:
+def show_commands(console: "Console", lines: Iterable[str]) -> None:
     """Prints sentences, and commands, which stand two cells in; both can be copied at any width."""
     from rich.text import Text
 
@@ -250,22 +136,114 @@ def _print_commands(console: "Console", lines: Iterable[str]) -> None:
             console.print(Text(line), soft_wrap=not is_sentence)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quickstart:
-    """A quickstart: what trains, and how its result is shown."""
+def _translations(samples: Samples, is_ascii: bool) -> Iterable[Block]:  # noqa: ARG001
+    rows: list[tuple[Text | str, Text | str]] = []
+    for source, translation, reference in samples:
+        is_right = translation == reference
+        rows.append((text(("en", "dim")), source))
+        rows.append((text(("fr", "green" if is_right else "yellow")), translation))
+        if not is_right:
+            rows.append((text(("ref", "dim")), text((reference, "dim"))))
+    return [Facts(rows)]
 
-    recipe: str
-    """Name of the recipe, and of the run below `runs`."""
-    show: Callable[["Console", "QuickstartResult[Any]", Path], None]
-    """Prints the result, given the run directory."""
+
+def _stars(samples: Samples, is_ascii: bool) -> Iterable[Block]:
+    full, empty = "*." if is_ascii else "★☆"
+    rows = [
+        (full * int(stars) + empty * (5 - int(stars)), said + _correction(stars, right))
+        for said, stars, right in samples
+    ]
+    return [Facts(rows)]
 
 
+def _texts(samples: Samples, is_ascii: bool) -> Iterable[Block]:  # noqa: ARG001
+    return [text((prompt, "bold"), written) for prompt, written in samples]
+
+
+def _pictures(samples: Samples, is_ascii: bool) -> Iterable[Block]:  # noqa: ARG001
+    rows = [
+        (text((label, "bold")), name + _correction(label, right)) for name, label, right in samples
+    ]
+    return [Facts(rows)]
+
+
+def _correction(label: str, right: str) -> str:
+    return "" if label == right else f"  (right: {right})"
+
+
+def _label_scores(evaluation: Any) -> tuple[str, str]:  # noqa: ANN401
+    scores = evaluation.scores
+    return f"accuracy {100 * scores.accuracy:.1f}, macro F1 {100 * scores.macro_f1:.1f}", ""
+
+
+def _text_scores(evaluation: Any) -> tuple[str, str]:  # noqa: ANN401
+    scores = evaluation.scores
+    bits = f"{scores.bits_per_byte:.3f} bits per byte"
+    return f"{bits}, perplexity {scores.perplexity:.1f}", " a token"
+
+
+def _translation_scores(evaluation: Any) -> tuple[str, str]:  # noqa: ANN401
+    return ", ".join(f"{score.name} {score.value:.1f}" for score in evaluation.scores), ""
+
+
+# The quickstarts by their tasks.
 QUICKSTARTS: Mapping[str, Quickstart] = MappingProxyType(
     {
-        "translate": Quickstart(recipe="quickstart", show=show_quickstart),
-        "rating": Quickstart(recipe="ratings", show=show_ratings),
-        "language-model": Quickstart(recipe="sentences", show=show_language_model),
-        "image": Quickstart(recipe="shapes", show=show_shapes),
+        "translate": Quickstart(
+            recipe="quickstart",
+            samples=_translations,
+            tested="unseen test sentences",
+            scores=_translation_scores,
+            page="the first two sentences",
+            commands=(
+                'echo "The cat saw the old house." | tformer translate {}',
+                'tformer translate {} --n-best 3 --format jsonl "My sister was tired."',
+                'tformer inspect-heads {} "The animal was tired because it crossed the street."',
+                "tformer make-corpus corpus --pairs 50000",
+                "tformer evaluate {} --source corpus/test.en --reference corpus/test.fr",
+                "tformer guide training   # your own data",
+            ),
+        ),
+        "rating": Quickstart(
+            recipe="ratings",
+            samples=_stars,
+            tested="sentences with combinations of words never seen",
+            scores=_label_scores,
+            page="the first two sentences",
+            commands=(
+                'tformer classify {} "The soup was not bad." --format jsonl --top 0',
+                "tformer make-corpus ratings --task rating --pairs 8000",
+                "tformer evaluate {} -i ratings/test.txt --reference ratings/test.label",
+                "tformer guide classifying   # your own texts and labels",
+            ),
+        ),
+        "language-model": Quickstart(
+            recipe="sentences",
+            samples=_texts,
+            tested="unseen sentences",
+            scores=_text_scores,
+            page="two sentences",
+            commands=(
+                'tformer generate {} "The cat" --temperature 0.5',
+                'tformer inspect-logits {} "The animal was tired." --lens',
+                "tformer make-corpus corpus --pairs 20000",
+                "tformer evaluate {} --text corpus/test.en",
+                "tformer guide language-models   # your own texts",
+            ),
+        ),
+        "image": Quickstart(
+            recipe="shapes",
+            samples=_pictures,
+            tested="unseen pictures",
+            scores=_label_scores,
+            page="these pictures",
+            commands=(
+                "tformer inspect-image {} shapes:test:1#0",
+                "tformer make-corpus shapes --task image",
+                "tformer classify {} shapes/pictures/*/*.png --format tsv",
+                "tformer evaluate {} --images shapes/test.images.idx --reference shapes/test.label",
+                "tformer guide images   # your own images",
+            ),
+        ),
     }
 )
-"""The quickstarts by their tasks."""

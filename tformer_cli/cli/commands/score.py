@@ -10,20 +10,17 @@ from tformer_cli.cli.line_job import ReadImageOptions, rendered, write_lines
 from tformer_cli.cli.options import (
     AdapterOption,
     CoveragePenaltyOption,
-    DecodingPrecision,
     DecodingPrecisionOption,
     DeviceOption,
     LengthPenaltyOption,
     ModelArgument,
     NormalizationOption,
     OutputOption,
-    PathRole,
     QuietOption,
     SourceLanguageOption,
     TargetLanguageOption,
     ThreadsOption,
     option_field,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.streams import (
@@ -48,31 +45,25 @@ class PairOptions:
 
     source: str | None = option_field(
         None,
-        "Source sentences, one per line, the texts of a language model or classifier, or names "
-        "of images; - is stdin.",
-        "--source",
+        "Source sentences, one per line, the texts of a language model or classifier, or names of "
+        "images; - is stdin.",
         "-i",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     target_file: str | None = option_field(
-        None,
-        "Their translations or labels, one per line; - is stdin.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        None, "Their translations or labels, one per line; - is stdin.", role="reads_file"
     )
     n_best_file: str | None = option_field(
         None,
-        "Instead of --target-file: an n-best list to rerank, of translate --format moses "
-        "(index ||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        "Instead of --target-file: an n-best list to rerank, of translate --format moses (index "
+        "||| translation ||| features ||| score) or jsonl, whose token_ids are scored.",
+        role="reads_file",
     )
     output: OutputOption = STANDARD_STREAM
     output_format: Literal["text", "tsv", "jsonl"] = option_field(
         "text",
-        "text: the log-probability. tsv: index, source, target, log-probability, score; of "
-        "texts index, text, log-probability, bits per byte; of labels index, text, label, "
+        "text: the log-probability. tsv: index, source, target, log-probability, score; of texts "
+        "index, text, log-probability, bits per byte; of labels index, text, label, "
         "log-probability, the most probable label. jsonl: one object per line, with the "
         "log-probability of every token.",
         "--format",
@@ -109,7 +100,6 @@ class PairOptions:
         return self.source, self.target_file or self.n_best_file or ""
 
 
-@takes_groups
 def score(
     model: ModelArgument,
     *,
@@ -122,7 +112,7 @@ def score(
     length_normalization: NormalizationOption = None,
     coverage_penalty: CoveragePenaltyOption = None,
     device: DeviceOption = "auto",
-    precision: DecodingPrecisionOption = DecodingPrecision.auto,
+    precision: DecodingPrecisionOption = "auto",
     threads: ThreadsOption = 0,
     quiet: QuietOption = False,
 ) -> None:
@@ -185,7 +175,7 @@ def score(
             model,
             "score",
             device=device,
-            precision=precision.value,
+            precision=precision,
             adapter=adapter,
             threads=threads,
             tell=partial(note, quiet=quiet),

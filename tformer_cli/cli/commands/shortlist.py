@@ -9,10 +9,8 @@ from tformer_cli.cli.inspect.inspect_align import PairOptions
 from tformer_cli.cli.inspect.inspect_view import OpeningArguments, takes_opening_options
 from tformer_cli.cli.options import (
     ModelArgument,
-    PathRole,
     QuietOption,
     option_field,
-    takes_groups,
     torch_preparation,
 )
 from tformer_cli.cli.progress import line_progress
@@ -49,8 +47,7 @@ class LinkOptions:
         None,
         "Links between source and target, a line of Pharaoh's i-j for each pair, counted from 0.",
         shown="each target token with the source token that it attends to most",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     units: Literal["words", "pieces"] | None = option_field(
         None,
@@ -89,16 +86,14 @@ class ListOptions:
     output: str | None = option_field(
         None,
         "File to write, for --shortlist; - is stdout.",
-        "--output",
         "-o",
         shown="MODEL's own, with --save",
-        metavar="FILE",
-        role=PathRole.writes_new_file,
+        role="writes_new_file",
     )
     save: bool = option_field(
         False,
-        "Store it in the model directory, which then translates with it unless --shortlist "
-        "says otherwise.",
+        "Store it in the model directory, which then translates with it unless --shortlist says "
+        "otherwise.",
     )
     output_format: Literal["safetensors", "text"] = option_field(
         "safetensors",
@@ -125,7 +120,6 @@ class ListOptions:
 
 
 @takes_opening_options
-@takes_groups
 def shortlist(
     model: ModelArgument,
     *,

@@ -4,14 +4,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from tformer_cli.cli.command import CheckedCommand
-from tformer_cli.cli.format_choice import TextOrJson, format_option
-from tformer_cli.cli.help import HelpfulGroup
-from tformer_cli.cli.options import Holds, PathRole, QuietOption, option
+from tformer_cli.cli.command import CommandGroup
+from tformer_cli.cli.format_choice import text_or_json
+from tformer_cli.cli.options import REQUIRED, QuietOption, argument, option_field
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
     STANDARD_STREAM,
@@ -26,8 +23,8 @@ from tformer_cli.cli.streams import (
     write_line,
 )
 from tformer_cli.errors import UsageError
-from tformer_cli.text.config import MOST_PIECES, Algorithm
-from tformer_cli.text.tokenizer import read_tokenizer
+from tformer_cli.text.config import Algorithm
+from tformer_cli.text.tokenizer import MOST_PIECES, read_tokenizer
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
@@ -36,66 +33,49 @@ if TYPE_CHECKING:
     from tformer_cli.text.lines import LineCounts
     from tformer_cli.text.tokenize import TokenizerStatistics
 
-tokenize_app = typer.Typer(
-    name="tokenize",
-    cls=HelpfulGroup,
+tokenize_app = CommandGroup(
+    "tokenize",
     help="Train a tokenizer, apply it to text, measure it.\n\nExamples:\n"
     "  tformer tokenize train a.en a.fr -o tokenizer.json\n"
     "  tformer tokenize encode tokenizer.json -i a.en > a.pieces",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-TokenizerArgument = Annotated[
-    Path,
-    typer.Argument(metavar="TOKENIZER", help="A tokenizer.json, or a model."),
-    PathRole.reads_tokenizer,
-]
-FilesArgument = Annotated[
-    list[str],
-    typer.Argument(metavar="FILE…", help="Text files, also .gz, .xz and .bz2; - is stdin."),
-    PathRole.reads_file,
-]
-InputOption = Annotated[
-    str | None,
-    option(
-        "Input file, also .gz, .xz and .bz2; - is stdin.",
-        "--input",
-        "-i",
-        shown="stdin",
-        metavar="FILE",
-    ),
-    PathRole.reads_file,
-]
-IdsOption = Annotated[bool, option("Token ids instead of pieces.", "--ids")]
-SideOption = Annotated[
-    Literal["source", "target"],
-    option("Language of the text, for a tokenizer of a model that has one for each."),
-]
+TOKENIZER = argument("TOKENIZER", "A tokenizer.json, or a model.", role="reads_tokenizer")
+FILES = argument("FILE…", "Text files, also .gz, .xz and .bz2; - is stdin.", role="reads_file")
+INPUT = option_field(
+    None,
+    "Input file, also .gz, .xz and .bz2; - is stdin.",
+    *("--input", "-i"),
+    role="reads_file",
+    shown="stdin",
+)
+IDS = option_field(False, "Token ids instead of pieces.")
+SIDE: Literal["source", "target"] = option_field(
+    "source", "Language of the text, for a tokenizer of a model that has one for each."
+)
 
 
-@tokenize_app.command("train", cls=CheckedCommand)
+@tokenize_app.add("train")
 def train(
-    files: FilesArgument,
+    files: list[str] = FILES,
     *,
-    output: Annotated[
-        Path,
-        option("The tokenizer.json to write; - is stdout.", "--output", "-o", metavar="FILE"),
-        PathRole.writes_file,
-        Holds({"tokenizer"}),
-    ],
-    algorithm: Annotated[
-        Algorithm,
-        option("bpe, unigram and byte can represent any text; word and char cannot."),
-    ] = "bpe",
-    vocab_size: Annotated[
-        int,
-        option(
-            "Vocabulary size with the 4 special tokens; byte always has 260.",
-            min=5,
-            max=MOST_PIECES,
-        ),
-    ] = 8000,
+    output: Path = option_field(
+        REQUIRED,
+        "The tokenizer.json to write; - is stdout.",
+        "-o",
+        role="writes_file",
+        holds=("tokenizer",),
+    ),
+    algorithm: Algorithm = option_field(
+        "bpe", "bpe, unigram and byte can represent any text; word and char cannot."
+    ),
+    vocab_size: int = option_field(
+        8000,
+        "Vocabulary size with the 4 special tokens; byte always has 260.",
+        min=5,
+        max=MOST_PIECES,
+    ),
     quiet: QuietOption = False,
 ) -> None:
     """Train one joint tokenizer on all lines of all files.
@@ -127,13 +107,13 @@ def train(
     )
 
 
-@tokenize_app.command("encode", cls=CheckedCommand)
+@tokenize_app.add("encode")
 def encode(
-    tokenizer: TokenizerArgument,
+    tokenizer: Path = TOKENIZER,
     *,
-    input_file: InputOption = None,
-    ids: IdsOption = False,
-    side: SideOption = "source",
+    input_file: str | None = INPUT,
+    ids: bool = IDS,
+    side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
 ) -> None:
     """Encode text: lines into pieces or ids, separated by single spaces.
@@ -149,13 +129,13 @@ def encode(
     _stream(input_file, lambda lines, _: encode_lines(opened, lines, ids=ids, side=side))
 
 
-@tokenize_app.command("decode", cls=CheckedCommand)
+@tokenize_app.add("decode")
 def decode(
-    tokenizer: TokenizerArgument,
+    tokenizer: Path = TOKENIZER,
     *,
-    input_file: InputOption = None,
-    ids: IdsOption = False,
-    side: SideOption = "source",
+    input_file: str | None = INPUT,
+    ids: bool = IDS,
+    side: Literal["source", "target"] = SIDE,
     quiet: QuietOption = False,
 ) -> None:
     """Decode text: lines of pieces or ids back into text.
@@ -175,15 +155,13 @@ def decode(
     )
 
 
-@tokenize_app.command("stats", cls=CheckedCommand)
+@tokenize_app.add("stats")
 def stats(
-    tokenizer: TokenizerArgument,
-    files: FilesArgument,
+    tokenizer: Path = TOKENIZER,
+    files: list[str] = FILES,
     *,
-    side: SideOption = "source",
-    format_: Annotated[
-        TextOrJson, format_option(TextOrJson, what="A table, or one JSON object.")
-    ] = TextOrJson.text,
+    side: Literal["source", "target"] = SIDE,
+    format_: str = text_or_json("A table, or one JSON object."),
     quiet: QuietOption = False,
 ) -> None:
     """Measure a tokenizer: pieces per word, unknown rate, vocabulary used, round trip.
@@ -204,7 +182,7 @@ def stats(
             lines = _reported(read_lines(file, counts), counts, progress)
             found[file] = measure(opened, lines, side)
     warn_of_bytes(counts)
-    if format_ is TextOrJson.json:
+    if format_ == "json":
         _show_json(opened.algorithm, opened.side(side).vocab_size, found)
     else:
         show_statistics(stdout_console(), found)

@@ -1,22 +1,31 @@
 """`tformer train`: a recipe in, a model directory out."""
 
+import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from tformer_cli.cli.commands.train_options import (
-    ProcessOptions,
-    RecipeArgument,
-    RecipeOptions,
-    RunOptions,
+import typer
+
+from tformer_cli.cli.options import (
+    DeviceOption,
+    QuietOption,
+    ThreadsOption,
+    TrainingSeedOption,
+    argument,
+    complete_keys,
+    complete_recipes,
+    option_field,
+    prepare_torch,
 )
-from tformer_cli.cli.options import QuietOption, prepare_torch, takes_groups
-from tformer_cli.cli.streams import note, warn, write_line
-from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted
+from tformer_cli.cli.streams import is_live, note, warn, write_line
+from tformer_cli.errors import AnotherProcessFailed, DataError, Interrupted, RecipeError, UsageError
 from tformer_cli.wording import count_of, visible
 
 if TYPE_CHECKING:
@@ -24,10 +33,179 @@ if TYPE_CHECKING:
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.processes.launch import Group
 
+RECIPE = argument(
+    "RECIPE",
+    "TOML file, or the name of a shipped recipe; `tformer recipes` lists them.",
+    complete=complete_recipes,
+    role="reads_file",
+)
 
-@takes_groups
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeOptions:
+    """Changes to the recipe: each is another way to write a `--set`."""
+
+    overrides: list[str] | None = option_field(
+        None,
+        "Override a key of the recipe, such as training.learning_rate=1e-3. Repeatable.",
+        "--set",
+        metavar="KEY=VALUE",
+        complete=complete_keys,
+    )
+    start: Path | None = option_field(
+        None,
+        "Start from the weights of this model, and keep its shape and tokenizer.",
+        "--from",
+        shown="random weights",
+        metavar="MODEL",
+        role="reads_directory",
+    )
+    max_steps: int | None = option_field(None, "Stop after N steps.", shown="the recipe's", min=1)
+    max_epochs: int | None = option_field(
+        None, "Stop after N epochs, passes over the corpora.", shown="the recipe's", min=1
+    )
+    max_time: str | None = option_field(
+        None,
+        "Stop after this time: 90s, 10m, 1h30m; a bare number is minutes. Warm-up and decay are "
+        "fitted to it.",
+        shown="the recipe's",
+        metavar="TIME",
+    )
+    seed: TrainingSeedOption = None
+    precision: Literal["auto", "float32", "bfloat16"] = option_field(
+        "auto",
+        "Precision to train in; bfloat16 is mixed precision. auto takes the recipe's.",
+        panel="Machine",
+    )
+
+    def load(self, name: str, run: Path, *, fresh: bool, quiet: bool) -> "Recipe":
+        """Reads a recipe with these changes, and imports the model that it starts from."""
+        from tformer_cli.recipe import load_recipe
+        from tformer_cli.train.start import completion
+
+        minutes = None if self.max_time is None else parse_minutes(self.max_time)
+        changes = {
+            "model.from": ("--from", self.start and json.dumps(str(self.start))),
+            "training.max_steps": ("--max-steps", self.max_steps),
+            "training.max_epochs": ("--max-epochs", self.max_epochs),
+            "training.max_minutes": ("--max-time", minutes),
+            "training.seed": ("--seed", self.seed),
+            "training.precision": ("--precision", self.precision.replace("auto", "") or None),
+        }
+        given = {key: one for key, one in changes.items() if one[1] is not None}
+        overrides = self.overrides or []
+        # What the recipe says beside --from gives way to the model; what --set says does not
+        kept = {override.partition("=")[0].strip() for override in overrides}
+        say = partial(note, quiet=quiet)
+        complete = completion(run, say, fresh=fresh, kept=None if self.start is None else kept)
+        overrides = [*overrides, *(f"{key}={value}" for key, (_, value) in given.items())]
+        return load_recipe(name, overrides, complete, {key: one[0] for key, one in given.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """Device, processes and machines."""
+
+    device: DeviceOption = "auto"
+    threads: ThreadsOption = 0
+    processes: int | None = option_field(
+        None,
+        "Train in N processes on this machine; a lost one is started again.",
+        panel="Machine",
+        shown="this one",
+        min=1,
+    )
+    nodes: str | None = option_field(
+        None,
+        "Machines that train together; between MIN and MAX they may come and go. One number fixes "
+        "it.",
+        panel="Machine",
+        shown="1",
+        metavar="MIN:MAX",
+    )
+    meet: str | None = option_field(
+        None,
+        "One of the machines, where all of --nodes meet.",
+        panel="Machine",
+        shown="this machine",
+        metavar="HOST:PORT",
+    )
+
+    def group(self) -> "Group | None":
+        """None if this process trains alone."""
+        from tformer_cli.trainer.processes.launch import Group, Launch, launched
+
+        place = launched()
+        nodes, meet = self.nodes, self.meet
+        if self.processes is None and nodes is None and meet is None:
+            return None
+        if place != Launch() and not place.agent:
+            raise UsageError("--processes: torchrun has started this process; use one of the two")
+        match = re.fullmatch(r"([1-9]\d*)(?::([1-9]\d*))?", nodes or "1")
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f'--nodes: "{nodes}" is not MIN or MIN:MAX; write 2 or 1:4')
+        if (nodes is None) != (meet is None):
+            given, missing = (
+                ("--nodes", "--meet HOST:PORT") if nodes else ("--meet", "--nodes MIN:MAX")
+            )
+            raise UsageError(f"{given}: {missing} is missing; give both, the same on all machines")
+        port = re.fullmatch(r".+:(\d{1,5})", meet or "any:1")
+        if port is None or not 0 < int(port[1]) < 1 << 16:
+            raise UsageError(f'--meet: "{meet}" is not HOST:PORT; write one such as node1:29500')
+        return Group(
+            n_processes=self.processes or 1,
+            min_machines=int(match[1]),
+            max_machines=int(match[2] or match[1]),
+            meeting_point=meet or "",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The run directory and the kind of run: a new one, a dry one, one with a diagnosis."""
+
+    output: Path | None = option_field(
+        None,
+        "Run directory to write, which is a model directory.",
+        "-o",
+        shown="runs/RECIPE",
+        role="writes_run",
+    )
+    fresh: bool = option_field(False, "Delete an earlier run in RUN and start over.")
+    yes: bool = option_field(False, "Do not ask before --fresh deletes a run.", "-y")
+    dry_run: bool = option_field(
+        False, "Show the resolved recipe, the model's size and a sample batch; train nothing."
+    )
+    tensorboard: bool = option_field(
+        False, "Also write TensorBoard events to RUN/tensorboard.", panel="Diagnosis"
+    )
+    profile: int | None = option_field(
+        None,
+        "Profile N steps and show where the time goes; keeps no model.",
+        panel="Diagnosis",
+        shown="no profile",
+        min=1,
+    )
+
+    @property
+    def trains(self) -> bool:
+        return not self.dry_run and self.profile is None
+
+    def check(self, run: Path, group: "Group | None", *, may_ask: bool) -> None:
+        if self.dry_run and self.profile is not None:
+            raise UsageError("--dry-run, --profile: exclude each other; omit one of the two")
+        if self.fresh and group is not None and group.max_machines > 1:
+            raise UsageError("--fresh, --nodes: exclude each other; name another directory with -o")
+        if self.fresh and self.trains and may_ask and not self.yes:
+            from tformer_cli.train.train import has_model
+            from tformer_cli.trainer.processes.launch import launched
+
+            if has_model(run):
+                ask_before_removing("run", run, may_ask=launched().world_size == 1)
+
+
 def train(
-    recipe: RecipeArgument,
+    recipe: str = RECIPE,
     *,
     changes: RecipeOptions,
     processes: ProcessOptions,
@@ -62,9 +240,9 @@ def train(
         return
     is_first = place.rank == 0
     device = processes.device
-    with one_error_per_node():
+    with one_error_per_node():  # all processes would say the same of a wrong --threads
         prepare_torch(processes.threads)
-    with _naming_recipe(recipe), _reporting_stops_to(place.agent):
+    with naming_recipe(recipe, "data."), _reporting_stops_to(place.agent):
         if kind.trains:
             run_training(
                 chosen,
@@ -108,16 +286,23 @@ def _reporting_stops_to(agent: int) -> Iterator[None]:
 
 
 @contextmanager
-def _naming_recipe(name: str) -> Iterator[None]:
-    """Names the recipe before an error about the data of one of its keys."""
+def naming_recipe(name: str, *tables: str) -> Iterator[None]:
+    """Names the recipe before an error about a key of these tables."""
     from tformer_cli.recipe import find_recipe
 
     try:
         yield
-    except DataError as error:
-        if not str(error).startswith("data."):
+    except (DataError, RecipeError) as error:
+        if not str(error).startswith(tables):
             raise
-        raise DataError(f"{find_recipe(name)}: {error}") from error
+        raise type(error)(f"{find_recipe(name)}: {error}") from error
+
+
+def ask_before_removing(what: str, place: Path, *, may_ask: bool = True) -> None:
+    if not (may_ask and sys.stdin.isatty() and is_live()):
+        raise UsageError(f"--fresh: would remove the {what} in {place}; add --yes to agree")
+    if not typer.confirm(f"Remove the {what} in {place} and start over?", err=True):
+        raise UsageError(f"{place}: nothing was removed; use another directory with -o")
 
 
 def run_training(
@@ -168,8 +353,8 @@ def aligned_said(score: "AlignmentScore", run: Path) -> str:
 
 def show_plan(recipe: "Recipe", *, device: str) -> None:
     """Prints the resolved recipe, the size of the model and a sample batch."""
-    from tformer_cli.train.device import training_device
     from tformer_cli.train.plan import plan_training
+    from tformer_cli.trainer.hardware import training_device
     from tformer_cli.trainer.processes.launch import launched
 
     training_device(device, launched())  # as unusable as it would be for the run
@@ -190,3 +375,19 @@ def show_profile(recipe: "Recipe", n_steps: int, *, device: str, quiet: bool) ->
         profile = profile_training(recipe, n_steps, device=device, progress=view.prepare)
     for line in profile.lines():
         write_line(line)
+
+
+def parse_minutes(text: str) -> float:
+    """Reads a duration such as 90s, 10m, 1h30m or 2h; a bare number is minutes."""
+    match = re.fullmatch(
+        r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)(?:m|$))?(?:(\d+(?:\.\d+)?)s)?", text
+    )
+    if not text or match is None or not any(match.groups()):
+        raise UsageError(f'--max-time: "{text}" is not a duration; write 90s, 10m or 1h30m')
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = 60 * hours + minutes + seconds / 60
+    if total <= 0:
+        raise UsageError(
+            f'--max-time: must be above zero, but is "{text}"; write 90s, 10m or 1h30m'
+        )
+    return total

@@ -1,6 +1,6 @@
 """A run as it goes: a live dashboard on a terminal, plain lines in a pipe, nothing when quiet."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from time import monotonic
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
     from rich.table import Table
+    from rich.text import Text
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 SCORES = {"bleu": "BLEU", "chrf": "chrF", "macro_f1": "macro F1"}
-"""Scores whose names are written in another way."""
 _LONGEST_SAMPLE = 200
-"""Characters that are shown of a sentence."""
 
 
 class TrainingView:
@@ -44,7 +43,6 @@ class TrainingView:
         """Receives the progress of preparing the data."""
 
     def notify(self, event: TrainingEvent) -> None:
-        """Warns where something went wrong and the run continues."""
         for text in warnings(event):
             warn(text)
 
@@ -57,8 +55,7 @@ class PlainView(TrainingView):
         self._said_at = monotonic()
 
     def prepare(self, what: str, n_examples: int) -> None:
-        """Reports the progress of preparing the data every few seconds."""
-        if monotonic() - self._said_at > 5.0:
+        if monotonic() - self._said_at > 5.0:  # a log file should not grow with the corpus
             done = f": {count_of(n_examples, self._words.example)}" if n_examples else ""
             self._say(f"{what}{done}")
 
@@ -79,11 +76,10 @@ class Dashboard(TrainingView):
         super().__init__(examples)
         self._live = live
         self._preparing = ""
-        self._started: RunStarted | None = None
         self._report: StepReport | None = None
         self._losses: list[float] = []
         self._validations: list[ValidationReport] = []
-        self._checkpoint = 0
+        self._checkpoint = "none yet"
         self._ended: RunEnded | None = None
 
     def prepare(self, what: str, n_examples: int) -> None:
@@ -94,28 +90,24 @@ class Dashboard(TrainingView):
     def notify(self, event: TrainingEvent) -> None:
         super().notify(event)
         match event:
-            case RunStarted():
-                self._preparing, self._started = "", event
+            case RunStarted() | PaceMeasured():
+                self._preparing = ""
+                style = "dim" if isinstance(event, RunStarted) else ""
                 for line in event_lines(event):
-                    self._say(line, "dim")
-            case PaceMeasured():
-                for line in event_lines(event):
-                    self._say(line)
+                    # the console leaves lines whole, which a terminal would cut inside of words
+                    self._live.console.print(
+                        line, markup=False, highlight=False, style=style, soft_wrap=False
+                    )
             case StepReport():
                 self._report = event
                 self._losses.append(event.loss)
             case ValidationReport():
                 self._validations.append(event)
             case CheckpointWritten():
-                self._checkpoint = event.step
+                self._checkpoint = f"step {event.step:,}"
             case RunEnded():
                 self._ended = event
         self._draw()
-
-    def _say(self, line: str, style: str = "") -> None:
-        # the console leaves lines whole, which a terminal would cut inside of words
-        console = self._live.console
-        console.print(line, markup=False, highlight=False, style=style, soft_wrap=False)
 
     def _draw(self) -> None:
         self._live.update(self._renderable(), refresh=True)
@@ -148,38 +140,28 @@ class Dashboard(TrainingView):
         row.add_column(justify="right")
         share = 1.0 if self._ended is not None else report.share_done
         if share:
-            bar: RenderableType = ProgressBar(total=1.0, completed=share)
-            left = report.seconds * (1.0 - share) / share
-            row.add_row(f"{share:4.0%}", bar, f"{clock(left)} left")
+            left = f"{clock(report.seconds * (1.0 - share) / share)} left"
+            row.add_row(f"{share:4.0%}", ProgressBar(total=1.0, completed=share), left)
         else:
             row.add_row("", ProgressBar(total=None, pulse=True), "until early stopping")
         return row
 
     def _numbers(self, report: StepReport) -> "Table":
-        from rich.table import Table
-
-        table = Table.grid(padding=(0, 2))
+        cells = {
+            "step": f"{report.step:,}",
+            "epoch": f"{report.epoch:.2f}",
+            "time": clock(report.seconds),
+            "loss": f"{report.loss:.3f}",
+            "perplexity": f"{report.perplexity:.2f}",
+            "learning rate": f"{report.learning_rate:.2e}",
+            "tokens/s": f"{report.tokens_per_second:,.0f}{limit_share(report, 'limit')}",
+            "padding": f"{report.padding:.1%}",
+            "checkpoint": self._checkpoint,
+        }
+        named = [(f"[dim]{name}[/]", f"[bold]{value}[/]") for name, value in cells.items()]
         n_columns = 3 if self._live.console.width >= 72 else 1
-        cells = (
-            ("step", f"{report.step:,}"),
-            ("epoch", f"{report.epoch:.2f}"),
-            ("time", clock(report.seconds)),
-            ("loss", f"{report.loss:.3f}"),
-            ("perplexity", f"{report.perplexity:.2f}"),
-            ("learning rate", f"{report.learning_rate:.2e}"),
-            ("tokens/s", f"{report.tokens_per_second:,.0f}{limit_share(report, 'limit')}"),
-            ("padding", f"{report.padding:.1%}"),
-            ("checkpoint", f"step {self._checkpoint:,}" if self._checkpoint else "none yet"),
-        )
-        for start in range(0, len(cells), n_columns):
-            row = [
-                text
-                for name, value in cells[start : start + n_columns]
-                for text in (f"[dim]{name}[/]", f"[bold]{value}[/]")
-            ]
-            table.add_row(*row)
-        table.add_row("[dim]loss so far[/]", sparkline(self._losses, 32))
-        return table
+        rows = [sum(named[at : at + n_columns], ()) for at in range(0, len(named), n_columns)]
+        return _grid(2, [*rows, ("[dim]loss so far[/]", sparkline(self._losses, 32))])
 
     def _history(self) -> "Table":
         from rich.table import Table
@@ -201,19 +183,28 @@ class Dashboard(TrainingView):
         return table
 
     def _sample(self, report: ValidationReport) -> "Table":
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table.grid(padding=(0, 1))
-        for name, text, style in (
-            (self._words.read, report.sample_source, ""),
-            (self._words.written, report.sample_translation, ""),
-            (self._words.right, report.sample_reference, "dim"),
-        ):
-            table.add_row(
-                Text(name, style="dim"), Text(visible(text, _LONGEST_SAMPLE), style=style)
-            )
-        return table
+        words = self._words
+        sample = {words.read: report.sample_source, words.written: report.sample_translation}
+        rows = [(Text(name, style="dim"), _sampled(text)) for name, text in sample.items()]
+        right = (Text(words.right, style="dim"), _sampled(report.sample_reference, "dim"))
+        return _grid(1, [*rows, right])
+
+
+def _grid(gap: int, rows: "Iterable[tuple[str | Text, ...]]") -> "Table":
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, gap))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _sampled(text: str, style: str = "") -> "Text":
+    from rich.text import Text
+
+    return Text(visible(text, _LONGEST_SAMPLE), style=style)
 
 
 @contextmanager

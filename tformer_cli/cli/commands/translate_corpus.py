@@ -5,25 +5,21 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-import typer
-
-from tformer_cli.cli.commands.translate_options import (
+from tformer_cli.cli.commands.translate import (
     ConstraintOptions,
     EnsembleOptions,
     parse_shard,
 )
-from tformer_cli.cli.help import FORMATS, LARGE_JOBS
 from tformer_cli.cli.options import (
+    REQUIRED,
     ModelArgument,
-    PathRole,
     QuietOption,
     TranslatorOptions,
-    option,
+    argument,
     option_field,
     takes_decoding_options,
-    takes_groups,
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import count_of_lines, note, warn_of_bytes, warn_of_results, write_line
@@ -32,30 +28,23 @@ from tformer_cli.text.lines import LineCounts, check_file
 from tformer_cli.wording import count_of
 
 if TYPE_CHECKING:
-    from tformer_cli.bulk.engines import BulkEngine
     from tformer_cli.bulk.plan import GivenCorpus
+    from tformer_cli.bulk.shards import BulkEngine
     from tformer_cli.bulk.translate_corpus import BulkState, CorpusReport
     from tformer_cli.search.keywords import SearchOverrides
 
-SourceArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SOURCE…",
-        help="Files of text, .jsonl, .tsv or .parquet, also .gz, .xz and .bz2 of lines; or Hugging "
-        "Face datasets, a directory or a hub name. All of one kind.",
-    ),
-    PathRole.reads_file,
-]
-DirectoryOption = Annotated[
-    Path,
-    option(
-        "Directory for the shards; one that the same command has begun is continued.",
-        "--output",
-        "-o",
-        metavar="DIR",
-    ),
-    PathRole.adds_files,
-]
+SOURCE = argument(
+    "SOURCE…",
+    "Files of text, .jsonl, .tsv or .parquet, also .gz, .xz and .bz2 of lines; or Hugging "
+    "Face datasets, a directory or a hub name. All of one kind.",
+    role="reads_file",
+)
+DIRECTORY = option_field(
+    REQUIRED,
+    "Directory for the shards; one that the same command has begun is continued.",
+    "-o",
+    role="adds_files",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,25 +69,25 @@ class CorpusOptions:
         metavar="FIELD",
     )
     input_format: Literal["auto", "text", "tsv", "jsonl", "parquet", "dataset"] = option_field(
-        "auto", "Kind of the sources; auto goes by their endings.", panel=FORMATS
+        "auto", "Kind of the sources; auto goes by their endings.", panel="Formats"
     )
     split: str = option_field(
-        "train", "Split of a dataset; train[:1000] works.", panel=FORMATS, metavar="SPLIT"
+        "train", "Split of a dataset; train[:1000] works.", panel="Formats", metavar="SPLIT"
     )
     dataset_config: str = option_field(
-        "", "Configuration of a dataset.", panel=FORMATS, shown="its only one", metavar="CONFIG"
+        "", "Configuration of a dataset.", panel="Formats", shown="its only one", metavar="CONFIG"
     )
     lines_per_shard: int = option_field(
         10240,
         "Lines of a shard, which a worker translates at once and a kill costs at most.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         min=1,
     )
     shard: str | None = option_field(
         None,
         "Translate only part I of N of the lines, I from 0, into a DIR of its own. `cat` joins "
         "the outputs.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="all",
         metavar="I/N",
     )
@@ -131,7 +120,7 @@ class WorkerOptions:
     workers: int | None = option_field(
         None,
         "Processes of this machine. --threads are those of each; 0 divides the processors.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="one a processor; one on a GPU",
         min=1,
         max=1024,
@@ -139,35 +128,32 @@ class WorkerOptions:
 
     cluster: str | None = option_field(
         None,
-        "Dask scheduler whose workers translate instead; they must see the model, the sources "
-        "and DIR under the same paths. Needs the extra cluster.",
-        panel=LARGE_JOBS,
+        "Dask scheduler whose workers translate instead; they must see the model, the sources and "
+        "DIR under the same paths. Needs the extra cluster.",
+        panel="Large jobs",
         shown="none",
         metavar="HOST:PORT",
     )
     tls_ca: str | None = option_field(
         None,
         "Certificate of the authority that scheduler and workers trust, in PEM format.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="no TLS",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     tls_cert: str | None = option_field(
         None,
         "Certificate of this program for the scheduler.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="no TLS",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     tls_key: str | None = option_field(
         None,
         "Key of the certificate.",
-        panel=LARGE_JOBS,
+        panel="Large jobs",
         shown="in the same file",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
 
     def engine(self, threads: int, *, quiet: bool) -> "BulkEngine":
@@ -194,24 +180,22 @@ class WorkerOptions:
 
 
 @takes_decoding_options
-@takes_groups
 def translate_corpus(
     model: ModelArgument,
-    sources: SourceArgument,
+    sources: list[str] = SOURCE,
     *,
-    output: DirectoryOption,
+    output: Path = DIRECTORY,
     corpus: CorpusOptions,
     workers: WorkerOptions,
     constraints: ConstraintOptions,
     ensemble: EnsembleOptions,
     options: TranslatorOptions,
-    dry_run: Annotated[
-        bool, option("Read everything, show what would be done, and translate nothing.",
-                     "--dry-run")
-    ] = False,
+    dry_run: bool = option_field(
+        False, "Read everything, show what would be done, and translate nothing."
+    ),
     quiet: QuietOption = False,
     **decoding: Unpack["SearchOverrides"],
-) -> None:  # fmt: skip
+) -> None:
     """Translate corpora into numbered shards of the same kind, all columns kept.
 
     Each line is translated once and as by `tformer translate`, in order. The same command again

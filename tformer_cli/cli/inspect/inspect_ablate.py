@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
-import typer
-
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
     emit_view,
@@ -20,11 +18,8 @@ from tformer_cli.cli.line_job import ImageOptions
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
-    complete_heads,
     option_field,
-    takes_groups,
 )
 from tformer_cli.cli.progress import LineProgress, line_progress
 from tformer_cli.cli.streams import (
@@ -48,20 +43,17 @@ class ReferenceOptions:
 
     source: Path | None = option_field(
         None,
-        "Source sentences or names of images, one per line, or the text of a language "
-        "model; - is stdin.",
-        "--source",
+        "Source sentences or names of images, one per line, or the text of a language model; - is "
+        "stdin.",
         "-i",
-        metavar="FILE",
         shown="none, with --images",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     reference: list[Path] | None = option_field(
         None,
         "Reference translation, or right labels. Repeat for several; the loss is the first's.",
-        metavar="FILE",
         shown="none, of a language model",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
 
     @property
@@ -93,23 +85,18 @@ class PruningOptions:
     write_pruned: Path | None = option_field(
         None,
         "Write a pruned model directory; needs --keep or --prune.",
-        metavar="DIR",
         panel=PRUNING,
-        role=PathRole.writes_directory,
+        role="writes_directory",
     )
     keep: int | None = option_field(
         None,
         "Keep the N most important of --heads, by --rank-by; prune the others.",
-        min=0,
-        metavar="N",
         panel=PRUNING,
+        metavar="N",
+        min=0,
     )
     prune: list[str] | None = option_field(
-        None,
-        "Prune these heads. Repeatable.",
-        metavar="HEADS",
-        panel=PRUNING,
-        autocompletion=complete_heads,
+        None, "Prune these heads. Repeatable.", panel=PRUNING, metavar="HEADS"
     )
 
     def check(self) -> None:
@@ -124,7 +111,6 @@ class PruningOptions:
 
 
 @takes_opening_options
-@takes_groups
 def inspect_ablate(
     model: ModelArgument,
     *,
@@ -132,14 +118,12 @@ def inspect_ablate(
     pictures: ImageOptions,
     measured: AblationSettings,
     pruned: PruningOptions,
-    changes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Instead translate TEXT without each head, and without each layer's heads, and "
-            "show which change its translation. --heads limits them.",
-        ),
-    ] = None,
+    changes: str | None = option_field(
+        None,
+        "Instead translate TEXT without each head, and without each layer's heads, and show which "
+        "change its translation. --heads limits them.",
+        metavar="TEXT",
+    ),
     output_format: Annotated[str | None, view_format_option(TEXT_VIEW)] = None,
     output: OutputOption = STANDARD_STREAM,
     quiet: QuietOption = False,

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
-import typer
-
 from tformer_cli.cli.format_choice import check_ending, chosen_format, format_option
-from tformer_cli.cli.help import LARGE_JOBS
 from tformer_cli.cli.inspect.inspect_view import (
     OpeningArguments,
     SourceOption,
@@ -21,11 +18,8 @@ from tformer_cli.cli.inspect.inspect_view import (
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
-    complete_heads,
     option_field,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -44,6 +38,7 @@ from tformer_cli.errors import DataError, UsageError
 from tformer_cli.inspect.view import NoOptions
 from tformer_cli.inspect.views.corpus import ALIGNMENT_VIEW as VIEW
 from tformer_cli.inspect.views.corpus import AlignmentScores
+from tformer_cli.settings import Option
 from tformer_cli.text.lines import LineCounts
 from tformer_cli.text.pharaoh import format_links
 
@@ -74,22 +69,19 @@ class PairOptions:
         None,
         "Target sentences, one per source line, to align with.",
         shown="the model's translations",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     source_words: str | None = option_field(
         None,
         "The source with spaces between words, if links should count these words.",
         shown="the source's own spaces",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     target_words: str | None = option_field(
         None,
         "The target with spaces between words, if links should count these words.",
         shown="the target's own spaces",
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
 
     @property
@@ -103,17 +95,16 @@ class LinkOptions:
 
     heads: list[str] | None = option_field(
         None,
-        "Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; "
-        "several are averaged. Repeatable.",
+        "Cross-attention heads to align with, such as cross.1.3, cross.2 or cross.last; several "
+        "are averaged. Repeatable.",
         panel=EXTRACTION,
         shown="those stored by --save, else the last half of the layers",
         metavar="HEADS",
-        autocompletion=complete_heads,
     )
     convention: Literal["naive", "shift"] | None = option_field(
         None,
-        "Which decoder position stands for a target token: the one that predicts it "
-        "(naive), or the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
+        "Which decoder position stands for a target token: the one that predicts it (naive), or "
+        "the one that has read it (shift; SHIFT-ATT, Chen et al. 2020).",
         panel=EXTRACTION,
         shown="that of the stored heads; naive for --heads; else as unchanged words say",
     )
@@ -128,16 +119,15 @@ class LinkOptions:
     )
     eos: Literal["drop", "keep"] = option_field(
         "drop",
-        "The weight on the end of sentence: ignore it (drop), or give a word that attends "
-        "most to it no link (keep).",
+        "The weight on the end of sentence: ignore it (drop), or give a word that attends most to "
+        "it no link (keep).",
         panel=EXTRACTION,
     )
     reverse: Path | None = option_field(
         None,
         "A model of the reverse direction, to align both ways.",
         panel=EXTRACTION,
-        metavar="MODEL",
-        role=PathRole.reads_model,
+        role="reads_model",
     )
     method: Literal["intersection", "union", "grow-diag", "grow-diag-final-and"] = option_field(
         "grow-diag",
@@ -157,8 +147,7 @@ class ScoringOptions:
         None,
         "Gold alignments (i-j sure, i?j possible) to score every head and layer with.",
         panel=SCORING,
-        metavar="FILE",
-        role=PathRole.reads_file,
+        role="reads_file",
     )
     one_based: bool = option_field(False, "The gold file counts words from 1.", panel=SCORING)
     save: bool = option_field(
@@ -200,18 +189,17 @@ class ScoringOptions:
 
 BufferLinesOption = Annotated[
     int | None,
-    typer.Option(
+    Option(
+        "Lines read before a buffer is aligned; 1 answers line by line.",
         min=1,
         metavar="N",
-        help="Lines read before a buffer is aligned; 1 answers line by line.",
-        show_default="1024; 1 from a terminal",
-        rich_help_panel=LARGE_JOBS,
+        panel="Large jobs",
+        shown_default="1024; 1 from a terminal",
     ),
 ]
 
 
 @takes_opening_options
-@takes_groups
 def inspect_align(
     model: ModelArgument,
     text: TextsArgument = None,

@@ -29,11 +29,9 @@ from tformer_cli.cli.inspect.inspect_view import (
 from tformer_cli.cli.options import (
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
     given_options,
     option_field,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -73,28 +71,27 @@ class DumpOptions:
     dump: Path | None = option_field(
         None,
         "Write the maps of all sentences to shards in DIR. The same command again resumes.",
-        metavar="DIR",
         panel=PANEL,
-        role=PathRole.writes_directory,
+        role="writes_directory",
     )
     top_k: int | None = option_field(
         None,
         "Keep only the K largest weights of each row, and the sum of the others.",
+        panel=PANEL,
+        shown="all weights",
         metavar="K",
         min=1,
         max=65534,
-        panel=PANEL,
-        shown="all weights",
     )
     max_bytes: str = option_field(
-        "2G", "Refuse to write a larger dump; such as 500M or 20G.", metavar="SIZE", panel=PANEL
+        "2G", "Refuse to write a larger dump; such as 500M or 20G.", panel=PANEL, metavar="SIZE"
     )
     shard_pairs: int = option_field(
         4096,
         "Largest number of sentences per shard; a shard has at most 64 MiB.",
+        panel=PANEL,
         metavar="N",
         min=1,
-        panel=PANEL,
     )
 
     def check(self) -> None:
@@ -155,7 +152,7 @@ def dump_heads(
 
 def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "DumpedCorpus":
     """Joins what is dumped: it has to be read twice, so it cannot come from stdin."""
-    from tformer_cli.files.hashes import hash_file
+    from tformer_cli.files.regular_file import hash_file
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus
 
     source, target, target_file = sentences.source, sentences.target, sentences.target_file
@@ -227,28 +224,26 @@ class JobOptions:
     )
     over_time: bool = option_field(
         False,
-        "Show each head's role at each step of a run trained with "
-        "training.inspect_every. MODEL is the run directory; no sentence is read.",
+        "Show each head's role at each step of a run trained with training.inspect_every. MODEL "
+        "is the run directory; no sentence is read.",
     )
     repeats: int | None = option_field(
         None,
-        "Measure the heads of a language model on N blocks of random tokens that come "
-        "twice: previous-token, duplicate, induction and first-token scores, with 95 % "
-        "confidence intervals. No sentence is read; --seed draws the tokens.",
+        "Measure the heads of a language model on N blocks of random tokens that come twice: "
+        "previous-token, duplicate, induction and first-token scores, with 95 % confidence "
+        "intervals. No sentence is read; --seed draws the tokens.",
+        shown="off",
         metavar="N",
         min=2,
-        shown="off",
     )
     explain: bool = option_field(
         False,
         "List the rules that give heads their roles, with their papers, and exit.",
-        is_eager=True,
         callback=_explain,
     )
 
 
 @takes_opening_options
-@takes_groups
 def inspect_heads(
     model: ModelArgument,
     text: TextsArgument = None,
@@ -311,7 +306,6 @@ READING_OPTIONS = (
     *("TEXT", "source", "target", "target_file", "rank", "mode", "weights"),
     *("corpus", "dump", "verify"),
 )
-"""Options that apply where sentences are read."""
 
 
 def _refuse(given: set[str], options: Iterable[str], why: str) -> None:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Unpack
 
-import typer
-
 from tformer_cli.artifacts.config_file import read_config
 from tformer_cli.cli.format_choice import check_ending
 from tformer_cli.cli.inspect.inspect_view import (
@@ -26,11 +24,10 @@ from tformer_cli.cli.options import (
     Holds,
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
+    argument,
     option_field,
     prepare_torch,
-    takes_groups,
 )
 from tformer_cli.cli.progress import line_progress
 from tformer_cli.cli.streams import (
@@ -61,17 +58,14 @@ class WorksheetOptions:
         "Make a worksheet: some numbers become blanks to fill in; --seed chooses which.",
         panel=WORKSHEET,
     )
-    answers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="File for the worksheet's answers.",
-            show_default="the end of the worksheet",
-            rich_help_panel=WORKSHEET,
-        ),
-        PathRole.writes_file,
-        Holds({"text"}),
-    ] = None
+    answers: str | None = option_field(
+        None,
+        "File for the worksheet's answers.",
+        panel=WORKSHEET,
+        shown="the end of the worksheet",
+        role="writes_file",
+        holds=("text",),
+    )
 
     def check(self, output: str) -> None:
         if self.answers is not None and not self.quiz:
@@ -83,12 +77,9 @@ class WorksheetOptions:
 
 
 @takes_opening_options
-@takes_groups
 def inspect_step(
     model: ModelArgument,
-    text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The sentence; without it, -i or stdin.")
-    ] = None,
+    text: str | None = argument("TEXT", "The sentence; without it, -i or stdin.", default=None),
     *,
     source: SourceOption = None,
     options: StepOptions,
@@ -147,7 +138,6 @@ def _only_line(
 
 
 @takes_opening_options
-@takes_groups
 def inspect_report(
     model: ModelArgument,
     text: TextsArgument = None,
@@ -194,20 +184,11 @@ def inspect_report(
 
 
 @takes_opening_options
-@takes_groups
 def inspect_diff(
-    first: Annotated[
-        Path,
-        typer.Argument(
-            metavar="A", help="Model directory, or RUN/checkpoints/step-NNNNNN of a run."
-        ),
-        PathRole.reads_model,
-    ],
-    second: Annotated[
-        Path,
-        typer.Argument(metavar="B", help="The model to compare it with."),
-        PathRole.reads_model,
-    ],
+    first: Path = argument(
+        "A", "Model directory, or RUN/checkpoints/step-NNNNNN of a run.", role="reads_model"
+    ),
+    second: Path = argument("B", "The model to compare it with.", role="reads_model"),
     text: TextsArgument = None,
     *,
     sentences: GivenSentences,

@@ -10,26 +10,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args
 
-import typer
-
 from tformer_cli.artifacts.config_file import check_model, read_config
 from tformer_cli.cli.command import CheckedCommand
 from tformer_cli.cli.format_choice import BINARY, chosen_format, format_option
-from tformer_cli.cli.help import MACHINE
 from tformer_cli.cli.options import (
-    AdapterOption,
-    BeamSizeOption,
     Command,
-    DeviceOption,
-    LengthPenaltyOption,
     ModelArgument,
     OutputOption,
-    PathRole,
     QuietOption,
-    SourceLanguageOption,
-    TargetLanguageOption,
-    ThreadsOption,
+    option,
+    option_field,
     prepare_torch,
+    settings_options,
     takes_groups,
     torch_preparation,
     with_options,
@@ -55,6 +47,7 @@ from tformer_cli.cli.streams import (
 from tformer_cli.errors import UsageError
 from tformer_cli.inspect.view import ModelView, SentenceView, View
 from tformer_cli.inspect.weighting.weighting import WeightingName
+from tformer_cli.settings import Option
 from tformer_cli.show.png import check_png
 from tformer_cli.text.lines import LineCounts, check_file
 
@@ -68,35 +61,17 @@ if TYPE_CHECKING:
 
 TextsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="Source sentences; without any, -i or stdin."),
+    Option("Source sentences; without any, -i or stdin.", metavar="TEXT", is_argument=True),
 ]
 SourceOption = Annotated[
     str | None,
-    typer.Option(
-        "--source",
-        "-i",
-        metavar="FILE",
-        help="Source sentences, one per line; - is stdin.",
-        show_default="stdin",
-    ),
-    PathRole.reads_file,
+    option("Source sentences, one per line; - is stdin.", "-i", shown="stdin", role="reads_file"),
 ]
 TargetOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Inspect this target (forced decoding).",
-        show_default="the model's translation",
+    option(
+        "Inspect this target (forced decoding).", shown="the model's translation", metavar="TEXT"
     ),
-]
-TargetFileOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Targets to inspect, one per source line.",
-        show_default="the model's translations",
-    ),
-    PathRole.reads_file,
 ]
 
 
@@ -106,7 +81,12 @@ class GivenSentences:
 
     source: SourceOption = None
     target: TargetOption = None
-    target_file: TargetFileOption = None
+    target_file: str | None = option_field(
+        None,
+        "Targets to inspect, one per source line.",
+        shown="the model's translations",
+        role="reads_file",
+    )
 
     def check(self, texts: Sequence[str] | None) -> None:
         """Checks the options before a model is opened; `read` does so, too."""
@@ -140,26 +120,15 @@ class GivenSentences:
         """Makes sure that what a search found is not asked for of a target that was given."""
         is_given = self.target is not None or self.target_file is not None
         is_live = getattr(options, "mode", "forced") == "live"
-        for is_asked, option in (
+        for is_asked, name in (
             (is_live, "--mode live"),
             (getattr(options, "rank", 1) > 1, "--rank"),
         ):
             if is_asked and is_given:
                 raise UsageError(
-                    f"{option}: shows what the search found, but a given target was not searched "
+                    f"{name}: shows what the search found, but a given target was not searched "
                     "for; omit one of the two"
                 )
-
-
-_SeedOption = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Seed for sampling, if the model's defaults sample.",
-        rich_help_panel=MACHINE,
-    ),
-]
 
 
 class OpeningArguments(TypedDict):
@@ -175,17 +144,7 @@ class OpeningArguments(TypedDict):
     threads: int
 
 
-OPENING_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "adapter": (AdapterOption, None),
-    "source_language": (SourceLanguageOption, None),
-    "target_language": (TargetLanguageOption, None),
-    "beam_size": (BeamSizeOption, None),
-    "length_penalty": (LengthPenaltyOption, None),
-    "device": (DeviceOption, "auto"),
-    "seed": (_SeedOption, 1),
-    "threads": (ThreadsOption, 0),
-}
-"""The annotated types and the defaults of `OpeningArguments`."""
+OPENING_OPTIONS = settings_options(OpeningArguments.__annotations__)
 
 
 def takes_opening_options(command: Command) -> Command:
@@ -262,10 +221,8 @@ class CommandWithWeights(CheckedCommand):
 
 
 def with_value(args: list[str]) -> list[str]:
-    """Gives every ``--weights`` that none of its values follows the value alpha.
-
-    Arguments after a ``--`` are text, and so is a sentence after ``--weights``.
-    """
+    """Gives every ``--weights`` that none of its values follows the value alpha."""
+    # Arguments after a `--` are text, and so is a sentence after `--weights`.
     end = args.index("--") if "--" in args else len(args)
     following = [*args[1:], ""][:end]
     written = [
@@ -281,11 +238,11 @@ def _is_meant_as_value(text: str) -> bool:
 
 
 READ_ONLY = {"image", "embed"}  # Tasks whose models write no text
+# Options that mean nothing to them.
 SEARCH_OPTIONS = (
     *("target", "target_file", "beam_size", "length_penalty"),
     *("source_language", "target_language", "seed"),
 )
-"""Options that mean nothing to them."""
 
 
 def view_command(view: View[Any]) -> Callable[..., None]:

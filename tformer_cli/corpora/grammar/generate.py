@@ -8,11 +8,151 @@ import numpy as np
 
 from tformer_cli.corpora.grammar import complex as several
 from tformer_cli.corpora.grammar import constructions as single
-from tformer_cli.corpora.grammar import coreference, descriptions, questions
+from tformer_cli.corpora.grammar import descriptions
 from tformer_cli.corpora.grammar.choices import Choices, Pool
-from tformer_cli.corpora.grammar.phrases import Draft
+from tformer_cli.corpora.grammar.clauses import Clause, be, clause, govern, question
+from tformer_cli.corpora.grammar.complex import deed, describable_subject
+from tformer_cli.corpora.grammar.constructions import draw_object
+from tformer_cli.corpora.grammar.descriptions import draw_predicate
+from tformer_cli.corpora.grammar.phrases import (
+    Draft,
+    Phrase,
+    concatenate,
+    draw_noun,
+    noun_phrase,
+    someone,
+    tokens,
+    word,
+)
 from tformer_cli.corpora.grammar.surface import AlignedPair, finish
+from tformer_cli.corpora.grammar.words import lexicon
+from tformer_cli.corpora.grammar.words.entries import Verb
 from tformer_cli.errors import DataError
+
+ASKED_TENSES = Pool(["past", "future", "present"], [5.0, 3.0, 2.0])
+QUALITY = {(False, False): "quel", (True, False): "quelle",
+           (False, True): "quels", (True, True): "quelles"}  # fmt: skip
+
+
+def _human_verb(draft: Draft, prepositions: bool = True) -> Verb:
+    while True:
+        verb = draft.rng.draw(lexicon.TRANSITIVE)
+        simple = prepositions or not (verb.french_preposition or verb.particle)
+        if "human" in verb.subjects and not verb.stative and simple:
+            return verb
+
+
+def _asked_deed(draft: Draft) -> Clause:
+    verb = _human_verb(draft)
+    subject = someone(draft, "human", pronouns=0.4)
+    obj = draw_object(draft, verb)
+    draft.combine(subject.head, verb.english, obj.head)
+    return clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), obj=obj, asked=True)
+
+
+def yes_no(draft: Draft) -> Phrase | None:
+    """Return *Did the dog eat the apple*? or *Are you tired*?"""
+    if draft.rng.chance(0.6):
+        return question(_asked_deed(draft))
+    subject = describable_subject(draft)
+    adjective = draw_predicate(draft, subject)
+    if adjective is None:
+        return None
+    draft.combine(subject.head, "be", adjective.head)
+    asked = be(draft, subject, draft.rng.pick(["present", "past"]))
+    return question(asked.extend(adjective))
+
+
+ADVERBS = Pool([("why", "pourquoi"), ("where", "où"), ("when", "quand"), ("how", "comment")],
+               [4.0, 3.0, 3.0, 1.0])  # fmt: skip
+
+
+def adverbial(draft: Draft) -> Phrase:
+    """Return a question with *why*, *where*, *when* or *how*."""
+    rng = draft.rng
+    if rng.chance(0.2):
+        return _where_is(draft)
+    return question(_asked_deed(draft), word(draft, *rng.draw(ADVERBS)))
+
+
+def _where_is(draft: Draft) -> Phrase:
+    """Return *Where is the cat?* / *Où est le chat ?*: the noun itself is inverted."""
+    rng = draft.rng
+    tags = rng.pick(["human", "animal", "portable", "building"])
+    subject = someone(draft, tags, pronouns=0.4)
+    made = be(draft, subject, rng.pick(["present", "present", "past"]))
+    draft.combine(subject.head, "be", "where")
+    where = word(draft, "where", "où")
+    if subject.pronoun:
+        return question(made, where)
+    return concatenate(where, Phrase(made.aux + subject.english, made.finite + subject.french))
+
+
+def which(draft: Draft) -> Phrase:
+    """Return *Which apples did you buy?*, *How many apples …*: the participle agrees."""
+    rng = draft.rng
+    verb = _human_verb(draft, prepositions=False)
+    noun = draw_noun(draft, verb.objects)
+    many = noun.countable and rng.chance(0.45)
+    thing = noun_phrase(draft, noun, determiner="the", plural=many or None, share=0.0)
+    bit = thing.english[0][1]
+    if many:
+        source, target = "how many", "combien de"
+    else:
+        source, target = "which", QUALITY[thing.feminine, thing.plural]
+    front = Phrase(tokens(source, bit) + thing.english[1:], tokens(target, bit) + thing.french[1:])
+    subject = someone(draft, "human", pronouns=0.5)
+    draft.combine(subject.head, verb.english, noun.english)
+    asked = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), gap=thing, asked=True)
+    return question(asked, front)
+
+
+def who(draft: Draft) -> Phrase:
+    """Return *Who ate the cake?* / *Qui a mangé le gâteau ?*."""
+    person = word(draft, "who", "qui")
+    person.head = "who"
+    return deed(draft, person, draft.rng.pick(["past", "past", "future"])).statement()
+
+
+def what(draft: Draft) -> Phrase:
+    """Return *What did the boy find?* / *Qu'est-ce que le garçon a trouvé ?*."""
+    verb = _human_verb(draft, prepositions=False)
+    subject = someone(draft, "human", pronouns=0.4)
+    draft.combine(subject.head, verb.english, "what")
+    made = clause(draft, subject, verb, draft.rng.draw(ASKED_TENSES), asked=True)
+    bit, aux = draft.link(), made.aux[0][1]
+    est_ce_que = [("que", bit), ("est-ce", bit | aux), ("que", aux)]
+    return Phrase(
+        [("what", bit), *made.aux, *subject.english, *made.rest],
+        [*est_ce_que, *subject.french, *made.finite, *made.tail],
+    )
+
+
+COMMANDS = Pool(lexicon.named(
+    "open close look read wash clean buy watch follow wait help prepare eat drink listen write "
+    "choose hide push repair paint touch sell cut fill visit carry feed invite avoid count "
+    "protect finish pull drive wear taste explore photograph thank"
+))  # fmt: skip
+
+
+def command(draft: Draft) -> Phrase:
+    """Return *Open the window!*, *Don't touch the cake!* in the polite plural."""
+    rng = draft.rng
+    verb = rng.draw(COMMANDS)
+    negated = rng.chance(0.35)
+    obj = draw_object(draft, verb, negated)
+    bit, do, negation = draft.link(), draft.link(), draft.link()
+    draft.combine("you", verb.english, obj.head)
+    english = [(verb.english, bit), *tokens(verb.particle, bit), *obj.english]
+    french = [(verb.present[3], bit | do), *govern(verb, obj, bit)]
+    if negated:
+        english = [("do", do), ("n't", negation), *english]
+        french = [("ne", negation), french[0], ("pas", negation), *french[1:]]
+    polite = word(draft, "please", "s' il vous plaît")
+    comma = word(draft, ",", ",")
+    made = Phrase(english, french)
+    return concatenate(made, comma, polite) if rng.chance(0.25) else made
+
 
 Split = Literal["train", "valid", "test"]
 
@@ -29,16 +169,16 @@ ROOM = 1.5
 CONSTRUCTIONS = Pool(
     [
         (single.transitive, "."), (single.intransitive, "."), (descriptions.description, "."),
-        (coreference.family, "."), (coreference.consequence, "."), (several.reason, "."),
-        (several.circumstance, "."), (coreference.dated_family, "."),
-        (coreference.reported_family, "."), (several.opinion, "."), (several.subject_relative, "."),
+        (several.family, "."), (several.consequence, "."), (several.reason, "."),
+        (several.circumstance, "."), (several.dated_family, "."),
+        (several.reported_family, "."), (several.opinion, "."), (several.subject_relative, "."),
         (several.object_relative, "."), (single.giving, "."), (single.travel, "."),
         (single.controlled, "."), (descriptions.existence, "."), (descriptions.possession, "."),
         (several.contrast, "."), (several.joined_subjects, "."), (several.joined_objects, "."),
         (descriptions.comparison, "."), (single.passive, "."), (single.taking, "."),
-        (descriptions.weather, "."), (questions.yes_no, "?"), (questions.adverbial, "?"),
-        (questions.which, "?"), (questions.who, "?"), (questions.what, "?"),
-        (questions.command, "!"),
+        (descriptions.weather, "."), (yes_no, "?"), (adverbial, "?"),
+        (which, "?"), (who, "?"), (what, "?"),
+        (command, "!"),
     ],
     [
         17.0, 6, 5, 9, 2.5, 4, 6, 1.3, 1.3, 5, 5, 9, 4.5, 4, 5, 3, 3, 5, 2, 2.5, 3.5, 4, 6, 0.6,
@@ -93,7 +233,7 @@ def _stream(wanted: dict[str, int], rng: Choices) -> Iterator[tuple[Split, Align
     total = wanted["train"]
     seen = DigestSet(sum(wanted.values()))
     for adjective in ("tired", "wide"):
-        phrase = coreference.winograd(Draft(rng), adjective)
+        phrase = several.winograd(Draft(rng), adjective)
         pair = finish(phrase.english, phrase.french, ".")
         seen.add(_digest(pair.source))
         wanted["test"] -= 1

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tformer_cli.fast.native.levels import (
+from tformer_cli.fast.native.library import (
     FLAGS,
     KERNELS,
     LIBRARIES,

@@ -56,10 +56,6 @@ class NativeLinear:
     def bias_gradient(self, gradient: Tensor, result: Tensor | None, *, has_bias: bool) -> Tensor:
         """Sums the columns of a gradient, and zeroes it before where max(0, ·) gave 0.
 
-        Args:
-            gradient: (n, N), float32 or bfloat16; changed in place if there is a result.
-            result: (n, N) of max(0, ·), of the same type; None: it was not taken.
-
         Returns:
             (N) float32; empty if not wanted.
         """

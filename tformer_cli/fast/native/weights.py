@@ -184,11 +184,7 @@ class PackedModel:
 
 
 def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:
-    """Computes the position vectors of `tformer_cli.model.positions.sinusoids`.
-
-    Returns:
-        (n_positions, D) float32.
-    """
+    """Computes the position vectors of `tformer_cli.model.positions.sinusoids`."""
     position = np.arange(n_positions, dtype=np.float64)[:, None]
     even = np.arange(0, d_model, 2, dtype=np.float64)
     angle = position * np.exp(-math.log(base) * even / d_model)

@@ -19,7 +19,7 @@ from tformer_cli.artifacts.config_file import TOKENIZER, WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.files.atomic import directory_aside, write_text
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.ctranslate2.importing import TABLE
 from tformer_cli.foreign.ctranslate2.settings import SIDES
 from tformer_cli.foreign.foreign_model import HELD_BY_EXPORTS, foreign_names

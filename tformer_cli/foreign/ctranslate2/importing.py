@@ -20,7 +20,7 @@ import numpy as np
 
 from tformer_cli.artifacts.config_file import AlignmentInfo
 from tformer_cli.errors import ArtifactError, DataError
-from tformer_cli.files.aside import scratch_directory, scratch_errors
+from tformer_cli.files.atomic import scratch_directory, scratch_errors
 from tformer_cli.files.regular_file import open_regular
 from tformer_cli.foreign.ctranslate2.settings import (
     ANEW,

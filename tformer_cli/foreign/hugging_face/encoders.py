@@ -9,7 +9,6 @@ are an encoder, a pooling, and perhaps a norm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 

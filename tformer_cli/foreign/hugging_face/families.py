@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tformer_cli.allow_list import ANY
-from tformer_cli.artifacts.library_names import MODULES
+from tformer_cli.artifacts.weights_file import MODULES
 from tformer_cli.errors import ArtifactError
 from tformer_cli.foreign.foreign_model import name_table
 from tformer_cli.foreign.hugging_face import byte_pieces, spm_tokenizers, tokenizers

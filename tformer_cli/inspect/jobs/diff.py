@@ -25,7 +25,7 @@ from tformer_cli.artifacts.model_directory import (
     load_model_directory,
     make_model,
 )
-from tformer_cli.artifacts.token_frequencies import FREQUENCIES, load_frequencies
+from tformer_cli.artifacts.shortlist_file import FREQUENCIES, load_frequencies
 from tformer_cli.artifacts.weights_file import StoredWeights, read_weights
 from tformer_cli.errors import ArtifactError, DataError, UsageError
 from tformer_cli.foreign.import_model import resolve_model

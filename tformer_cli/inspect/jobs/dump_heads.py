@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tformer_cli.artifacts.array_file import size_of, write_arrays
 from tformer_cli.artifacts.config_file import WEIGHTS
-from tformer_cli.artifacts.shard_directory import ShardDirectory, shard_directory
+from tformer_cli.artifacts.corpus_directory import ShardDirectory, shard_directory
+from tformer_cli.artifacts.weights_file import size_of, write_arrays
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.files.atomic import write_text
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.heads.names import KINDS, HeadId, Kind, head_layout
 from tformer_cli.heads.selectors import select_heads
 from tformer_cli.inspect.capture.forced import AttentionMaps, capture_pairs, longest_side

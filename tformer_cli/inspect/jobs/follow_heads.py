@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tformer_cli.files.atomic import not_writable, write_text
-from tformer_cli.files.run_log import LARGEST_LOG
+from tformer_cli.files.regular_file import LARGEST_LOG
 from tformer_cli.heads.names import KINDS, HeadId, Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, rare_positions, role_of
 from tformer_cli.inspect.capture.forced import IdPair, capture_batches, longest_side

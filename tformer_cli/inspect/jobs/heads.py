@@ -7,7 +7,7 @@ from typing import Unpack
 
 from tformer_cli.artifacts.config_file import ONE_MODEL, task_kind
 from tformer_cli.artifacts.model_directory import ModelDirectory
-from tformer_cli.artifacts.token_frequencies import load_frequencies
+from tformer_cli.artifacts.shortlist_file import load_frequencies
 from tformer_cli.errors import DataError, UsageError
 from tformer_cli.heads.names import (
     CaptureMode,

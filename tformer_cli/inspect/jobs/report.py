@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from tformer_cli.artifacts.config_file import WEIGHTS
 from tformer_cli.artifacts.model_directory import ModelDirectory, load_model_directory
 from tformer_cli.errors import DataError, UsageError
-from tformer_cli.files.hashes import hash_file
+from tformer_cli.files.regular_file import hash_file
 from tformer_cli.foreign.import_model import resolve_model
 from tformer_cli.heads.names import HeadId
 from tformer_cli.inspect.jobs.heads import HeadInspector, summary_of

@@ -166,7 +166,7 @@ class StepOptions:
         float,
         Option(
             help="Exit with status 1 if a step differs from the model's own number by more.",
-            name="--verify",
+            names=("--verify",),
             metavar="X",
             min=0.0,
         ),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from tformer_cli.errors import DataError
-from tformer_cli.files.run_log import read_run_log
+from tformer_cli.files.regular_file import read_run_log
 from tformer_cli.heads.names import KIND_NAMES, KINDS, HeadId, HeadLayout, Kind
 from tformer_cli.heads.roles import SIGNS, Role, sign_of
 from tformer_cli.heads.selectors import HeadSelection

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import numpy as np
 
-from tformer_cli.artifacts.array_file import write_header
+from tformer_cli.artifacts.weights_file import write_header
 from tformer_cli.errors import UsageError
 from tformer_cli.kinds import reads_names
 from tformer_cli.kinds.lines.job import LineResult, each_read

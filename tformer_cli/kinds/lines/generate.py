@@ -92,7 +92,7 @@ def log_probabilities(
             before_batch=progress or (lambda: None),
         )
     from tformer_cli.runtime import autocast, check_threads
-    from tformer_cli.search.text_scoring import score_texts
+    from tformer_cli.search.scoring import score_texts
 
     check_threads()
     with autocast(opened.device, opened.products):

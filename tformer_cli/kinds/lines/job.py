@@ -69,7 +69,7 @@ class ResultCounts:
 
     lines: int = 0
     split: int = 0
-    """Lines that were too long and translated in parts."""
+    """Lines that were too long and read in parts."""
     truncated: int = 0
     """Lines that were too long and cut off."""
     unsatisfied: int = 0

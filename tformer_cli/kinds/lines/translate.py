@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack
 
 from tformer_cli.kinds.lines.job import ResultCounts
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.search.demands import NO_DEMANDS, Demands, Term, demands_of, with_terms
+from tformer_cli.search.constraints import NO_DEMANDS, Demands, Term, demands_of, with_terms
 from tformer_cli.search.formats import (
     NO_DETAILS,
     Details,

@@ -1,4 +1,4 @@
-"""Names of images: what stands for an image wherever a text would stand.
+"""Names of images, which stand wherever a text would stand.
 
 ============================  ======================================================================
 ``photos/cat.jpg``            a picture: PNG, JPEG, WebP, BMP or GIF
@@ -180,7 +180,7 @@ def name_of_image(image: object, where: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A name for messages: of a long one both ends, for a path's last is what tells."""
+    """A name for messages: of a long one both ends, for the end of a path tells most."""
     return name if len(name) <= MOST_SHOWN else f"{name[:60]}…{name[-60:]}"
 
 

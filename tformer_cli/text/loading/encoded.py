@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from tformer_cli.allow_list import ANY, unknown_setting
 from tformer_cli.errors import DataError
-from tformer_cli.files.aside import aside_in_shared
-from tformer_cli.files.atomic import flush_file
+from tformer_cli.files.atomic import aside_in_shared, flush_file
 from tformer_cli.files.cache import cache_directory as default_cache_directory
 from tformer_cli.files.regular_file import MIB, read_regular
 from tformer_cli.text.config import FORMAT_KEYS, CorpusConfig, DataConfig
@@ -178,7 +177,7 @@ class EncodedCorpus:
         return self._table.ids(0, rows), self._table.ids(1, rows)
 
     def source_counts(self, vocab_size: int, *, is_target: bool = False) -> NDArray[np.int64]:
-        """(V) how often each token occurs in what an encoder reads, without special tokens."""
+        """(V) how often each token occurs in the encoder's input, without special tokens."""
         return self._table.counts(int(is_target), vocab_size)
 
     def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from tformer_cli.errors import DataError
-from tformer_cli.text.config import MOST_PIECES
 from tformer_cli.text.lines import without_surrogates
+from tformer_cli.text.tokenizer import MOST_PIECES
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
@@ -339,7 +339,7 @@ class SpmFile:
     """A SentencePiece model that is read when it is first used: decoding does without."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        """Keeps a file's bytes; `where` is what messages call it."""
+        """Keeps a file's bytes; `where` names it in messages."""
         self.data = data
         self._where = where
 
@@ -367,7 +367,7 @@ class SpmFile:
         return found
 
     def encode_as_texts(self, text: str) -> list[str]:
-        """The pieces of a text; what is unknown is the normalized text itself."""
+        """The pieces of a text; an unknown part is the normalized text itself."""
         try:
             found: list[str] = self._library.encode(without_surrogates(text), out_type=str)
         except ValueError as error:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
 from tformer_cli.errors import AnotherProcessFailed, Interrupted, ProcessLost, TformerError
-from tformer_cli.files.default_signals import default_signals
+from tformer_cli.files.atomic import default_signals
 from tformer_cli.text.batching import Batch
 from tformer_cli.trainer.gradients import BackwardPasses
 from tformer_cli.trainer.optimizers.adam import Adam

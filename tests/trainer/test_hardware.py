@@ -6,8 +6,7 @@ import torch
 
 from tformer_cli.model.config import ModelConfig
 from tformer_cli.model.transformer import Transformer
-from tformer_cli.train.device import use_kernels
-from tformer_cli.trainer.compiling import compile_layers, uncompiled
+from tformer_cli.trainer.hardware import compile_layers, uncompiled, use_kernels
 
 
 def make_model():
