@@ -61,6 +61,7 @@ def student_stages(setup: Setup) -> list[Stage]:
     ]
     if config.plain_student:
         stages.append(_training_stage(setup, PLAIN, plain_recipe(setup), (), "without a teacher"))
+    # before the integers: an export takes the student's shortlist with it
     if config.shortlist:
         stages.append(
             Stage(
@@ -108,8 +109,8 @@ def _training_stage(
 
 
 def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
-    """What decides a training: corpora by their content, wherever they lie."""
-    # Validation has a beam size of its own, so that most decoding settings change no weight.
+    """Inputs that decide a training: corpora by their content, wherever they lie."""
+    # Validation has its own beam size, so that most decoding settings change no weight.
     values = recipe.to_mapping()
     corpora = [
         {**values["data"][key][number], "content": setup.content(corpus)}
@@ -117,7 +118,7 @@ def _training_inputs(setup: Setup, recipe: Recipe) -> dict[str, str]:
         for number, corpus in enumerate(given)
     ]
     for corpus in corpora:
-        # a corpus that was moved is the same corpus: its content is hashed beside
+        # a corpus that was moved is the same corpus: its content is hashed instead
         for name in ("source", "target", "tsv", "jsonl", "dataset"):
             del corpus[name]
     values["data"] |= {"train": [], "valid": [], "directory": ""}
@@ -232,7 +233,7 @@ def has_distillation(directory: Path) -> bool:
 
 
 def _clear(directory: Path) -> None:
-    """Removes what the stages have made; what was made of other inputs stays in `earlier`."""
+    """Removes the outputs of the stages; those from other inputs stay in `earlier`."""
     if not has_distillation(directory):
         return
     try:

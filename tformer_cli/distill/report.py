@@ -1,8 +1,4 @@
-"""The report of a distillation: teacher and student in size, speed and quality.
-
-All systems translate all test sets in turns, in processes of their own, with the decoding defaults
-of their directories; what they translate is what is scored.
-"""
+"""The report of a distillation: teacher and student in size, speed and quality."""
 
 import json
 import statistics
@@ -81,14 +77,14 @@ class SystemReport:
     processor_ratio: float
     """Processor time of the first system as a multiple of this one's, likewise."""
     latency_p50: float
-    """Median seconds of a line translated alone."""
+    """Median seconds of a line that is translated by itself."""
     peak_memory: int
     """Bytes: the largest resident memory of its process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """What was chosen of the translations of a corpus."""
+    """Counts of the translations chosen for a corpus."""
 
     corpus: str
     pairs: int
@@ -98,14 +94,14 @@ class Selected:
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationReport:
-    """All that is told of a distillation."""
+    """Sizes, speeds and scores of a distillation."""
 
     schema: str
     rounds: int
     n_lines: int
     systems: tuple[SystemReport, ...]
     selected: tuple[Selected, ...]
-    """What the student has read besides the original pairs."""
+    """Pairs that the student has read, apart from the original ones."""
     test: str
     samples: int
     seed: int
@@ -125,7 +121,7 @@ class _Contestant:
 
 def check_test_sets(setup: Setup) -> None:
     """Makes sure, before hours of work, that the report can be made of the test sets."""
-    _made_elsewhere(setup, read_test_sets(setup))
+    _given_translations(setup, read_test_sets(setup))
 
 
 def read_test_sets(setup: Setup) -> dict[str, list[SentencePair]]:
@@ -179,7 +175,7 @@ def _contestants(setup: Setup) -> Iterator[_Contestant]:
     for name, place in places.items():
         student = setup.directory / place
         options = setup.student_options(student)
-        if place == INT8:  # integers are computed there alone
+        if place == INT8:  # only processors compute with integers
             options["device"] = "cpu"
         yield _Contestant(name=name, models=(student,), named=(place,), options=options)
 
@@ -209,7 +205,7 @@ def _choices(options: TranslatorOptions) -> list[str | None]:
 
 def _write_report(setup: Setup) -> None:
     contestants, pairs = list(_contestants(setup)), read_test_sets(setup)
-    made = _made_elsewhere(setup, pairs)
+    made = _given_translations(setup, pairs)
     lines = [pair.source for found in pairs.values() for pair in found]
     # a blank line takes no time, and would count as a line a second
     kept = [line for line in lines if line.strip()]
@@ -219,6 +215,7 @@ def _write_report(setup: Setup) -> None:
         runs = measure_in_turns(
             systems, kept, rounds=ROUNDS, progress=lambda n: progress(n * len(kept))
         )
+    # the translations that were timed are scored: nothing is translated twice
     texts = {
         one.name: _with_blanks(lines, own[0]["texts"])
         for one, own in zip(contestants, runs, strict=True)
@@ -287,7 +284,7 @@ def _named_test_sets(corpora: Sequence[CorpusConfig]) -> dict[str, CorpusConfig]
     return found
 
 
-def _made_elsewhere(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
+def _given_translations(setup: Setup, pairs: Mapping[str, Sequence[SentencePair]]) -> list[str]:
     """Reads a teacher's translations of all test sets; empty if none were made elsewhere."""
     read: list[str] = []
     files = setup.config.test_translations
@@ -334,7 +331,7 @@ def _system_report(
 def _ratio(
     key: str, runs: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
 ) -> float:
-    """Median of the rounds' ratios: what else the machine does differs from round to round."""
+    """Median of the rounds' ratios: the load of the machine differs from round to round."""
     pairs = zip(runs, baseline, strict=True)
     return statistics.median(
         float(theirs[key]) / max(float(run[key]), 1e-9) for run, theirs in pairs
@@ -376,7 +373,7 @@ SPEEDS: Sequence[Column] = (
 
 
 def report_document(report: DistillationReport) -> Document:
-    """The systems and what the student has read, then the comparisons."""
+    """The systems and the student's corpora, then the comparisons."""
     first = report.systems[0].name
     note = (
         f"{report.n_lines:,} lines in {report.rounds} rounds, the systems in turns. Speed: as a "

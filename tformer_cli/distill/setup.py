@@ -42,18 +42,18 @@ class Display(Protocol):
         """Receives each stage before anything is done."""
 
     def say(self, text: str) -> None:
-        """Receives a line about what takes long."""
+        """Receives a line about slow work."""
 
     @contextmanager
     def lines(self, what: str, total: int | None) -> Iterator[Callable[[int], None]]:  # noqa: ARG002
-        """Yields what is called with the number of lines done, of a total if it is known."""
+        """Yields a function that takes the number of lines done, of a total if it is known."""
         yield lambda n_lines: None  # noqa: ARG005
 
     @contextmanager
     def training(
         self, recipe: Recipe
     ) -> Iterator[tuple[Sequence[TrainingObserver], Progress | None]]:
-        """Yields observers of a training, and what is told of the preparation of its data."""
+        """Yields observers of a training, and a function for the progress of its data."""
         del recipe
         yield (), None
 
@@ -197,7 +197,7 @@ def _texts_of(config: DistillationConfig) -> list[str]:
 
 
 def _check_languages(setup: Setup, models: Sequence[Path], *, is_reverse: bool) -> None:
-    """Checks that a model which must be told its languages knows them."""
+    """Checks that a multilingual model knows the languages of the recipe."""
     options = setup.options(models, is_reverse=is_reverse)
     tokenizer = read_tokenizer(models[0] / TOKENIZER)
     try:
@@ -232,7 +232,7 @@ def _check_places(setup: Setup) -> None:
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"--output: {directory} is a file; name a directory")
     if directory.is_dir() and not (directory / MANIFEST).exists():
-        # the lock of a run that was killed before its first record is no content
+        # a run that was killed before its first record leaves only its lock
         others = [one.name for one in directory.iterdir() if one.name != ".lock"]
         if others:
             raise UsageError(
@@ -241,7 +241,7 @@ def _check_places(setup: Setup) -> None:
 
 
 def model_hash(model: Path) -> str:
-    """Hash of all files that decide what a model translates."""
+    """Hash of all files that decide a model's translations."""
     files = [model / name for name in (CONFIG, TOKENIZER, WEIGHTS, SHORTLIST)]
     return hash_of([hash_file(file) if file.is_file() else "" for file in files])
 

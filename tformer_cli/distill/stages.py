@@ -1,10 +1,4 @@
-"""Stages of a job that are skipped while their inputs are the same, and a record of them.
-
-A stage names the content of its inputs by hashes. `distillation.json` records them when a stage
-begins, and the hashes of its outputs when it ends. A kill at any moment leaves a record that the
-next run continues from: a stage that was begun with the same inputs is resumed, one whose inputs
-have changed is done again. What took long moves to `earlier`, and back if the inputs do.
-"""
+"""Stages of a job that are skipped while their inputs are the same, and a record of them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +17,12 @@ MANIFEST, EARLIER = "distillation.json", "earlier"
 
 
 class State(Enum):
-    """What is to be done for a stage."""
+    """State of a stage, which decides the next action of a run."""
 
     unchanged = "unchanged; skipped"
     begun = "begun; resumed"
     kept = "made before; taken back"
-    """What it made of these inputs is in `earlier`."""
+    """Its outputs from these inputs are in `earlier`."""
     new = "to do"
     changed = "changed; done again"
     later = "after the stages before it"
@@ -58,15 +52,15 @@ class Stage:
     nothing to follow, and therefore are no inputs."""
     needs: tuple[str, ...] = ()
     keeps_earlier: bool = True
-    """Whether what it made of other inputs is kept, in `earlier`: it took long."""
+    """True if its outputs from other inputs move to `earlier`, for they took long."""
     is_whole: bool = True
-    """Whether its place is there whole or not at all. Otherwise the stage knows itself how far it
+    """True if its place is there whole or not at all. Otherwise the stage knows itself how far it
     is, and may be continued by others: only the presence of its files is looked at."""
 
 
 @dataclass(kw_only=True)
 class Record:
-    """What the manifest says of a stage."""
+    """The manifest's entry of a stage."""
 
     inputs: dict[str, str]
     """Hashes or values by name, when it began."""
@@ -76,7 +70,7 @@ class Record:
 
 @dataclass(kw_only=True)
 class Kept(Record):
-    """The record of what is in a directory of `earlier`."""
+    """The record of a directory in `earlier`."""
 
     stage: str
 
@@ -116,7 +110,7 @@ class Manifest:
         write_text(self.directory / MANIFEST, text + "\n")
 
     def state(self, stage: Stage, inputs: Mapping[str, str]) -> State:
-        """Returns what is to be done for a stage with these inputs."""
+        """Returns the state of a stage with these inputs."""
         # by content: files may be moved, touched and copied
         record = self.stages.get(stage.name)
         is_same = record is not None and record.inputs == inputs
@@ -164,7 +158,7 @@ class Manifest:
         }
 
     def _kept(self, stage: Stage, inputs: Mapping[str, str]) -> str | None:
-        """Name of the directory in `earlier` with what a stage made of these inputs, if any."""
+        """Name of the directory in `earlier` with a stage's outputs from these inputs, if any."""
         for name, record in self.earlier.items():
             is_same = record.stage == stage.name and record.inputs == inputs
             if is_same and (self.directory / EARLIER / name).is_dir():
@@ -172,8 +166,8 @@ class Manifest:
         return None
 
     def _put_away(self, stage: Stage) -> None:
-        """Moves what a stage made of other inputs out of its place, or removes it."""
-        # First it is no longer recorded as the stage's: a kill in between costs its work at most.
+        """Moves a stage's outputs from other inputs out of its place, or removes them."""
+        # First the stage's record goes: a kill in between costs its work at most.
         place = self.directory / stage.place
         there = [path for path in (place, *parts_of(place)) if path.exists()]
         record = self.stages.pop(stage.name, None)
@@ -197,7 +191,7 @@ class Manifest:
             raise not_writable(place, error) from None
 
     def _take_back(self, stage: Stage, inputs: Mapping[str, str], kept: str | None) -> None:
-        """Begins a stage, with what it made of the same inputs before, if that was kept."""
+        """Begins a stage, with its kept outputs from the same inputs, if there are any."""
         if kept is not None:
             source, target = self.directory / EARLIER / kept, (self.directory / stage.place).parent
             make_directory(target)
@@ -209,6 +203,7 @@ class Manifest:
             except OSError as error:
                 raise not_writable(source, error) from None
             del self.earlier[kept]
+        # recorded before the work: a run that is killed resumes what began with the same inputs
         self.stages[stage.name] = Record(inputs=dict(inputs))
         self.write()
 

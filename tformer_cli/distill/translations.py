@@ -1,9 +1,4 @@
-"""What the student reads: translations by teachers or made elsewhere, of each sentence one.
-
-Teachers' translations are resumable line by line. Of several the reference chooses, where there is
-one. The student's corpora are JSONL, an object with "source" and "target" for each pair, for a
-sentence of a JSONL file or a dataset may hold a line end.
-"""
+"""Corpora that the student reads: one translation of each sentence, by teachers or given."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,6 +59,7 @@ class Text:
 def texts_of(setup: Setup) -> list[Text]:
     config, data = setup.config, setup.recipe.data
     found = []
+    # with a weight of 0 hours of translating would teach the student nothing
     if config.teachers and config.distilled_weight:
         found = [
             Text(
@@ -138,7 +134,7 @@ def _inputs(setup: Setup, text: Text) -> dict[str, str]:
 
 
 def _translate(setup: Setup, text: Text) -> None:
-    """Translates a text into JSONL, behind what an earlier run has written of it."""
+    """Translates a text into JSONL, behind the lines that an earlier run has written."""
     output = setup.directory / text.place
     models = _models(setup, text)
     make_directory(output.parent)
@@ -197,7 +193,7 @@ def read_translations(path: Path) -> Iterator[tuple[str | None, list[str]]]:
 
 
 def check_same_source(path: Path, number: int, expected: str, found: str | None) -> None:
-    """Checks that a translation is of the source that it stands beside."""
+    """Checks that a translation belongs to the source of its line."""
     if found is not None and without_surrogates(found) != without_surrogates(expected):
         raise DataError(
             f"{path}, line {number}: translates another sentence than line {number} of the corpus; "
@@ -215,7 +211,7 @@ SentenceScore = Callable[[str, str], float]
 
 
 def sentence_score(choice: Choice) -> SentenceScore | None:
-    """Makes what scores a translation by its reference; None: the teacher's own order counts."""
+    """The score of a translation by its reference; None: the teacher's own order counts."""
     # Sentence BLEU has its effective order: most sentences share no 4-gram with their reference
     # (Chen & Cherry 2014).
     if choice == "first":
@@ -226,7 +222,7 @@ def sentence_score(choice: Choice) -> SentenceScore | None:
 
 def chosen(translations: Sequence[str], reference: str, score: SentenceScore | None) -> int:
     """Returns the place of the translation to learn; of equal ones that of the first."""
-    # of monolingual text there is no reference: the teacher decides
+    # monolingual text has no reference: the teacher decides
     if score is None or not reference.strip():
         return 0
     # an n-best list often has a text twice
@@ -408,6 +404,7 @@ def _write_reverse(
 
 
 def _write(out: TextIO, source: str, target: str) -> None:
+    # JSONL, for a sentence of a JSONL file or a dataset may hold a line end
     pair: Mapping[str, str] = {"source": source, "target": target}
     out.write(without_surrogates(json.dumps(pair, ensure_ascii=False)) + "\n")
 

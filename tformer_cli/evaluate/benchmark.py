@@ -59,7 +59,7 @@ class Speed:
     """Seconds of processor time of the batch measurement, of all threads: on a machine that others
     use, too, a better basis of ratios than the clock."""
     latency_p50: float
-    """Median seconds of a line translated alone."""
+    """Median seconds of a line that is translated by itself."""
     latency_p95: float
     """95th percentile, nearest rank, over the single lines of all rounds."""
     latency_p99: float
@@ -94,11 +94,12 @@ def benchmark(
     before_torch: Callable[[], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Speed]:
-    """Measures settings in turns (A B A B …), each time in a process of its own."""
+    """Measures settings in turns (A B A B …), each time in a new process."""
     kept = [line for line in lines if line.strip()]
     if not kept:
         raise DataError("--source: no lines to translate; give a text with sentences")
     expected = _references_of(lines, references)
+    # a setting that is named twice would be measured twice for the same row
     settings = list(dict.fromkeys(settings))
     systems = [
         System(
@@ -129,10 +130,12 @@ def measure_in_turns(
     rounds: int,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[dict[str, Any]]]:
-    """Measures systems in turns (A B A B …), each time in a process of its own."""
+    """Measures systems in turns (A B A B …), each time in a new process."""
     # Returns the measurements of each system: `lines`, `texts`, `tokens`, `seconds`,
     # `processor_seconds`, `latencies`, `peak_memory`, `load_seconds`, `kernels`, `refusal`.
     measured: list[list[dict[str, Any]]] = [[] for _ in systems]
+    # in turns, a machine that slows down slows all; the peak of memory is that of one system only
+    # where each starts in a new process
     context = multiprocessing.get_context("spawn")
     for number in range(rounds * len(systems)):
         place = number % len(systems)

@@ -73,10 +73,7 @@ def compare(
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005 - the default is silent
     **opening: Any,  # noqa: ANN401 - options of opening a model
 ) -> list[Comparison]:
-    """Compares systems on test sets: scores with tests, and where the systems differ.
-
-    `opening`: device, threads and the like, for systems that are model directories.
-    """
+    """Compares systems on test sets: scores with tests, and where the systems differ."""
     counts = counts if counts is not None else LineCounts()
     order = _ordered(next(iter(test_sets.values())), settings.baseline)
     if MetricName.comet in settings.metrics:
@@ -164,7 +161,7 @@ def _answers(
     tell: Callable[[str], None],
     opening: Mapping[str, Any],
 ) -> Callable[[str, Sequence[str]], tuple[str, ...]]:
-    """Makes what gives a line for each line of a source, by a system that is a model."""
+    """Returns a function that answers each line of a source by a model."""
 
     def answers(model: str, sources: Sequence[str]) -> tuple[str, ...]:
         tell(f"{verb} {len(sources):,} lines with {model}")

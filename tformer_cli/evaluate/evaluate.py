@@ -1,8 +1,4 @@
-"""Scoring a model, or given translations, by what its kind is measured by.
-
-Translations are compared with references, labels with the right ones; texts are predicted. Every
-result has `record`, the scores as a JSON object, and `rows` or `lines`, the scores to read.
-"""
+"""Scores of a model, or of given translations, by the metrics of its kind."""
 
 from __future__ import annotations
 
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from tformer_cli.search.keywords import TranslatorOptions
     from tformer_cli.search.text_windows import TextScores
 
+# exp of more than 709 overflows a float.
 LARGEST_EXPONENT = 700.0
 TextKind = Literal["lines", "stream"]
 BLOCK = 128
@@ -107,6 +104,7 @@ class Evaluation:
 
 
 def _key(name: str) -> str:
+    # sacreBLEU names chrF2 by its beta; the key is the name that `--metric` takes
     return name.lower().removesuffix("2")
 
 
@@ -169,21 +167,7 @@ def evaluate_model(
     progress: Callable[[int], None] | None = None,
     **options: Unpack[TranslatorOptions],
 ) -> Evaluation:
-    """Translates the sources, scores the result and measures the loss of the first reference.
-
-    Args:
-        model: a model directory, its path, or an opened model of `open_model`.
-        sources: source sentences.
-        references: one or several streams of reference translations.
-        lowercase: score in lower case.
-        tokenize: sacreBLEU's tokenizer for BLEU.
-        counts: counts every translation.
-        progress: called with the number of lines translated.
-        **options: of `open_model`.
-
-    Raises:
-        DataError: if the texts differ in the number of lines.
-    """
+    """Translates the sources, scores the result and measures the loss of the first reference."""
     from tformer_cli.metrics.scores import check_counts
 
     _check_texts(references, sources=sources)
@@ -276,13 +260,11 @@ class LabelEvaluation:
         }
 
     def lines(self, room: int = 80) -> Iterator[str]:
-        """Yields tables of all examples, of each label, and the confusion matrix.
-
-        A matrix that is wider than `room` cells is continued below.
-        """
+        """Yields tables of all examples, of each label, and the confusion matrix."""
         from tformer_cli.show.terminal import Column, table_lines
 
         scores, unit = self.scores, "word" if self.of_words else "example"
+        # a tab or a line end in a label would break its row
         names = [one.label.translate(TSV_ENDS) for one in scores.labels]
         width = max(map(len, (*names, "macro F1")))
         yield f"{'accuracy':<{width}}  {100 * scores.accuracy:>9.2f}"
@@ -310,10 +292,7 @@ def evaluate_classifier(
     progress: Callable[[int], None] | None = None,
     damaged: Damaged = "error",
 ) -> LabelEvaluation:
-    """Labels texts and compares the labels with the right ones.
-
-    With `damaged` = "skip" images that cannot be read are left out of the scores.
-    """
+    """Labels texts and compares the labels with the right ones."""
     from tformer_cli.metrics.labels import score_labels
 
     if len(texts) != len(labels):
@@ -378,7 +357,7 @@ class TextEvaluation(Generic[AnyScores]):
         return shown | {"signature": self.signature}
 
     def rows(self) -> Iterator[Row]:
-        """Yields the name of each score, its value, and of what it is."""
+        """Yields the name of each score, its value and its unit."""
         found = self.record()
         what = "hidden token" if "accuracy" in found else "token"
         yield "loss", f"{found['loss']:.4f}", f"nats per {what} of {found['tokens']:,}"

@@ -14,7 +14,7 @@ from tformer_cli.text.pharaoh import GoldLinks, Link
 
 @dataclass
 class AlignmentCounts:
-    """The four sums that the measures are made of; grows sentence by sentence."""
+    """The four sums of the measures; grows sentence by sentence."""
 
     found: int = 0
     sure: int = 0

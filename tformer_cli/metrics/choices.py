@@ -1,7 +1,6 @@
-"""What is compared and how: settings of scores and tests, free of sacreBLEU and torch.
+"""Settings of scores and tests."""
 
-The command line reads this module at every start.
-"""
+# The command line reads this module at every start: it imports neither sacreBLEU nor torch.
 
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -43,7 +42,7 @@ DEFAULT_METRICS = ("bleu", "chrf", "ter")
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringSettings:
-    """How words are told apart, for BLEU and for counts of words."""
+    """Settings of words, for BLEU and for counts of words."""
 
     tokenize: Tokenization = setting(
         "13a",
@@ -55,7 +54,7 @@ class ScoringSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareSettings(ScoringSettings):
-    """How systems are scored and tested."""
+    """Settings of a comparison of systems."""
 
     train_text: str | None = setting(
         None,
@@ -122,7 +121,7 @@ class CompareSettings(ScoringSettings):
         return tuple(dict.fromkeys(given)) or DEFAULT_METRICS
 
     def check_labels(self) -> None:
-        """Refuses what only translations have where labels are compared."""
+        """Refuses settings of translations where labels are compared."""
         for one in fields(self):
             if one.name in ("labels", "baseline", "samples", "seed"):
                 continue
@@ -135,7 +134,7 @@ class CompareSettings(ScoringSettings):
 class TestSetFiles:
     """A test set and the systems that translated it; a table of a manifest."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # pytest would collect it for its name
 
     systems: dict[str, str] = field(default_factory=dict)
     """For each system the file of its translations, or the model directory that makes them."""

@@ -13,10 +13,7 @@ from tformer_cli.metrics.choices import COMET_MODEL
 
 
 class Comet(Metric):
-    """The mean of a neural metric over sentences, times 100.
-
-    It judges each translation with its source and the first reference.
-    """
+    """The mean of a neural metric over sentences, times 100."""
 
     def __init__(
         self, sources: Sequence[str], model: str = COMET_MODEL, *, on_gpu: bool = False
@@ -26,6 +23,7 @@ class Comet(Metric):
         self._gpus = int(on_gpu)
         self._model = _load(model)
         self.model_name = model
+        # the model reads a source, a translation and one reference
         self.num_refs = 1
         self.seed = None
 

@@ -1,7 +1,4 @@
-"""BLEU, chrF and TER through sacreBLEU, each with its signature.
-
-Texts are compared as they are: raw and detokenized, blank lines included.
-"""
+"""BLEU, chrF and TER through sacreBLEU, each with its signature, on raw text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

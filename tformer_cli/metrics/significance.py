@@ -1,4 +1,4 @@
-"""True if a difference between two systems is more than chance: paired bootstrap resampling.
+"""Tests of a difference between two systems by paired bootstrap resampling.
 
 Source: Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation". Sentences
 are drawn with replacement, as many as there are; both systems are scored on the same draw. The
@@ -33,8 +33,8 @@ class PairedDifference:
     high: float
     """… and at most this."""
     p_value: float
-    """Chance of such a sign if there were no difference; 1 where there is none, and of one sentence
-    alone."""
+    """Chance of such a sign if there were no difference; 1 where there is none, and of a single
+    sentence."""
 
     @property
     def difference(self) -> float:
@@ -46,6 +46,7 @@ def draws(n_sentences: int, n_resamples: int, seed: int) -> Iterator[NDArray[np.
     generator = np.random.default_rng(seed)
     for _ in range(n_resamples):
         chosen = generator.integers(n_sentences, size=n_sentences)
+        # counts: their product with sums over sentences scores a draw
         yield np.bincount(chosen, minlength=n_sentences)
 
 
@@ -169,5 +170,6 @@ def _difference(
     sign = np.sign(value - baseline) if n_sentences > 1 else 0.0
     n_against = int((drawn * sign <= 0.0).sum()) if sign else len(drawn)
     low, high = np.quantile(drawn, (_SHARE_OUTSIDE, 1.0 - _SHARE_OUTSIDE))
+    # the text itself counts as one draw, so that p is never 0
     p_value = (1 + n_against) / (1 + len(drawn))
     return PairedDifference(name, float(baseline), float(value), float(low), float(high), p_value)

@@ -1,4 +1,4 @@
-"""A report of what is doubtful in corpora, and commands that mend it."""
+"""A report of doubtful examples in corpora, and commands that mend them."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -103,7 +103,7 @@ def check_data(
     options: Sequence[tuple[str, str]] = (),
     progress: Progress | None = None,
 ) -> DataReport:
-    """Reads corpora twice and reports what is doubtful in them."""
+    """Reads corpora twice and reports doubtful examples."""
     data = given.data
     dropping = DROPPING & wanted
     found = {name: CheckCount() for name in CHECKS if name in wanted}
@@ -115,6 +115,7 @@ def check_data(
                 found[name].pairs += 1
                 if len(found[name].examples) < n_examples:
                     found[name].examples.append(one)
+    # commands and doubts name files, which a corpus on the hub lacks
     files = [corpus for corpus in data.train if files_of(corpus, data.directory)]
     return DataReport(
         corpora=[corpus_name(corpus) for corpus in data.train],
@@ -158,7 +159,7 @@ def _commands(
 
 
 def _options_of_recipe(given: GivenData, wanted: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Options for what a recipe names besides its files: validation sentences and languages."""
+    """Options for the validation sentences and languages of a recipe."""
     if HELD_OUT in wanted:
         for corpus in given.data.valid:
             yield from (
@@ -205,6 +206,7 @@ def report_document(report: DataReport) -> Document:
         labels=(4,),
         texts=(0, 4),
     )
+    # named, so that a reader sees which checks were made
     nothing = ", ".join(name for name in report.found if name not in found)
     notes = [
         Note(title="Nothing found by", lines=(nothing,) if nothing else ()),
@@ -228,7 +230,7 @@ def _examples(name: str, count: CheckCount, report: DataReport) -> Sentences:
     kind = report.facts.kind
     sentences = []
     for one in count.examples:
-        # line numbers are of a corpus, and a recipe may have several
+        # each corpus of a recipe counts its own lines
         where = f"{report.corpora[one.corpus]}, " if len(report.corpora) > 1 else ""
         texts = kind.named(one.record.pair).items()
         sentences.append(

@@ -1,9 +1,4 @@
-"""The checks of an example, each a function with its name and what it finds.
-
-A check of a side takes a text, others take the pair and the facts of its corpus. Both return why
-the pair is doubtful, in words, or an empty text. Checks of repeats have no function: they compare
-pairs with each other, which `examine` does.
-"""
+"""The checks of an example, each a function that returns why it is doubtful, or an empty text."""
 
 import re
 import unicodedata
@@ -86,7 +81,7 @@ def _of_pair(
     return register
 
 
-# A character that is seen: no space, no mark, filler or joint without a form of its own.
+# A character that is seen, unlike spaces, marks, fillers and joints without a form.
 VISIBLE = re.compile(
     "[^\\s\u00ad\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0]"
@@ -109,7 +104,7 @@ INVISIBLE = re.compile(
     "\ue000-\uf8ff\ufdd0-\ufdef\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
 WESTERN, CYRILLIC = "cp1252", "cp1251"
-# Characters whose bytes are found as damage even where one stands alone.
+# Characters whose bytes are damage even where only one stands in a row.
 NAMED_ALONE = re.compile("[\u00a0-\u017f\u2010-\u203a\u20ac\u2122]")
 FEWEST_IN_A_ROW = {WESTERN: 2, CYRILLIC: 3}
 """Characters in a row from which on any letters are damage."""

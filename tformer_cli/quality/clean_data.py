@@ -25,7 +25,7 @@ from tformer_cli.text.corpora import format_of, text_files
 from tformer_cli.version import __version__
 
 SCHEMA = "tformer.dataclean/1"
-# Files beside the kept pairs: counts, and a line for each dropped pair.
+# Next to the files of kept pairs: counts, and a line for each dropped pair.
 REPORT, DROPPED = "report.json", "dropped.jsonl"
 # Pairs after which what is written counts: some seconds of work.
 MARK_EVERY = 1 << 16
@@ -57,12 +57,7 @@ def clean_data(
     progress: Progress | None = None,
     on_resume: Callable[[int], None] | None = None,
 ) -> CleanReport:
-    """Writes the pairs that no check finds doubtful, whole or not at all.
-
-    Lines are kept as they are, all columns and fields included, in their order; rows of Parquet,
-    Arrow and CSV become lines of JSON. Until the directory is whole it is called `NAME.part`; a
-    killed run resumes there.
-    """
+    """Writes the pairs that no check finds doubtful, whole or not at all, as their lines were."""
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)
     names = output_names(corpus)
@@ -81,7 +76,7 @@ def _clean(
     dropping: frozenset[str],
     progress: Progress | None,
 ) -> CleanReport:
-    """Writes what was not yet written of kept pairs and of reasons why others were dropped."""
+    """Writes the rest of the kept pairs, and of the reasons why others were dropped."""
     corpora, n_kept = replace(given, keeps_rows=True), 0
     counts: Counter[str] = Counter()
     *kept, dropped, _ = files.streams
@@ -113,7 +108,7 @@ def _clean(
 
 
 def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) -> dict[str, str]:
-    """All that decides what is kept, by name."""
+    """Inputs and settings that decide which pairs are kept, by name."""
     # by content: a file that was renamed is the same, one that was changed is not
     held_out = hashlib.sha256(repr(sorted(given.held_out.keys)).encode()).hexdigest()
     settings = given.settings
@@ -130,7 +125,7 @@ def _origin(corpus: CorpusConfig, given: GivenData, dropping: frozenset[str]) ->
 
 
 def _findings_in(dropped: BinaryIO) -> Iterator[tuple[int, dict[str, str]]]:
-    """Reads what was written of pairs that were dropped: their lines, and why."""
+    """Reads the record of dropped pairs: their lines, and why."""
     with Path(dropped.name).open("rb") as stream:
         # behind it lies what this run writes
         end = dropped.tell()
@@ -151,10 +146,11 @@ def corpus_of_files(given: GivenData) -> CorpusConfig:
 
 
 def output_names(corpus: CorpusConfig) -> list[str]:
-    """Names of the files that the pairs of a corpus are written to: those of its own files."""
+    """Names of the files that the pairs of a corpus are written to: those of its files."""
     if corpus.dataset:
         return [f"{Path(plain_name(corpus.dataset)).stem}.jsonl"]
     names = [plain_name(file) for file in text_files(corpus)]
+    # two files of one name, or one named like the report, would replace each other
     if len(set(names)) < len(names) or {REPORT, DROPPED} & set(names):
         return [f"{side}.{name}" for side, name in zip(("source", "target"), names, strict=False)]
     return names

@@ -32,13 +32,11 @@ COLUMN_NAMES = """
 
 
 def doubts(data: DataConfig) -> Iterator[str]:
-    """Yields doubts about the training corpora, and the lack of a validation corpus.
-
-    Only files are examined: datasets have names for their columns.
-    """
+    """Yields doubts about the training corpora, and the lack of a validation corpus."""
     if not data.valid:
         yield WITHOUT_VALIDATION
     for corpus in data.train:
+        # only files: datasets have names for their columns
         if text_files(corpus):
             yield from doubts_about(corpus, data)
 
@@ -46,7 +44,7 @@ def doubts(data: DataConfig) -> Iterator[str]:
 def doubts_about(corpus: CorpusConfig, data: DataConfig) -> Iterator[str]:
     records = islice(read_records(corpus, data.directory, with_faults=True), MOST_PAIRS)
     pairs = [record.pair for record in records if not record.fault]
-    for doubt in _of_pairs(pairs, corpus, data):
+    for doubt in _doubts_about_pairs(pairs, corpus, data):
         yield f"{corpus_name(corpus)}: {doubt}"
 
 
@@ -58,7 +56,7 @@ def share_of_equal(pairs: Sequence[tuple[str, str]]) -> float:
     return sum(is_same_text(*pair) for pair in filled) / len(filled)
 
 
-def _of_pairs(
+def _doubts_about_pairs(
     pairs: Sequence[SentencePair], corpus: CorpusConfig, data: DataConfig
 ) -> Iterator[str]:
     if corpus.tsv and pairs and _is_header(pairs[0]):
@@ -73,6 +71,7 @@ def _of_pairs(
                 'most lines have a text in quotes ("…"), as in CSV files, and the quotes would be '
                 'trained on; remove them, or give a CSV file as { dataset = "FILE" }'
             )
+    # one doubt is enough: checks of language would find copies and swapped sides again
     share = share_of_equal(pairs)
     if share > 0.5:
         yield (
@@ -86,10 +85,10 @@ def _of_pairs(
             "data.target_language"
         )
     else:
-        yield from _of_many(pairs, (data.source_language, data.target_language))
+        yield from _doubts_by_check(pairs, (data.source_language, data.target_language))
 
 
-def _of_many(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
+def _doubts_by_check(pairs: Sequence[SentencePair], languages: tuple[str, str]) -> Iterator[str]:
     if len(pairs) < FEWEST_PAIRS:
         return
     facts = estimate_facts(pairs, languages)

@@ -1,7 +1,4 @@
-"""Two passes over corpora: one learns what they are like, the other judges each pair.
-
-Memory does not grow with the corpora, apart from sixteen bytes for each pair that has an equal.
-"""
+"""Two passes over corpora: one learns their facts, the other judges each pair."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -74,10 +71,7 @@ class Corpora:
     def chunks(
         self, progress: Progress | None = None, n_read: int = 0, *, with_faults: bool = False
     ) -> Iterator[tuple[int, list[CorpusRecord]]]:
-        """Yields examples of all corpora, some thousands together, with the corpus's number.
-
-        Progress goes on from what was read in an earlier pass.
-        """
+        """Yields examples of all corpora, some thousands together, with the corpus's number."""
         # each pass reads all lines anew; counts are those of one
         self.counts.lines = self.counts.not_utf8 = 0
         for number, config in enumerate(self.configs):
@@ -101,7 +95,7 @@ class Corpora:
 
 
 class Judged(NamedTuple):
-    """An example with what checks found."""
+    """An example with the findings of checks."""
 
     corpus: int
     """Number of its corpus, from 0."""
@@ -130,7 +124,7 @@ class Earlier:
         self._next = next(found, None)
 
     def of(self, line: int) -> dict[str, str]:
-        """Returns what was found in a line; lines are asked for in order."""
+        """Returns the findings in a line; callers ask for lines in order."""
         if self._next is None or self._next[0] != line:
             return {}
         found = self._next[1]
@@ -161,7 +155,7 @@ def survey(
                 files.add(_keys(chunk))
             if near is not None:
                 near.add([record.pair for record in chunk])
-        # only keys that recur stay in memory, which the second pass looks up
+        # only keys that recur stay in memory, sixteen bytes each, for the second pass to look up
         repeated = files.repeated()
         if near is not None:
             near.finish()
@@ -181,7 +175,7 @@ def judge(
     progress: Progress | None = None,
     earlier: Earlier | None = None,
 ) -> Iterator[Judged]:
-    """Yields every example with what checks find."""
+    """Yields every example with the findings of checks."""
     # Only examples that no other check would drop count as the first of equal ones, so that one of
     # them is kept.
     held_out = corpora.held_out

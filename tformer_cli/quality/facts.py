@@ -1,9 +1,4 @@
-"""Facts about a corpus as a whole that its pairs are judged by, estimated from a sample.
-
-Languages are those that a user names, or those that the detector py3langid finds, a naive Bayes
-classifier of byte sequences (Lui & Baldwin 2011). It is an extra; without it, checks judge
-languages by scripts and common words.
-"""
+"""Facts about a corpus as a whole that its pairs are judged by, estimated from a sample."""
 
 import random
 from collections import Counter
@@ -55,7 +50,7 @@ class CorpusKind:
     """One of them, in messages."""
 
     def texts_of(self, pair: SentencePair) -> list[tuple[str, str]]:
-        """The texts of an example, each with what it is called."""
+        """The texts of an example, each with its name."""
         return [(self.sides[place], pair[place]) for place in self.texts]
 
     def named(self, pair: SentencePair) -> dict[str, str]:
@@ -69,14 +64,14 @@ LABELED = CorpusKind(
     name="labeled", noun="example", sides=("text", "label"), texts=(0,), side="a text or label"
 )
 TEXTS = CorpusKind(name="texts", noun="text", sides=("", "text"), texts=(1,), side="a text")
-# Probability below which a language is not told: short sentences are those of many languages.
+# Probability below which a language is not sure: a short sentence fits many languages.
 CONFIDENCE = 0.7
 FEWEST_TEXTS, LEAST_SHARE = 5, 0.5
-"""Texts of a side whose language is told, and the share of them that makes it the side's."""
+"""Texts of a side whose language is sure, and the share of them that makes it the side's."""
 
 
 class Detector:
-    """Tells the language of texts."""
+    """Tells the language of texts by a naive Bayes classifier of bytes (Lui & Baldwin 2011)."""
 
     def __init__(self) -> None:
         try:
@@ -90,7 +85,7 @@ class Detector:
         self.language = lru_cache(maxsize=8)(self._language)  # several checks ask for each text
 
     def check_known(self, language: str) -> None:
-        """Checks that a language is one of those that are told apart."""
+        """Checks that the detector knows a language."""
         if main_code(language) not in self._known:
             raise UsageError(
                 f'--detect-languages: "{language}" is none of the {len(self._known)} languages '
@@ -182,11 +177,8 @@ def estimate_facts(
 
 
 def deviation(source: int, target: int, ratio: float, spread: float) -> float:
-    """Standard deviations by which a target's length differs from what its source's lets expect.
-
-    Source: Gale and Church 1993, section 3.2, with the mean of both lengths in the denominator, so
-    that swapping the sides changes the sign only.
-    """
+    """Z-score of a target's length given its source's (Gale and Church 1993, section 3.2)."""
+    # with the mean of both lengths in the denominator, so that swapped sides only change the sign
     expected = ratio * source
     return float((target - expected) / (spread * (expected + target) / 2) ** 0.5)
 
@@ -210,15 +202,13 @@ def _common_scripts(lines: Iterable[str]) -> frozenset[str]:
 
 
 def _common_words(lines: Sequence[str], language: str) -> frozenset[str]:
-    """Words of many lines, counted where function words do not tell another language.
-
-    Lines in another language, if there are many, would make its words the corpus's own.
-    """
+    """Words of many lines, counted where function words do not tell another language."""
     if len(lines) < FEWEST_PAIRS:
         return frozenset()
     counts: Counter[str] = Counter()
     for line in lines:
         words = words_of(line)
+        # many lines in another language would make its words the corpus's own
         _, n_others, n_own = words_of_another(words, language)
         if n_own > n_others or language not in FUNCTION_WORDS:
             counts.update(set(words))

@@ -70,7 +70,7 @@ def given_data(
     near: bool = False,
 ) -> GivenData:
     fields, checks = fields or Fields(), checks or CheckSettings()
-    # read later: what is wrong with the arguments is told first
+    # read later: wrong arguments are reported first
     texts = chain.from_iterable(_texts_of_file(file, fields) for file in checks.held_out)
     is_recipe = _is_recipe(files)
     if is_recipe:
@@ -109,7 +109,7 @@ def given_data(
 
 
 def _data_of(recipe: Recipe, name: str) -> tuple[CorpusKind, DataConfig]:
-    """The data of a recipe, each corpus with its fields, and what they hold."""
+    """The data of a recipe, each corpus with its fields, and the kind of its examples."""
     kind, data = KINDS.get(recipe.task.kind), recipe.data
     if kind is None:
         raise UsageError(
@@ -151,6 +151,7 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
             "--text-field, --label-field: only for texts without a source; omit --source-field and "
             "--target-field"
         )
+    # TSV numbers its columns, so only fields of JSON have a usual name
     if is_dataset:
         table = CorpusConfig(dataset=files[0])
     else:
@@ -165,10 +166,7 @@ def corpus_of(files: Sequence[str], fields: Fields) -> tuple[CorpusConfig, Corpu
 
 
 def files_of(corpus: CorpusConfig, directory: str = "") -> list[str]:
-    """Names of the files that a corpus can be named by; none of datasets on the hub and the like.
-
-    The splits of a dataset have no name of their own, apart from the first, "train".
-    """
+    """Names of the files that a corpus can be named by; none of datasets on the hub."""
     # `tformer data` has no option for other splits, so a command that names one cannot be written
     is_whole = corpus.split == "train" and not corpus.dataset_config
     if corpus.dataset and is_whole and Path(directory, corpus.dataset).exists():

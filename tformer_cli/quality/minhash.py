@@ -2,8 +2,7 @@
 
 The Jaccard similarity of two pairs' four-letter sequences is the chance that a random function has
 the same least value on both. Of `HASHES` functions `ROWS` make a band; pairs that agree in a whole
-band are compared (Leskovec et al., Mining of Massive Datasets, section 3.4). Signatures lie in a
-file: on the disk a pair takes 0.4 KB, in memory nothing besides what `repeats` says.
+band are compared (Leskovec et al., Mining of Massive Datasets, section 3.4).
 """
 
 from bisect import bisect_right
@@ -41,10 +40,7 @@ def signatures(pairs: Sequence[SentencePair]) -> Signatures:
 
 
 def signatures_of_texts(texts: Sequence[str]) -> Signatures:
-    """Computes the least hashes of texts.
-
-    Hash functions are a·x + b modulo 2^64, of which the upper half counts (Dietzfelbinger 1996).
-    """
+    """Computes the least hashes of texts by a·x + b modulo 2^64 (Dietzfelbinger 1996)."""
     return _signatures([*map(normalized, texts)])
 
 
@@ -76,7 +72,7 @@ class NearDuplicates:
         self.add_signatures(signatures(pairs))
 
     def add_signatures(self, found: Signatures) -> None:
-        """Takes account of what has these signatures in the first pass: (pairs, HASHES)."""
+        """Stores the signatures of pairs or texts in the first pass: (pairs, HASHES)."""
         with scratch_errors():
             self._file.write(found.tobytes())
         self._bands.add(bands(found))
@@ -163,7 +159,7 @@ class SimilarTexts:
 
 
 class Places:
-    """Where the pairs of a stream are, by their number; most are right behind the one before."""
+    """Places of the pairs of a stream, by number; most are right behind the one before."""
 
     def __init__(self) -> None:
         self._n_pairs = 0
@@ -183,11 +179,14 @@ class Places:
 
 
 def _signatures(texts: Sequence[str]) -> Signatures:
-    parts = [_few(texts[n : n + PAIRS_AT_ONCE]) for n in range(0, len(texts), PAIRS_AT_ONCE)]
+    parts = [
+        _signatures_of_chunk(texts[n : n + PAIRS_AT_ONCE])
+        for n in range(0, len(texts), PAIRS_AT_ONCE)
+    ]
     return np.concatenate(parts) if parts else np.empty((0, HASHES), dtype=np.uint32)
 
 
-def _few(texts: Sequence[str]) -> Signatures:
+def _signatures_of_chunk(texts: Sequence[str]) -> Signatures:
     texts = [text.ljust(GRAM) for text in texts]
     lengths = np.array([len(text) for text in texts])
     codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
@@ -204,6 +203,7 @@ def _few(texts: Sequence[str]) -> Signatures:
     grams[reaching] = grams[starts[owners[reaching]]]
     found = np.empty((len(texts), HASHES), dtype=np.uint32)
     for number in range(HASHES):
+        # only the upper half of a product is as good as random
         hashes = (grams * _MULTIPLIERS[number] + _SUMMANDS[number]) >> np.uint64(32)
         found[:, number] = np.minimum.reduceat(hashes, starts)
     return found
@@ -214,7 +214,7 @@ READ_AT_ONCE = 4096
 
 
 class HeldOut:
-    """Keys of sentences, and their signatures where what is nearly the same is looked for."""
+    """Keys of sentences, and with `near` their signatures."""
 
     def __init__(self, sentences: Iterable[str] = (), *, near: bool = False) -> None:
         keys, parts = set[int](), [signatures_of_texts([])]

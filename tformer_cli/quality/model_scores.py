@@ -3,7 +3,7 @@
 Source: Junczys-Dowmunt 2018, "Dual Conditional Cross-Entropy Filtering of Noisy Parallel Corpora",
 section 2: exp(-(|H_A(y|x) - H_B(x|y)| + (H_A(y|x) + H_B(x|y)) / 2)), with the mean cross-entropy of
 the tokens of a side given the other, by a model A of this direction and a model B of the other. Of
-one model alone the score is exp(-H_A(y|x)).
+only one model the score is exp(-H_A(y|x)).
 """
 
 import json
@@ -63,7 +63,7 @@ class ModelScores:
             )
 
     def check_pairs(self, pairs: Sequence[SentencePair]) -> None:
-        """Checks that the scores are of a corpus that begins with these pairs."""
+        """Checks that the scores belong to a corpus that begins with these pairs."""
         directions = []
         for file, scored in self._sides:
             found = [_direction(*both) for both in zip(scored, pairs, strict=False)]

@@ -1,10 +1,4 @@
-"""Numbers that occur more than once in a stream of any length, and where they occurred first.
-
-The numbers are keys of texts, 64 bits that are equal for what counts as the same; two of ten
-million are equal by chance in one of 370,000 corpora. A first pass writes them to a file, eight
-bytes each. They are sorted in parts of a million at most, by their upper bits, and only those that
-occur again are kept: memory does not grow with the stream.
-"""
+"""Numbers that occur more than once in a stream of any length, and where they occurred first."""
 
 import os
 import unicodedata
@@ -113,16 +107,15 @@ _KEPT = _Kept()
 
 @lru_cache(maxsize=1 << 14)  # keys of many pairs are made before their checks
 def normalized(text: str) -> str:
-    """A text without spaces and punctuation, in lower case and in compatibility form (NFKC).
-
-    Text of punctuation alone stays as it is, apart from spaces at its ends.
-    """
+    """A text without spaces and punctuation, in lower case and in compatibility form (NFKC)."""
     # ASCII is in that form already, and most text of many corpora is ASCII
     folded = text.casefold() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
+    # texts of nothing but punctuation would all be the same empty text
     return folded.translate(_KEPT) or text.strip()
 
 
 def key_of(text: str) -> int:
+    # 64 bits: two of ten million keys are equal by chance in one of 370,000 corpora
     return int.from_bytes(
         blake2b(text.encode("utf-8", "replace"), digest_size=8).digest(), "little"
     )

@@ -1,7 +1,6 @@
-"""Settings of the commands that check, clean, split and deduplicate corpora.
+"""Settings of the commands that check, clean, split and deduplicate corpora."""
 
-The command line reads this module at every start: checks are imported where they are used.
-"""
+# The command line reads this module at every start: checks are imported where they are used.
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
@@ -17,7 +16,7 @@ NEAR = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """Where the sentences of a table are, and in which languages they are."""
+    """Fields of a table that hold sentences, and their languages."""
 
     source_field: str = setting(
         "",
@@ -60,7 +59,7 @@ class Fields:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
-    """Which checks are made, and how strict they are."""
+    """Choice of checks, and their limits."""
 
     only: tuple[str, ...] = setting(
         (),

@@ -1,10 +1,4 @@
-"""A corpus split into files for training, validation and testing that share no sentence.
-
-Pairs with the same source or the same target, apart from case, punctuation and spaces, belong
-together, and so do those that are linked through others; if asked for, those that are nearly the
-same on one side, too. All pairs that belong together go to one set. Which set it is follows from
-the text and the seed: a larger corpus keeps most of its parts.
-"""
+"""A corpus split into files for training, validation and testing that share no sentence."""
 
 from array import array
 from collections import Counter
@@ -68,17 +62,13 @@ def split_data(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> SplitReport:
-    """Writes a corpus as three, whole or not at all; lines are kept as by `clean_data`.
-
-    No two sets have the same source or the same target, apart from case, punctuation and spaces;
-    with `near`, nor nearly the same one.
-    """
+    """Writes a corpus as three, whole or not at all; lines are kept as by `clean_data`."""
     corpus = corpus_of_files(given)
     check_output(output, SCHEMA)
     corpora = replace(given, keeps_rows=True)
     keys = array("Q")
     texts = given.kind.texts
-    # keys have two rows in any case, so that a kind of corpus needs no path of its own
+    # keys have two rows in any case, so that all kinds of corpora take one path
     both = texts if len(texts) == 2 else texts * 2  # a label or no source links no examples
     with ExitStack() as stack:
         similar = [stack.enter_context(closing(NearDuplicates())) for _ in texts if near]
@@ -167,6 +157,7 @@ def components(keys: Keys) -> Labels:
     linked = np.zeros(keys.shape[1], dtype=bool)
     for side in keys:
         linked |= _is_repeated(side)
+    # most pairs share nothing with others: only the linked ones are grouped
     places = np.flatnonzero(linked)
     if not len(places):
         return labels

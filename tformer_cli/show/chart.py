@@ -1,7 +1,4 @@
-"""A chart of curves: as SVG, with characters on a terminal, or as a table for programs.
-
-The SVG has text that stays text, is light or dark as the reader's page, and has no script.
-"""
+"""A chart of curves: as SVG, with characters on a terminal, or as a table for programs."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -58,6 +55,7 @@ def columns_of(n_panels: int) -> int:
 
 def description(chart: Chart) -> str:
     """Describes the chart in words: the last value of every curve."""
+    # for screen readers, which `aria-labelledby` sends here
     parts = [
         f"{panel.name.label}: "
         + ", ".join(f"{chart.runs[c.run]} ends at {short(c.points[-1][1])}" for c in panel.curves)
@@ -67,6 +65,7 @@ def description(chart: Chart) -> str:
 
 
 def _style() -> str:
+    # rules, not attributes: only they can follow the reader's choice of a light or dark page
     rules = [
         f"text{{font:12px {_FONT};fill:#24292f}}",
         ".small{font-size:11px;fill:#59636e}.name{font-weight:600}",
@@ -187,6 +186,7 @@ TextLine = list[tuple[str, int | None]]
 
 def show_chart(console: "Console", chart: Chart) -> None:
     """Prints the panels with characters, as many side by side as there is room for."""
+    # rich takes long to import, and SVG and tables do without it
     from rich.text import Text
 
     from tformer_cli.show.terminal import is_ascii_only, isolated, shown

@@ -1,7 +1,4 @@
-"""Curves of runs: the values in `metrics.jsonl` of one or several, over each other, and their axes.
-
-A chart is panels, one a metric, of curves, one a run; `show.chart` draws it.
-"""
+"""Curves of runs, from the values in `metrics.jsonl` of one or several, and their axes."""
 
 import json
 import math
@@ -129,6 +126,7 @@ def read_run(path: Path) -> RunMetrics:
 def _entry(line: bytes) -> Entry | None:
     """One entry of the file; None for another line."""
     try:
+        # a line of brackets nested too deeply raises RecursionError
         entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
@@ -140,6 +138,7 @@ def _entry(line: bytes) -> Entry | None:
 
 
 def _is_finite(value: object) -> TypeGuard[float]:
+    # to Python true is an int, to JSON NaN and Infinity are numbers
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and abs(value) < math.inf  # type: ignore[arg-type]
 
@@ -256,7 +255,7 @@ def x_scale(chart: Chart, n_ticks: int = 7) -> Scale:
         unit, name = next((unit, name) for least, unit, name in _TIME_UNITS if high >= least)
     ticks = [tick for tick in round_ticks(low / unit, high / unit, n_ticks) if tick * unit <= high]
     if chart.x == XName.step:
-        # there is no half step
+        # steps are whole numbers
         ticks = [tick for tick in ticks if tick == int(tick)]
     ticks = [tick for tick in ticks if tick * unit >= low] or [low / unit]
     labels = tuple(written(ticks))

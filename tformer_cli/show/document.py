@@ -1,8 +1,4 @@
-"""A result for people: blocks, and sections of them, whatever draws them.
-
-Colors and styles are words that a medium may ignore. A text is shown as it is: no character of it
-commands a terminal, a page or LaTeX.
-"""
+"""A result for people: blocks, and sections of them, whatever draws them."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -14,6 +10,7 @@ class Label(str):
     __slots__ = ()
 
 
+# Words, not codes: a medium may ignore a style, and no text commands a terminal, a page or LaTeX.
 Span = str | tuple[str, str]
 """A text, or a text with its style: bold, dim, italic, underline, a color."""
 
@@ -111,10 +108,10 @@ class Map:
     largest: float = 1.0
     is_signed: bool = False
     wider: str = "use a wider terminal or --format html"
-    """What to do about columns that have no room."""
+    """Advice about columns that have no room."""
     wraps: bool = False
     taller: str = ""
-    """What to do about rows that a screen has no room for; empty: all rows are shown."""
+    """Advice about rows that a screen has no room for; empty: all rows are shown."""
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,7 @@ def _sentences(group: Sentences) -> Iterator[str]:
     for sentence in group.sentences:
         yield f"<h4>{escape(sentence.heading)}</h4>\n<dl>"
         for name, text in sentence.texts:
+            # a translation may run from right to left under a name that does not
             yield f'<dt>{escape(name)}</dt><dd dir="auto">{escape(text)}</dd>'
         yield "</dl>"
     yield "</div>"

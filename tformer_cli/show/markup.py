@@ -1,8 +1,4 @@
-r"""Documents as Markdown with GitHub's tables, and as LaTeX for `\input`; texts stay as they are.
-
-LaTeX needs `\usepackage{booktabs}`, `\usepackage[T1]{fontenc}` and, for texts in other than Latin
-letters, XeLaTeX or LuaLaTeX with a font that has them.
-"""
+r"""Documents as Markdown with GitHub's tables, and as LaTeX for `\input`; texts stay the same."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from tformer_cli.show.document import Cell, Document, Section, Table, Text, plain_text
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$])")
+# LaTeX's first fonts have no straight quote: \textquotedbl is why a document asks for T1.
 _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",

@@ -1,9 +1,4 @@
-"""The colors of lines and maps.
-
-Maps have one hue a kind, light for 0 and dark for 1 (the reverse on dark pages).
-Each ramp changes steadily in lightness, so that it can be read without seeing its hue. Differences
-have two: more is orange, less is blue, which those who see red and green alike can tell apart.
-"""
+"""The colors of lines and maps."""
 
 # Colors that people with any kind of color vision tell apart (Okabe & Ito 2008, "Color Universal
 # Design").
@@ -31,6 +26,7 @@ HUES = {
 }
 # After the last color they repeat with another dash, written as in SVG.
 DASHES = ("", "6 3", "2 3")
+# Lightness changes steadily, so that a map can be read without seeing its hue.
 LIGHT_RAMPS: dict[str, tuple[str, ...]] = {
     "enc": ("#ffffff", "#dbe7fb", "#8fb6f3", "#3f78d8", "#183f8c", "#0a1c47"),
     "dec": ("#ffffff", "#fde7d2", "#f6b777", "#d97a22", "#94460c", "#4a1f04"),
@@ -43,8 +39,8 @@ DARK_RAMPS: dict[str, tuple[str, ...]] = {
     "cross": ("#161b26", "#103f3c", "#19786d", "#3fc1ad", "#9debdc", "#f1fffc"),
 }
 """The same on a dark ground."""
-# Largest share of a ramp for differences: at their ends blue and orange are too dark, or
-# too light, to be told apart.
+# Largest share of a ramp for differences: the ends of blue and orange are too dark, or too light,
+# to distinguish.
 SIGNED_STRENGTH = 0.8
 
 
@@ -62,6 +58,7 @@ def color(kind: str, weight: float, *, on_dark: bool = False) -> tuple[int, int,
 
 def signed_color(value: float, *, on_dark: bool = False) -> tuple[int, int, int]:
     """Gives the color of a difference from -1 (blue) through 0 (the ground) to 1 (orange)."""
+    # those who see red and green alike distinguish orange and blue
     strength = SIGNED_STRENGTH * min(abs(value), 1.0)
     return color("dec" if value > 0 else "enc", strength, on_dark=on_dark)
 

@@ -28,8 +28,6 @@ _LETTER = (
 def png_of(pixels: "NDArray[np.uint8]", *, is_signed: bool = False) -> bytes:
     """Writes pixels (H, W, 1) as a gray, (H, W, 3) as a colored PNG of 8 bits a channel.
 
-    Signed, it says that tformer wrote it.
-
     Source: W3C, "Portable Network Graphics (PNG) Specification", sections 5 and 11.
     """
     height, width, channels = pixels.shape
@@ -81,5 +79,6 @@ def render_png(svg: str) -> bytes:
     if words:
         text = "\n".join(words).encode()
         chunks += _chunk(b"iTXt", b"Description\0\0\0\0\0" + text)  # UTF-8, not compressed
+    # the header, 25 bytes, must be the first chunk (W3C, section 5.6)
     behind_header = len(_SIGNATURE) + 25
     return picture[:behind_header] + chunks + picture[behind_header:]

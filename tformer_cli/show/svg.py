@@ -15,6 +15,7 @@ LEVELS = 64
 FONT = "font-family:system-ui,-apple-system,'Segoe UI','Noto Sans',sans-serif"
 MARGIN = 24.0
 """Pixels around a figure."""
+# ElementTree writes characters that XML 1.0 (section 2.2) does not allow as they are.
 _NOT_XML = {code: 0xFFFD for code in (*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF)}
 
 
@@ -79,7 +80,7 @@ def draw_labels(
     cell: float,
     font: float,
 ) -> None:
-    """Writes labels beside the rows and, turned, above the columns of a map."""
+    """Writes labels next to the rows and, turned, above the columns of a map."""
     left, top = corner
     for i, label in enumerate(labels[0]):
         draw_text(root, label, left - 5, top + (i + 0.5) * cell + font * 0.35, font, anchor="end")

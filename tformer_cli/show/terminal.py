@@ -1,14 +1,4 @@
-"""Documents, tables and texts on a terminal: cut, filled and aligned by display width.
-
-Wide characters take two cells and combining ones none. A text with letters that run from right to
-left stands in directional isolates (Unicode Standard Annex 9), so that a terminal that turns it
-round leaves its neighbors, and the columns, where they are. Where the terminal has no Unicode,
-every character that ASCII lacks is shown as one that it has, before anything is measured.
-
-Tables fit the terminal: labels give way, measures do not. A label is cut, the longest first and
-never below four cells. Where the measures have no room even then, the table is continued below, its
-leading columns repeated. So no line is wider than the terminal and no number is lost.
-"""
+"""Documents, tables and texts on a terminal: cut, filled and aligned by display width."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +34,8 @@ from tformer_cli.show.document import (
 from tformer_cli.show.palette import color, signed_color
 from tformer_cli.wording import SPACE_LABEL, count_of, visible
 
+# A terminal that turns a text round leaves the neighbors of an isolate, and so the columns, where
+# they are (Unicode Standard Annex 9).
 ISOLATE, END_OF_ISOLATE = "\u2068", "\u2069"
 RIGHT_TO_LEFT = ("R", "AL", "AN", "RLE", "RLO", "RLI")
 """Bidirectional classes of text that runs from right to left, and of marks that make it do so."""
@@ -107,6 +99,7 @@ def shown(text: str, *, is_ascii: bool) -> str:
     """A text as the terminal can show it, with control characters written out."""
     text = visible(text)
     if is_ascii:
+        # before anything is measured: "±" becomes two characters
         return text.translate(ASCII_FOR).encode("ascii", "replace").decode("ascii")
     return text
 
@@ -125,10 +118,7 @@ def isolated(text: str) -> str:
 
 
 def cut(text: str, width: int, *, is_ascii: bool = False) -> str:
-    """Cuts a text to a number of cells, with an ellipsis where there is room for one.
-
-    A character that would be halved is skipped.
-    """
+    """Cuts a text to a number of cells, with an ellipsis where there is room for one."""
     # a tab takes any number of cells
     text = text.replace("\t", " ")
     if cell_len(text) <= width:
@@ -197,10 +187,7 @@ class Column:
 
 
 def column_widths(columns: Sequence[Column], room: int, gap: int = GAP) -> list[int]:
-    """Narrows the labels of columns until all fit, the widest first.
-
-    The widths exceed `room`, which includes the gaps, if nothing can give way.
-    """
+    """Narrows labels, the widest first, until columns and gaps fit or none can give way."""
     widths = [column.natural for column in columns]
     least = [column.least for column in columns]
     # the widest label gives way first: short ones are often all that tells rows apart
@@ -236,11 +223,12 @@ def _parts(
     columns: Sequence[Column], room: int, n_repeated: int, gap: int
 ) -> Iterator[list[Column]]:
     """Splits columns where they do not fit next to each other."""
+    # measures are never cut, which would lose numbers: the table goes on below
     repeated = list(columns[:n_repeated])
     part = list(repeated)
     for column in columns[n_repeated:]:
         taken = sum(one.least for one in [*part, column]) + gap * len(part)
-        # a part has at least one column of its own, however narrow the terminal is
+        # a part shows at least one new column, however narrow the terminal is
         if taken > room and len(part) > n_repeated:
             yield part
             part = list(repeated)
@@ -280,7 +268,7 @@ def _part_lines(
 
 
 def show_document(console: Console, document: Document) -> None:
-    """Prints tables that fit the terminal, sentences, and last the notes: what is to be done."""
+    """Prints tables that fit the terminal, sentences, and last the notes, such as commands."""
     for number, section in enumerate(document.sections):
         if number:
             console.print()
@@ -407,10 +395,7 @@ class Item:
 
 
 def whole_items(items: Sequence[Item], width: int, room: Room, least: int = 1) -> tuple[Text, int]:
-    """As many items as have room whole, and how many they are.
-
-    The first one is there in any case, cut to at least `least` cells.
-    """
+    """The items that have room whole, and their number; the first is cut to `least` cells."""
     spans: list[Span] = []
     taken = 0
     for place, one in enumerate(items):
@@ -438,7 +423,7 @@ def _columns(table: Table, room: Room) -> Iterator[Column]:
 
 
 def _table(table: Table, room: Room) -> Iterator[Line]:
-    """The lines of a table, with its title and what stands below it."""
+    """The lines of a table, with its title, note and remark."""
     if table.title:
         yield Line(shown(table.title, is_ascii=room.is_ascii), "bold")
     yield from table_lines(
@@ -466,11 +451,7 @@ def _cell(cell: Cell | Text | str, room: Room, *, is_label: bool) -> Line | str:
 
 
 def _map_lines(block: Map, room: Room, most_rows: int | None) -> Iterator[Line]:
-    """Draws a map, a line a row; columns that do not fit are counted.
-
-    Where the terminal has colors a number is shaded and written in hundredths; elsewhere it is a
-    block that is darker the larger it is, or the number with its sign.
-    """
+    """Draws a map, a line a row; columns that do not fit are counted."""
     rows, keys = ([shown(one, is_ascii=room.is_ascii) for one in side] for side in block.labels)
     n_hidden = 0 if most_rows is None else max(0, len(rows) - most_rows)
     rows = rows[: len(rows) - n_hidden]
@@ -539,6 +520,7 @@ def _field_lines(block: Field, room: Room) -> Iterator[Line]:
                 red, green, blue = color(block.kind, share, on_dark=True)
                 line.append(" ", f"on #{red:02x}{green:02x}{blue:02x}")
             else:
+                # a share of 1 has the darkest block, too
                 line.append(blocks[min(int(share * len(blocks)), len(blocks) - 1)])
         yield line
 

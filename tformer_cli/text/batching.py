@@ -92,9 +92,7 @@ def plan_batches(
     """Groups pairs of like length and shuffles the groups.
 
     B · max(longest source, longest target), `</s>` included, is at most `tokens_per_batch`; a pair
-    longer than that is alone. Pairs are sorted by their longer side and, within it, by how much
-    longer the source is than the target, up and down in turns so that neighbors stay alike. That
-    second key is blurred by up to `BLUR` tokens, so that every epoch groups other pairs.
+    longer than that is the only one of its batch.
     """
     # Zeros at the end do not change the seed: an epoch of one window keeps its earlier order.
     rng = np.random.default_rng([seed, epoch, 0, window])
@@ -110,11 +108,8 @@ def count_batches(source_lengths: Lengths, target_lengths: Lengths, tokens_per_b
 def regroup(
     source_lengths: Lengths, target_lengths: Lengths, n_batches: int, rng: np.random.Generator
 ) -> list[Indices]:
-    """Groups pairs of like length into exactly `n_batches`, at most as many as there are pairs.
-
-    The budget is the smallest that allows it. For pairs whose lengths have changed since batches
-    were planned, when the plan's number of batches has to stay.
-    """
+    """Groups pairs of like length into exactly `n_batches`, at most as many as there are pairs."""
+    # the smallest budget that allows it: lengths have changed, but the plan counts these batches
     longer = np.maximum(source_lengths, target_lengths) + 1
     low, high = int(longer.max()), int(longer.max()) * len(longer)
     # each try must blur alike, or the search would not converge
@@ -149,10 +144,7 @@ def _widths(source_lengths: Lengths, target_lengths: Lengths) -> Indices:
 
 
 def _ends(widths: Indices, tokens_per_batch: int) -> list[int]:
-    """Ends of batches in a row of pairs sorted by width.
-
-    The cost of a run of pairs is its size times the longest so far, which never falls.
-    """
+    """Ends of batches in a row of pairs sorted by width."""
     ends = [0]
     while ends[-1] < len(widths):
         ends.append(_end_of_batch(widths, ends[-1], tokens_per_batch))
@@ -163,11 +155,13 @@ def _order(longer: Indices, excess: Indices, rng: np.random.Generator) -> Indice
     """Sorts pairs by their longer side, then by the source's excess, up and down in turns."""
     # up and down: the last pair of one length is like the first of the next
     turns = np.where(longer % 2 == 0, 1.0, -1.0)
+    # blurred, so that every epoch groups other pairs
     return np.lexsort((turns * (excess + BLUR * rng.random(len(longer))), longer))
 
 
 def _end_of_batch(widths: Indices, start: int, tokens_per_batch: int) -> int:
     """The end of the longest run from `start` that fits the budget, at least one pair long."""
+    # bisection: the cost of a run, its size times the longest so far, never falls
     low, high = start + 1, min(len(widths), start + max(1, tokens_per_batch // int(widths[start])))
     while low < high:
         middle = (low + high + 1) // 2

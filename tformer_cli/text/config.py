@@ -16,7 +16,7 @@ MOST_PAIRS = 10_000_000
 FEWEST_PIECES = 5
 """The special tokens and something to say."""
 LARGEST_WEIGHT = 1e6
-"""Of a corpus beside others."""
+"""Of a corpus among others."""
 
 FORMAT_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -167,7 +167,7 @@ class CorpusConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Where sentence pairs come from and which of them are kept."""
+    """Sources of sentence pairs, and filters of them."""
 
     source_language: str = ""
     """Code of the source language (`en`); stored in the model directory."""
@@ -211,7 +211,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """How text becomes tokens; one joint vocabulary serves both languages."""
+    """Settings of the tokenizer; one joint vocabulary serves both languages."""
 
     algorithm: Algorithm = "bpe"
     """"bpe" (byte-level, loses nothing), "unigram", "word", "char" or "byte"."""

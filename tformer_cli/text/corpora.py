@@ -38,7 +38,7 @@ class CorpusRecord(NamedTuple):
     lines: tuple[str, ...] = ()
     """The line in each text file of the corpus; none of datasets and the like."""
     fault: str = ""
-    """Why the line of a table is no example, with its place; both sides are then blank."""
+    """Error in the line of a table, with its place; both sides are then blank."""
 
 
 Records = Generator[CorpusRecord, None, None]
@@ -93,11 +93,11 @@ def read_records(
         records = format_of(config).read(config, directory, counts)
     if not with_faults:
         records = _without_faults(records)
-    return _texts_alone(config.text_field, records) if config.text_field else records
+    return _only_texts(config.text_field, records) if config.text_field else records
 
 
 def _without_faults(records: Records) -> Records:
-    with closing(records):  # its file, before the error is told
+    with closing(records):  # its file, before the error is raised
         for record in records:
             if record.fault:
                 raise DataError(record.fault)
@@ -115,7 +115,7 @@ def _of_object(
     return CorpusRecord(number, SentencePair(*map(without_surrogates, sides)), lines)
 
 
-def _texts_alone(field: str, records: Records) -> Records:
+def _only_texts(field: str, records: Records) -> Records:
     """Puts texts in the place of pairs; formats with fields have them on both sides."""
     with closing(records):
         for record in records:
@@ -247,7 +247,7 @@ def _built_in_format(
     examples: Callable[[CorpusConfig], Iterable[tuple[str, str]]],
     *modules: str,
 ) -> CorpusFormat:
-    """Makes the format of what modules of `corpora` generate, and no file holds."""
+    """Makes the format of examples that modules of `corpora` generate."""
 
     def read(config: CorpusConfig, directory: str, counts: LineCounts) -> Records:
         del directory, counts

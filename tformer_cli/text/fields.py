@@ -27,7 +27,7 @@ def text_of(record: object, field: str, where: str, *, takes_whole: bool = False
         value = value_at(record, field)
     except KeyError:
         raise missing_field(field, list(names_in(record)), where) from None
-    # bool is an int, too, but "true" is no label
+    # bool is an int, too, but "true" cannot be a label
     if takes_whole and type(value) is int:
         return str(value)
     if not isinstance(value, str):

@@ -1,10 +1,7 @@
 """Tokenizers of foreign language models and encoders that the library `tokenizers` cuts.
 
-They have one vocabulary for both sides, with the pieces as their files name them. "bytes" is
-GPT-2's and RoBERTa's (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners",
-section 2.2): BPE on bytes, without a space before a text, in contrast to tformer's own "bpe"; those
-of encoders (Liu et al. 2019, RoBERTa) begin texts with `<s>`. "wordpiece" is BERT's: the longest
-pieces first.
+Sources: "bytes", of GPT-2 and RoBERTa: Radford et al. 2019, "Language Models are Unsupervised
+Multitask Learners", section 2.2, and Liu et al. 2019; "wordpiece": Devlin et al. 2019, BERT.
 """
 
 import json
@@ -37,7 +34,7 @@ N_SPECIAL = len(SPECIAL_PIECES)
 
 
 class ForeignPieceTokenizer(OneSidedTokenizer):
-    """A tokenizer of pieces, each kind with rules of its own."""
+    """A tokenizer of pieces; each kind has its rules."""
 
     model_kind: ClassVar[str]
     all_pieces: tuple[str, ...]
@@ -60,7 +57,7 @@ class ForeignPieceTokenizer(OneSidedTokenizer):
     @classmethod
     @abstractmethod
     def _parsed(cls, data: dict[str, Any], where: str) -> Self | None:
-        """Makes a tokenizer of what a file holds; None: it is damaged."""
+        """Makes a tokenizer from the content of a file; None: it is damaged."""
 
     def to_json(self) -> str:
         """The text of a `tokenizer.json`; its beginning says what it is."""
@@ -149,6 +146,7 @@ class BytePieceTokenizer(ForeignPieceTokenizer):
             tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, in_bytes])
         tokenizer.decoder = decoders.ByteLevel()
         self._tokenizer, self.words = tokenizer, words
+        # RoBERTa's encoders, which have a mask, begin texts with `<s>`; GPT-2 does not
         if mask:
             self.mask, self.start = mask, (BOS_ID,)
 
@@ -196,11 +194,11 @@ _LONGEST_WORD = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class WordRules:
-    """How text becomes words."""
+    """Rules by which text becomes words."""
 
     lowercase: bool = True
     strip_accents: bool = True
-    chinese: bool = True  # chinese characters are words of their own
+    chinese: bool = True  # each Chinese character is a word
     clean: bool = True  # control characters are removed, all white space is a space
     # words are what stands between spaces, as it is; the other rules are not applied
     between_spaces: bool = False

@@ -1,7 +1,4 @@
-"""Hugging Face datasets, from the hub or from local files, through one call.
-
-The only module that imports `datasets` for reading.
-"""
+"""Hugging Face datasets, from the hub or from local files, through one call."""
 
 import base64
 import json
@@ -144,10 +141,8 @@ def _label_name(names: Sequence[str], number: int | None) -> str | None:
 
 @contextmanager
 def _offline_if_unreachable() -> Iterator[None]:
-    """Tries once to reach the hub; if it fails, only earlier downloads are used.
-
-    Without this, the libraries try again and again for half a minute and log each time.
-    """
+    """Tries once to reach the hub; if it fails, only earlier downloads are used."""
+    # by themselves the libraries try again for half a minute and log each time
     constants = huggingface_hub.constants
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
     try:
@@ -177,7 +172,7 @@ def _open_local(path: Path, config: CorpusConfig) -> datasets.Dataset:
 
 
 def _split_of(saved: datasets.Dataset | datasets.DatasetDict, split: str) -> datasets.Dataset:
-    """A split, or a slice of one, of a saved dataset; one saved alone goes by any name."""
+    """A split, or a slice of one, of a saved dataset; one without splits goes by any name."""
     if isinstance(saved, datasets.Dataset):
         saved = {_split_name(split): saved}
     lengths = {name: len(part) for name, part in saved.items()}

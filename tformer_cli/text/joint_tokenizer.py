@@ -1,15 +1,4 @@
-"""Tokenizers that tformer trains: one vocabulary for both languages, by one of five pipelines.
-
-All pipelines but "char" work on bytes, so that no text is outside their alphabet. The splitting
-ones put a space before the text and take exactly one away when decoding: a word is then the same
-piece at the start of a line and inside it, and every space survives. Their pre-tokenizer follows
-GPT-2's (Radford et al. 2019, section 2.2) with combining marks kept with their letters and the
-typographic apostrophe read as one. It separates ``<`` from letters, so text such as ``</s>`` can
-never become a special token.
-
-`JointTokenizer` refuses a foreign `tokenizer.json`, so that these promises hold for every instance,
-and a file cannot bring its own patterns.
-"""
+"""Tokenizers that tformer trains: one vocabulary for both languages, by one of five pipelines."""
 
 import json
 import re
@@ -59,10 +48,7 @@ class JointTokenizer(OneSidedTokenizer):
         algorithm: Algorithm,
         new_tokens: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """Wraps a tokenizer made by one of the pipelines; use `parse`.
-
-        New tokens are ids of words that were added: a word between single spaces has its own piece.
-        """
+        """Wraps a tokenizer made by one of the pipelines; use `parse`."""
         self._new_tokens, self.new_tokens = new_tokens, tuple(new_tokens)
         # text such as "</s>" must not become a special token
         tokenizer.encode_special_tokens = True
@@ -170,14 +156,12 @@ class JointTokenizer(OneSidedTokenizer):
         return ids, spans
 
     def encode_gaps(self, parts: Sequence[str]) -> list[int]:
-        """See `TokenizerSide`. A gap is a word, or the rest of one, with the space before it.
-
-        A letter that the text does not have stands in for gaps while it is cut.
-        """
+        """See `TokenizerSide`. A gap is a word, or the rest of one, with the space before it."""
         mask = self.mask_id
         if mask is None or len(parts) == 1:
             return super().encode_gaps(parts)
         clean = [without_surrogates(part) for part in parts]
+        # a letter that the text does not have stands in for gaps while it is cut
         known = set("".join(clean))
         letter = next(one for one in map(chr, _STAND_INS) if one not in known)
         text = letter.join(clean)
@@ -197,7 +181,7 @@ class JointTokenizer(OneSidedTokenizer):
 
     @cached_property
     def _space(self) -> int | None:
-        """Id of the piece that is a space alone."""
+        """Id of the piece that is only a space."""
         return next((n for n, piece in enumerate(self.piece_bytes) if piece == b" "), None)
 
     def with_dropout(
@@ -300,6 +284,7 @@ def _sections(tokenizer: HuggingFaceTokenizer) -> tuple[dict[str, Any], bool]:
 
 
 def _algorithm_of(tokenizer: HuggingFaceTokenizer, where: str) -> Algorithm:
+    # whole sections: a foreign file must not bring its own patterns
     sections, has_merges = _sections(tokenizer)
     for algorithm in ALGORITHMS:
         if sections == _sections(blank_tokenizer(algorithm))[0]:
@@ -343,6 +328,8 @@ BY_WORDS: tuple[Algorithm, ...] = ("bpe", "unigram", "word")
 """Those that split text before it becomes pieces, at every space that is followed by a word."""
 UNKNOWN_PIECE = "<unk>"
 
+# GPT-2's (Radford et al. 2019, section 2.2), but marks stay with their letters. "<" is separated
+# from letters, so that text such as "</s>" never becomes a special token.
 WORDS = (
     r"['’](?:[sdmt]|ll|ve|re)(?![\p{L}\p{M}])"  # English clitics
     r"| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+"  # words, numbers, punctuation
@@ -361,6 +348,7 @@ def blank_tokenizer(algorithm: Algorithm) -> HuggingFaceTokenizer:
         tokenizer.pre_tokenizer = _bytes_of_text()
         tokenizer.decoder = decoders.ByteLevel()
     else:
+        # a space before, taken away by the decoder: a word is the same piece wherever it stands
         tokenizer.normalizer = normalizers.Prepend(" ")
         split = pre_tokenizers.Split(Regex(WORDS), "isolated")
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, _bytes_of_text()])
@@ -392,14 +380,7 @@ Ids = tuple[int, ...]
 
 
 class WordCache:
-    """Encodes texts for tokenizers that put a space before a text and never join across spaces.
-
-    Nearly all the time of tokenizing goes into finding words and writing them in bytes, and natural
-    text has the same words again and again: this is some ten times as fast as by sentences.
-
-    For these tokenizers, the ids of `a b` are the ids of `a` followed by the ids of `b`, if the one
-    space between them is all the white space there is. Other texts are taken as one word.
-    """
+    """Encodes texts for tokenizers that put a space before a text and never join across spaces."""
 
     def __init__(
         self,
@@ -416,6 +397,8 @@ class WordCache:
             # Another thread may still read the old one.
             self._known, self._n_characters = dict(self._new), 0
         known = self._known
+        # the ids of "a b" are those of "a" and of "b"; text repeats its words, so that this is some
+        # ten times as fast as by sentences
         words = [words_of(text) for text in texts]
         new = [word for word in dict.fromkeys(chain.from_iterable(words)) if word not in known]
         if new:
@@ -431,13 +414,10 @@ def words_of(text: str) -> list[str]:
 
 
 class BpeDropout:
-    """Draws segmentations of text from the merges of a "bpe" tokenizer, reproducibly.
+    """Draws segmentations by the merges of "bpe" (Provilkov et al. 2020, algorithm 1)."""
 
-    This is algorithm 1 of Provilkov et al. 2020. The library's own dropout draws from a generator
-    that cannot be seeded. Here a word has a fixed table of `N_VARIANTS` segmentations, each drawn
-    with the word, its number and the seed as the seed, and each occurrence of the word takes one of
-    them, decided by the sentence's key. A sentence then costs one hash and a look-up a word.
-    """
+    # The library's own dropout draws from a generator that cannot be seeded. With a fixed table of
+    # variants, chosen by the sentence's key, a sentence costs a hash and a look-up a word.
 
     def __init__(self, tokenizer: HuggingFaceTokenizer, dropout: float, seed: int) -> None:
         """Reads the merges; `dropout` is the chance of skipping each, `seed` fixes all draws."""

@@ -1,8 +1,6 @@
 """Labels as the target side of a tokenizer: a label is one token.
 
-So a text and its label are a pair of token sequences like any other, and the cache of tokenized
-corpora, the loader and the loss serve. The tokenizer of texts is what a model directory holds; its
-labels are in `config.json`.
+So a text and its label are a pair like any other, which cache, loader and loss take.
 """
 
 import json

@@ -1,8 +1,4 @@
-"""A guess at which of two languages a text is in, by its letters or its commonest words.
-
-Two languages are told apart by their scripts, or by the function words that only one of them has.
-Nothing is learned, and no guess is made where that does not suffice.
-"""
+"""A guess at which of two languages a text is in, by its letters or its commonest words."""
 
 import re
 import unicodedata

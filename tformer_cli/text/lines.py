@@ -1,10 +1,7 @@
 r"""Files and streams as lines of text, by the rules every command shares.
 
 Only ``\n`` ends a line and a final ``\r`` is dropped; U+2028, form feed, NUL and the like are
-characters. Bytes that are not UTF-8 become U+FFFD and are counted. `.gz`, `.xz` and `.bz2` files
-are read through, and ``-`` is standard input. A byte order mark, which some editors write before
-the first line, is not part of it. Input that is plainly not UTF-8 text (an archive, a document,
-another encoding) is refused when its first bytes are read.
+characters. Bytes that are not UTF-8 become U+FFFD and are counted.
 """
 
 import bz2
@@ -84,6 +81,7 @@ def _other_format(block: bytes, path: str | Path) -> tuple[str, str] | None:
     encoding = _wide_encoding(block)
     if encoding:
         return f"{encoding.upper()} text, not UTF-8", _convert(encoding, path)
+    # a NUL or two in a good text are characters
     n_nuls = block.count(0)
     if n_nuls >= max(FEWEST_NULS, NUL_SHARE * len(block)):
         return "a binary file, not text", "name a file of UTF-8 text, one sentence a line"
@@ -183,10 +181,7 @@ def lines_of(stream: Iterable[bytes], counts: LineCounts | None = None) -> Itera
 
 
 def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]:
-    """Yields the lines of a stream as they arrive: all that are there, waiting only for the first.
-
-    So a pipe that pauses gets its answers, and a file is read in large pieces.
-    """
+    """Yields the lines of a stream as they arrive, and waits only for the first."""
     begun: list[bytes] = []
     # only before the first line; later it is a character (U+FEFF)
     mark = codecs.BOM_UTF8
@@ -208,6 +203,7 @@ def groups_of_lines(stream: BinaryIO, counts: LineCounts) -> Iterator[list[str]]
 
 def _next_block(stream: BinaryIO) -> bytes:
     try:
+        # a pipe that pauses gets its answers, a file is read in large pieces
         return cast("BufferedReader", stream).read1(BLOCK_BYTES)
     except OSError as error:
         raise _unreadable("-", error) from None
@@ -264,10 +260,8 @@ def readable(path: str | Path) -> Iterator[None]:
 
 
 def _checked_lines(stream: BinaryIO, path: str | Path) -> Iterator[bytes]:
-    """Yields the lines of a stream that begins like text, without the mark at its beginning.
-
-    The first block is whatever has arrived, so that a pipe that pauses gets its answers.
-    """
+    """Yields the lines of a stream that begins like text, without the mark at its beginning."""
+    # whatever has arrived, so that a pipe that pauses gets its answers
     block = cast("BufferedReader", stream).read1(BLOCK_BYTES)
     check_text(block, path)
     first, *others = block.split(b"\n")
@@ -295,10 +289,8 @@ def _unreadable(path: str | Path, error: Exception) -> DataError:
 
 
 def without_surrogates(text: str) -> str:
-    """Joins surrogate pairs and replaces lone ones by U+FFFD: only then can text become UTF-8.
-
-    JSON escapes and undecodable command-line arguments bring them.
-    """
+    """Joins surrogate pairs and replaces lone ones by U+FFFD: only then can text become UTF-8."""
+    # JSON escapes and undecodable arguments of the command line bring them
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,9 +1,4 @@
-"""Masked texts: which tokens are hidden, and what is put in their place.
-
-Of a text's tokens 15 % are chosen, at least one. Of these 80 % become the mask, 10 % a random token
-and 10 % stay as they are; all of them are to be predicted (Devlin et al. 2019, BERT, section 3.1
-and appendix A.1). Special tokens are not chosen.
-"""
+"""Masked texts (Devlin et al. 2019, BERT, section 3.1 and appendix A.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,11 +17,12 @@ N_SPECIAL = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How texts are masked."""
+    """Shares of tokens to predict, and their replacements."""
 
     mask_id: int
     vocab_size: int
     """V, entries of the vocabulary."""
+    # not all become the mask, which a fine-tuned model never reads (section 3.1)
     share: float = 0.15
     hidden_share: float = 0.8
     """Share of the chosen ones that become the mask."""

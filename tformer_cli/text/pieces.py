@@ -1,11 +1,7 @@
 """Tokenizers whose text is words or pieces with spaces between them.
 
-With merges text is words, which are cut into pieces and joined again: Sennrich et al. 2016, "Neural
-machine translation of rare words with subword units". A file of codes (subword-nmt, fastBPE) has a
-merge a line, the earlier the better; fastBPE writes how often it was counted behind. The end of a
-word is marked by `</w>`: as a symbol of its own in files without a version, else on the last
-character. Without merges, text is the pieces of a vocabulary themselves, as the foreign tool's own
-tokenizer writes them.
+With merges (Sennrich et al. 2016, "Neural machine translation of rare words with subword units")
+text is words; without, the pieces of a vocabulary, as the foreign tool's own tokenizer writes them.
 """
 
 import json
@@ -60,7 +56,7 @@ class SubwordCodes:
             *inner, last = self._merged(word)
             found = (*(piece + CONTINUES for piece in inner), last)
             if len(self._cut) >= _MOST_CACHED:
-                # rare words are of no use later, so memory starts afresh
+                # rare words seldom recur, so memory starts afresh
                 self._cut.clear()
             self._cut[word] = found
         return found
@@ -68,7 +64,7 @@ class SubwordCodes:
     def _merged(self, word: str) -> list[str]:
         if len(word) == 1:
             return [word]
-        # files of before version 0.2 have the end of a word as a symbol of its own
+        # before version 0.2 the end of a word was a separate symbol
         symbols = [*word, END] if self._ends_apart else [*word[:-1], word[-1] + END]
         none = MOST_PIECES
         while len(symbols) > 1:

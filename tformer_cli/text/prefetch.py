@@ -24,7 +24,7 @@ class Prefetcher(Generic[Item]):
     """Iterates over items that a thread makes up to `size` ahead; errors reach the consumer."""
 
     def __init__(self, items: Iterable[Item], size: int) -> None:
-        """Starts the thread, which alone iterates over `items`."""
+        """Starts the thread, the only one that iterates over `items`."""
         self._queue: queue.Queue[Item | End] = queue.Queue(maxsize=size)
         self._end: End | None = None
         self._is_closed = threading.Event()

@@ -1,9 +1,4 @@
-"""Text to token ids and back.
-
-A `Tokenizer` has two sides, of the source and of the target language. Those that tformer trains
-have one vocabulary and the same side twice (`joint_tokenizer`); those of foreign models may have
-two (`sentencepiece`, `pieces`).
-"""
+"""Text to token ids and back, by the two sides of a tokenizer: source and target."""
 
 import re
 from abc import ABC, abstractmethod
@@ -78,10 +73,7 @@ class TokenizerSide(ABC):
         """The ids of each text inside a sentence; surrogates are read as U+FFFD."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each sentence, with `start` and `end`; a blank has none.
-
-        Special tokens are left out, but for those of `end`.
-        """
+        """The ids of each sentence, with `start` and `end`; a blank has none."""
         phrases = self.encode_phrases(texts)
         if not self.start and not self.end:
             return phrases
@@ -105,10 +97,7 @@ class TokenizerSide(ABC):
 
     @abstractmethod
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
-        """The ids of each text, as `encode_batch` gives them, and the characters each is made of.
-
-        Pieces of one character (its bytes) all have that character as their span.
-        """
+        """The ids of each text, as `encode_batch` gives them, and the characters of each id."""
 
     def with_dropout(
         self,
@@ -160,10 +149,10 @@ class TokenizerSide(ABC):
 
 
 class Tokenizer(ABC):
-    """The two sides of a model's tokenizer: that of what is read, and of what is written."""
+    """The two sides of a model's tokenizer: one for its input, one for its output."""
 
     algorithm: str
-    """How text is cut: one of `config.Algorithm`, or the kind that a file of tformer names."""
+    """One of `config.Algorithm`, or the kind that a file of tformer names."""
     new_tokens: tuple[str, ...] = ()
     """Words that were added, in the order of their ids, the last of either vocabulary."""
     _source: TokenizerSide
@@ -223,7 +212,7 @@ class Tokenizer(ABC):
         """The tokenizer with more words that are one piece each, behind the other ids."""
 
     def check_languages(self) -> None:
-        """Makes sure that the languages that a model must be told are set."""
+        """Checks that the languages that a multilingual model needs are set."""
 
 
 class OneSidedTokenizer(Tokenizer, TokenizerSide):

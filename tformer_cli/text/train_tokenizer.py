@@ -25,12 +25,7 @@ MAX_PIECE_BYTES = 32
 def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, n_lines: int | None = None
 ) -> Tokenizer:
-    """Trains a tokenizer on lines of both languages.
-
-    All lines are used up to `MAX_LINES` (with `n_lines` unknown, `MAX_UNKNOWN_COUNT_LINES`). Of
-    more, about that many are, picked by a hash of the line number: spread over the whole, and
-    source and target lines alike however they alternate.
-    """
+    """Trains a tokenizer on lines of both languages, or on a sample of very many."""
     tokenizer = blank_tokenizer(config.algorithm)
     sample = map(without_surrogates, sampled(lines, n_lines))
     trainer = _trainer(config)
@@ -76,6 +71,7 @@ def sampled(
     lines: Iterable[str], n_lines: int | None, max_lines: int | None = None
 ) -> Iterator[str]:
     """Yields all lines, or about `max_lines` of them picked by a hash of their number."""
+    # a hash spreads the sample over the whole, and over both languages however they alternate
     if n_lines is not None:
         limit = MAX_LINES if max_lines is None else max_lines
         share = int(min(1.0, limit / max(n_lines, 1)) * 2**64)
@@ -112,12 +108,9 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _settled(text: str) -> str:
-    """Makes the unigram trainer's result the same in every run.
-
-    It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and tells
-    bytes it has never seen apart by tiny penalties in that order. Scores are rounded, unseen bytes
-    all score as the rarest piece, and entries are sorted.
-    """
+    """Makes the unigram trainer's result the same in every run."""
+    # It sums floats in the order of a randomly seeded hash table (differences near 1e-11), and adds
+    # tiny penalties to unseen bytes in that order: these all get the score of the rarest piece.
     data = json.loads(text)
     n_special = len(SPECIAL_PIECES)
     entries = data["model"]["vocab"][n_special:]

@@ -69,7 +69,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All that is found of a test set."""
+    """Findings on a test set."""
 
     test_set: str
     n_sentences: int
@@ -100,7 +100,7 @@ def compare_systems(
         [metric.sentence_scores(lines) for lines in test_set.systems.values()]
         for metric in measured
     ]
-    # lengths and words are of one text; other references would count a sentence twice
+    # lengths and words count one reference: others would count a sentence twice
     reference = words_of(test_set.references[0], tokenize, lowercase=lowercase)
     return Comparison(
         test_set=test_set.name,
@@ -128,7 +128,7 @@ def _with_wins(
 def gains(
     metric: MeasuredMetric, by_sentence: Sequence[Sequence[float]], number: int
 ) -> list[float]:
-    """How much better than the baseline a system is on each sentence; less than 0: worse."""
+    """The gain of a system over the baseline on each sentence; less than 0: worse."""
     # of TER less is better
     sign = -1.0 if metric.less_is_better else 1.0
     pairs = zip(by_sentence[number], by_sentence[0], strict=True)

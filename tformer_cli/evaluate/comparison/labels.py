@@ -20,13 +20,13 @@ LEGEND = (
 
 @dataclass(frozen=True, kw_only=True)
 class LabeledSystem:
-    """A classifier beside the baseline."""
+    """A classifier, compared with the baseline."""
 
     name: str
     measures: tuple[PairedDifference, ...]
     """Accuracy and macro F1 in percent, with the change from the baseline."""
     wins: Wins
-    """By example: which it, or the baseline, labels right alone."""
+    """By example: those that only it, or only the baseline, labels right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def compare_labelings(
     seed: int = 1,
 ) -> LabelComparison:
     """Compares classifiers by paired bootstrap over the examples."""
-    # white space around a label is no part of it, as in training
+    # training strips white space around a label, too
     right = [label.strip() for label in right]
     blank = next((number for number, label in enumerate(right, 1) if not label), None)
     if blank is not None or not right:
@@ -132,6 +132,6 @@ def compare_labelings(
 
 
 def _gains(baseline: Sequence[str], labels: Sequence[str], right: Sequence[str]) -> list[int]:
-    """1 for each example that the system alone labels right, -1 where the baseline alone does."""
+    """1 for each example that only the system labels right, -1 where only the baseline does."""
     examples = zip(labels, baseline, right, strict=True)
     return [(one == answer) - (other == answer) for one, other, answer in examples]

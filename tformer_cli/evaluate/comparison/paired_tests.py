@@ -2,8 +2,6 @@
 
 Paired bootstrap resampling (Koehn 2004) and paired approximate randomization (Riezler & Maxwell
 2005), as `sacrebleu --paired-bs` and `--paired-ar` compute them from the same seed.
-(`tformer_cli.metrics.significance` is for many variants of one model, whose losses are drawn
-with their translations.)
 """
 
 import os
@@ -80,7 +78,7 @@ _seed_is_set = Lock()
 class TestSettings:
     """A test of significance."""
 
-    __test__ = False  # no test of pytest's
+    __test__ = False  # pytest would collect it for its name
 
     name: TestName = "paired-bootstrap"
     samples: int = 0
@@ -121,7 +119,7 @@ class TestedScore:
     p_value: float | None
     """Chance of such a difference from the baseline if there were none; None: the baseline."""
     equals_baseline: bool | None = None
-    """Whether each sentence is the same to the metric as the baseline's: then sacreBLEU's bootstrap
+    """True if each sentence is the same to the metric as the baseline's: then sacreBLEU's bootstrap
     gives the smallest p-value, which says nothing. None: the baseline, or a report of an earlier
     version, which does not say."""
     wins: Wins | None = None
@@ -129,7 +127,7 @@ class TestedScore:
 
     @property
     def is_significant(self) -> bool:
-        """Whether it differs from the baseline by more than chance."""
+        """True if the difference from the baseline is more than chance."""
         return self.p_value is not None and self.p_value <= SIGNIFICANT and not self.equals_baseline
 
 
@@ -154,6 +152,7 @@ def paired_test(
 ) -> list[TestedMetric]:
     """Scores systems and tests their differences from the first of them."""
     is_bootstrap = settings.name == "paired-bootstrap"
+    # randomization by itself has no intervals: sacreBLEU then draws them by bootstrap
     with _sacrebleu_seed(settings.seed):
         test = PairedTest(
             [(name, tuple(texts)) for name, texts in systems],
@@ -191,7 +190,8 @@ def _score(found: Result, equals_baseline: bool | None) -> TestedScore:
 
 @contextmanager
 def _sacrebleu_seed(seed: int) -> Iterator[None]:
-    """Sets the seed where alone sacreBLEU reads it, and takes it back."""
+    """Sets the seed in the environment, where sacreBLEU reads it, and restores it."""
+    # one at a time: the environment belongs to all threads
     with _seed_is_set:
         before = os.environ.get(_SEED_VARIABLE)
         os.environ[_SEED_VARIABLE] = str(seed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SEPARATORS = ("\t", ",", ";", " ")
 _LABEL_COLUMNS = ("label", "class", "target", "digit")
-# In names such as train-images-idx3-ubyte.gz, beside which lies train-labels-idx1-ubyte.gz.
+# MNIST's train-images-idx3-ubyte.gz has its labels in train-labels-idx1-ubyte.gz.
 _MNIST = re.compile(r"images([-.])idx\d")
 
 
@@ -95,7 +95,7 @@ def _of_folder(path: Path) -> Iterator[tuple[str, str]]:
 
 def _is_picture(file: Path) -> bool:
     """Tells by its name whether a file is a picture."""
-    # Thumbs.db and ._cat.png lie beside pictures
+    # folders of pictures hold Thumbs.db and ._cat.png, too
     if file.suffix.lower() not in ENDINGS or file.name[0] == "." or not file.is_file():
         return False
     try:
@@ -151,7 +151,7 @@ def _of_table(
     separator = next((one for one in _SEPARATORS if one in first[1].strip()), ",")
     cells = _cells(first[1], separator)
     names = [cell.lower() for cell in cells]
-    # one cell that is no number may be a label
+    # only one cell of words may be a label
     has_names = sum(not is_number(cell) for cell in cells) > 1
     if has_names and not field:
         known = [column for column, name in enumerate(names, 1) if name in _LABEL_COLUMNS]

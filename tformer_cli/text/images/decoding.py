@@ -1,8 +1,4 @@
-"""Pictures as bytes of pixels: reading PNG, JPEG and the like with Pillow, and scaling.
-
-Pillow is an extra of the package, imported when a picture is read or scaled; images of idx files
-and rows of numbers, in their own size, do without it.
-"""
+"""Pictures as bytes of pixels: reading PNG, JPEG and the like with Pillow, and scaling."""
 
 from __future__ import annotations
 
@@ -43,21 +39,17 @@ _FILTER_REACH = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """How images of all sizes get the one that a model reads.
-
-    An image is scaled, and the middle of it cut out. Scaling averages over the pixels that fall
-    together (Pillow's resampling), so that small details do not flicker.
-    """
+    """Settings by which an image is scaled, and its middle cut out."""
 
     size: tuple[int, int, int]
     """Height, width and channels of the result."""
     resize: tuple[int, ...] = ()
-    """Height and width that an image is scaled to, or the length of its shorter side alone; empty:
+    """Height and width that an image is scaled to, or only the length of its shorter side; empty:
     images of other sizes are refused."""
     resample: Resample = "bilinear"
-    """How pixels are interpolated."""
+    """Interpolation of pixels."""
     odd_margins: Literal["down", "even"] = "down"
-    """Where the middle begins if what is cut off is odd: half of it is rounded down, or to the
+    """Beginning of the middle if an odd number is cut off: half of it is rounded down, or to the
     even number as torchvision does it."""
 
     def __post_init__(self) -> None:
@@ -106,6 +98,7 @@ def _check_size(picture: Image.Image, name: str) -> None:
 
 
 def _pillow() -> Any:  # noqa: ANN401 - a module
+    # an extra: idx files and rows of numbers, in their own size, do without it
     try:
         from PIL import Image
     except ImportError:
@@ -143,10 +136,7 @@ def _strip_bytes(strip: Image.Image, name: str) -> NDArray[np.uint8]:
 
 
 def scaled(pixels: Pixels, scaling: Scaling, name: str) -> Pixels:
-    """Gives an image (h, w, c) the size (H, W, C) that a model reads.
-
-    Color becomes gray by Pillow's weights (ITU-R 601-2), gray three equal channels.
-    """
+    """Gives an image (h, w, c) the size (H, W, C) that a model reads."""
     height, width, channels = scaling.size
     if pixels.shape[:2] != (height, width) and not scaling.resize:
         raise DataError(
@@ -187,6 +177,7 @@ def _resized(
     flat = part[..., 0] if part.shape[2] == 1 else part
     picture = image_module.fromarray(np.ascontiguousarray(flat))
     (top, bottom), (left, right) = box
+    # Pillow averages over the pixels that fall together: small details do not flicker
     resized = picture.resize(
         (window[3], window[2]), filters[resample], box=(left, top, right, bottom)
     )

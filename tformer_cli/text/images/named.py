@@ -1,4 +1,4 @@
-"""Names of images: what stands for an image wherever a text would stand.
+"""Names of images, which stand wherever a text would stand.
 
 ============================  ======================================================================
 ``photos/cat.jpg``            a picture: PNG, JPEG, WebP, BMP or GIF
@@ -106,10 +106,7 @@ def _one_of_many(path: Path, number: int) -> Pixels:
 def row_of_pixels(
     cells: list[str], size: tuple[int, int, int], pixel_max: int, where: str
 ) -> Pixels:
-    """Makes an image (H, W, C) of the values of its pixels, row by row.
-
-    A value v becomes the byte v·255 / `pixel_max`, rounded.
-    """
+    """Makes an image (H, W, C) of its values v, row by row: bytes v·255 / `pixel_max`."""
     height, width, channels = size
     if len(cells) != height * width * channels:
         raise DataError(
@@ -183,7 +180,7 @@ def name_of_image(image: object, where: str) -> str:
 
 
 def short_name(name: str) -> str:
-    """A name for messages: of a long one both ends, for a path's last is what tells."""
+    """A name for messages: of a long one both ends, for the end of a path tells most."""
     return name if len(name) <= MOST_SHOWN else f"{name[:60]}…{name[-60:]}"
 
 

@@ -1,9 +1,4 @@
-"""Pixels as tokens: an image is the ids of its bytes, so that what carries texts carries images.
-
-The cache of tokenized corpora, the loader, budgets and resumption see lists of ids, and count
-`ids_per_token` of them, those of a patch, as one token. The `tokenizer.json` of a model of images
-says how pictures are scaled; how bytes become numbers is part of the model (`config.json`).
-"""
+"""Pixels as tokens: an image is the ids of its bytes, so that code for texts serves images."""
 
 from __future__ import annotations
 
@@ -50,6 +45,7 @@ class ImageTokenizer(OneSidedTokenizer):
     def __init__(self, scaling: Scaling, patch_size: int, pixel_max: int = LARGEST_PIXEL) -> None:
         self.scaling, self.patch_size, self.pixel_max = scaling, patch_size, pixel_max
         n_bytes = int(np.prod(scaling.size))
+        # the cache, the loader and budgets count the ids of a patch as one token
         self.ids_per_token = patch_size * patch_size * scaling.size[2]
         self.ids_per_text = n_bytes
         # by bytes and not by images: those of a large model are a hundred times as large

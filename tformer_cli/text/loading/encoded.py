@@ -1,9 +1,4 @@
-"""Corpora tokenized once, kept in a memory-mapped Arrow file named by content.
-
-The name is a hash of everything that decides the content. Files are hashed at every start, and each
-format declares what to hash beside its reader (`corpora.FORMATS`). Sizes and times are not trusted
-instead: a run that resumes must never continue silently with changed data.
-"""
+"""Corpora tokenized once, kept in a memory-mapped Arrow file named by content."""
 
 import hashlib
 import json
@@ -135,7 +130,7 @@ def _list_views(lists: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.int3
 
 @dataclass
 class Counts:
-    """Counts of kept and skipped pairs of a corpus, stored beside the tokenized file."""
+    """Counts of kept and skipped pairs of a corpus, stored next to the tokenized file."""
 
     n_read: int = 0
     not_utf8: int = 0
@@ -182,7 +177,7 @@ class EncodedCorpus:
         return self._table.ids(0, rows), self._table.ids(1, rows)
 
     def source_counts(self, vocab_size: int, *, is_target: bool = False) -> NDArray[np.int64]:
-        """(V) how often each token occurs in what an encoder reads, without special tokens."""
+        """(V) how often each token occurs in the encoder's input, without special tokens."""
         return self._table.counts(int(is_target), vocab_size)
 
     def texts(self, indices: Sequence[int] | NDArray[np.int64]) -> tuple[list[str], list[str]]:
@@ -196,10 +191,9 @@ def encode_corpus(
     tokenizer: Tokenizer,
     progress: Callable[[int], None] | None = None,
 ) -> EncodedCorpus:
-    """Opens a corpus's tokenized form, building it first if the cache has no complete one.
-
-    Several processes may do so at once: each builds aside and renames, and all build the same.
-    """
+    """Opens a corpus's tokenized form, building it first if the cache has no complete one."""
+    # by content, hashed at every start: sizes and times would let a run that resumes continue
+    # silently with changed data
     key = cache_key(config, data, tokenizer)
     directory = cache_directory(data)
     counts = _open_counts(directory, key)
@@ -242,7 +236,7 @@ def _build(
     asides: list[Path] = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        # several trainings on one machine share the cache
+        # several trainings share the cache: each builds aside and renames, and all build the same
         asides = [aside_in_shared(directory, key[:16]) for _ in range(2)]
         counts = _write_pairs(asides[0], config, data, tokenizer, progress)
         # else the cache would hold one text under the name of another
@@ -406,10 +400,7 @@ SHORTEST_BLOCK = 2
 
 
 class TextStream:
-    """Cuts a text that comes in parts into blocks of equally many tokens.
-
-    Parts are tokenized one by one, and no token spans two of them.
-    """
+    """Cuts a text in parts into blocks of equally many tokens; no token spans two parts."""
 
     def __init__(self, side: TokenizerSide, block_length: int) -> None:
         self._side = side

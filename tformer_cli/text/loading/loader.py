@@ -1,9 +1,4 @@
-"""An endless stream of training batches, prepared in the background, and a place in it.
-
-What an epoch holds is computed where it is needed and stored nowhere: pairs in windows of bounded
-size, shuffled by `TrainingLoader`, or rows that go on from one batch to the next, for a model that
-remembers what it has read (`SegmentLoader`).
-"""
+"""An endless stream of training batches, prepared in the background, and a place in it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -90,7 +85,7 @@ class Mixture:
         return numbers
 
     def _rows(self, corpus: int, epoch: int, places: Indices) -> Indices:
-        """The rows of a corpus that are at these of its own places."""
+        """The rows of a corpus at these places of its examples."""
         size = self._sizes[corpus]
         n_examples = int(self._first_places[corpus + 1] - self._first_places[corpus])
         n_copied, rest = n_examples // size * size, n_examples % size
@@ -134,11 +129,7 @@ START = LoaderPosition()
 
 
 class BatchStream:
-    """Batches of epoch after epoch, from a position on.
-
-    What comes depends on the position only: a run that stops and resumes sees the batches it would
-    have seen.
-    """
+    """Batches of epoch after epoch, from a position on; a resumed run sees the same."""
 
     def __init__(self, position: LoaderPosition, prefetch: int) -> None:
         self._position = position
@@ -189,11 +180,7 @@ class _Window:
 
 
 class TrainingLoader(BatchStream):
-    """Batches of epoch after epoch, each newly shuffled, the same for the same seed.
-
-    `Mixture` decides the pairs of an epoch. It is planned window by window: memory does not grow
-    with the corpora.
-    """
+    """Batches of epoch after epoch, each newly shuffled, the same for the same seed."""
 
     def __init__(
         self,
@@ -254,7 +241,7 @@ class TrainingLoader(BatchStream):
                 sides = self._plain_ids(plan.examples[members])
                 yield self._batch(*sides, (epoch, window, number))
             return
-        # pools depend on the plan alone, so that a resumed run draws the same ones
+        # pools depend only on the plan, so that a resumed run draws the same ones
         n_pools = -(-len(plan.batches) // POOL_BATCHES)
         for numbers in np.array_split(np.arange(len(plan.batches)), n_pools):
             if numbers[-1] >= start:
@@ -267,11 +254,8 @@ class TrainingLoader(BatchStream):
     def _pool(
         self, examples: Indices, places: Indices, n_batches: int, epoch: int
     ) -> Iterator[Batch]:
-        """Draws segmentations of the pairs of some batches, then batches them by actual length.
-
-        BPE-dropout lengthens pairs unevenly; batches planned on plain lengths would be a third
-        padding.
-        """
+        """Draws segmentations of the pairs of some batches, then batches them by actual length."""
+        # dropout lengthens pairs unevenly: batches of plain lengths would be a third padding
         sources, targets = self._drawn_ids(examples, places, epoch)
         source_lengths, target_lengths = (
             np.array([len(ids) for ids in side], np.int32) for side in (sources, targets)
@@ -351,10 +335,8 @@ class TrainingLoader(BatchStream):
     def _dropped_out(
         self, side: TokenizerSide, plain: Ids, texts: list[str], keys: list[int]
     ) -> Ids:
-        """Segments texts by BPE-dropout; those that would pass the longest pair stay as they are.
-
-        So the length that the model and the memory are prepared for holds.
-        """
+        """Segments texts by BPE-dropout; those that would pass the longest pair stay plain."""
+        # model and memory are prepared for the longest pair
         drawn = side.with_dropout(texts, keys, self._bpe_dropout, self._seed)
         return [
             long if len(long) <= max(self._longest, len(short)) else short
@@ -384,10 +366,8 @@ def n_rows(n_blocks: int, block_length: int, tokens_per_batch: int) -> int:
 class SegmentLoader(BatchStream):
     """A text as rows of blocks, read side by side (Dai et al. 2019, section 3.2).
 
-    Row r of a batch continues row r of the batch before: what it reads first is the token that was
-    predicted last there. Only the first batch of an epoch begins with `<s>`. Rows differ by a block
-    at most, and those that are longer come first; so the last batch of an epoch may have fewer.
-    Every epoch is the same.
+    Row r of a batch continues row r of the batch before. Rows differ by a block at most, the longer
+    ones come first, and the last batch of an epoch may have fewer.
     """
 
     def __init__(
@@ -418,6 +398,7 @@ class SegmentLoader(BatchStream):
         batch = collate([[]] * len(ids), ids, target_eos=False)
         if number:
             _, before = self._corpus.token_ids(blocks - 1)
+            # a row goes on with the token that was predicted last; only an epoch begins with `<s>`
             for row, tokens in enumerate(before):
                 batch.target_input[row, 0] = tokens[-1]
         return batch

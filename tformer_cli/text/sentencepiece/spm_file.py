@@ -1,9 +1,6 @@
 """SentencePiece models (Kudo & Richardson 2018): their files, and text cut into their pieces.
 
-A file is read and written in the wire format of protocol buffers; field numbers are those of
-`sentencepiece_model.proto`. Fields that decide nothing about text are skipped; settings that would
-change it and are not supported are refused. The library that cuts text trusts its files, so a file
-is read here before the library sees its bytes.
+Field numbers are those of `sentencepiece_model.proto`, in the wire format of protocol buffers.
 """
 
 import struct
@@ -111,6 +108,7 @@ def _read(data: bytes) -> SpmModel:
     pieces: list[str] = []
     scores: list[float] = []
     types = bytearray()
+    # the library trusts its files, so they are checked before it sees their bytes
     at = _read_plain_pieces(data, pieces, scores, types)
     settings: dict[str, int | bytes] = {}
     parts: list[int] = []
@@ -139,10 +137,8 @@ def _read(data: bytes) -> SpmModel:
 def _read_plain_pieces(
     data: bytes, pieces: list[str], scores: list[float], types: bytearray
 ) -> int:
-    """Reads the pieces at the beginning if they are written as the library writes them.
-
-    This is the reader below without its generality: a vocabulary is read at each start.
-    """
+    """Reads the pieces at the beginning if they are written as the library writes them."""
+    # without the generality of `_piece`, and faster: each start reads a vocabulary
     starts: list[int] = []
     at = 0
     while len(starts) < MOST_PIECES and at + 2 < len(data) and data[at] == 0x0A:
@@ -272,11 +268,9 @@ def _model(
 
 
 def _is_sound(charsmap: bytes) -> bool:
-    """Returns whether no text leads the library outside a table of replaced characters.
-
-    The table is a trie in a double array (Aoe 1989) in the format of darts-clone, followed by the
-    replacements in UTF-8, each ended by a zero byte. The library follows it without bounds.
-    """
+    """Returns whether no text leads the library outside a table of replaced characters."""
+    # a trie in a double array (Aoe 1989) as darts-clone writes it, then replacements in UTF-8, each
+    # ended by a zero byte; the library follows it without bounds
     size = struct.unpack_from("<I", charsmap)[0] if len(charsmap) >= 4 else 0
     if size < 4 or size % 4 or size + 4 > len(charsmap) or size > _LARGEST_TRIE:
         return False
@@ -345,7 +339,7 @@ class SpmFile:
     """A SentencePiece model that is read when it is first used: decoding does without."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        """Keeps a file's bytes; `where` is what messages call it."""
+        """Keeps a file's bytes; `where` names it in messages."""
         self.data = data
         self._where = where
 
@@ -373,7 +367,7 @@ class SpmFile:
         return found
 
     def encode_as_texts(self, text: str) -> list[str]:
-        """The pieces of a text; what is unknown is the normalized text itself."""
+        """The pieces of a text; an unknown part is the normalized text itself."""
         try:
             found: list[str] = self._library.encode(without_surrogates(text), out_type=str)
         except ValueError as error:

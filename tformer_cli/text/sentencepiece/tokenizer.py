@@ -1,9 +1,4 @@
-"""Tokenizers of foreign models: SentencePiece cuts the text, a list of pieces numbers it.
-
-Source and target may have a SentencePiece model and a vocabulary each. A piece's id is its place in
-the vocabulary, by its text; pieces that the vocabulary lacks are unknown. `Languages` are tokens
-and prompts that name a language, before a source sentence or a translation.
-"""
+"""Tokenizers of foreign models: SentencePiece cuts the text, a list of pieces numbers it."""
 
 import base64
 import json
@@ -34,7 +29,7 @@ _SHOWN = 6  # known codes that a message names
 
 @dataclass(frozen=True, kw_only=True)
 class Languages:
-    """How a model is told which language it reads and which it writes."""
+    """Tokens and prompts that name the language a model reads or writes."""
 
     tokens: Mapping[str, str] = field(default_factory=dict)  # piece of each language, by its code
     # language whose token every source sentence begins with, if it is set
@@ -171,7 +166,7 @@ class SentencePieceSide(TokenizerSide):
         return NewTokens(words, keeps_space_behind=not self.file.model.add_dummy_prefix)
 
     def _parts(self, text: str) -> list[tuple[int, str, bool]]:
-        """Where each part of a text begins, the part, and whether it is a new token."""
+        """Splits a text: the beginning of each part, the part, and True for a new token."""
         new = self._new_tokens
         return [(0, text, False)] if new is None or not new.are_in(text) else new.split(text)
 
@@ -372,10 +367,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     @classmethod
     def parse(cls, text: str, where: str = FILE_NAME) -> "SentencePieceTokenizer":
-        """Reads the text of a `tokenizer.json`; `where` names it in messages.
-
-        A SentencePiece model in it is read when it is first used.
-        """
+        """Reads the text of a `tokenizer.json`; `where` names it in messages."""
         try:
             data = json.loads(text)
             if data["kind"] != "sentencepiece":
