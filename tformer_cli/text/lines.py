@@ -51,11 +51,12 @@ FEWEST_BROKEN_LINES, BROKEN_SHARE, MOST_VALID = 8, 0.25, 0.1
 WESTERN_SHARE = 0.25
 """Bytes beyond ASCII are fewer in Latin-1 text, and more in other alphabets' encodings."""
 
-# Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`.
+# Tags of HTML or XML; not the special tokens of a vocabulary, such as `</s>`. A comment ends where
+# another begins: to look for its end from every one of many would take the square of their number.
 MARKUP = re.compile(
     r"</(?!s>)[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*\\?[\"'][^<>]*|\s*/)>"
-    r"|<(?:!DOCTYPE\b[^<>]*|!--.*?--|\?xml\b[^<>]*\?|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|p"
-    r"|ol|span|strong|table|t[dhr]|title|ul))>",
+    r"|<(?:!DOCTYPE\b[^<>]*|!--(?:(?!<!--).)*?--|\?xml\b[^<>]*\?"
+    r"|(?:body|br|div|em|h[1-6]|head|hr|html|img|li|ol|p|span|strong|table|t[dhr]|title|ul))>",
     re.IGNORECASE,
 )
 
