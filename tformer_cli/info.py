@@ -52,7 +52,7 @@ class ModelDetails:
 
     @property
     def named(self) -> str:
-        """What the user named: the directory, or the foreign model that was imported into it."""
+        """The path that the user named: this directory, or the foreign model imported into it."""
         return as_named(str(self.path))
 
     @property

@@ -60,7 +60,7 @@ class Recipe:
     """Everything that decides a run."""
 
     task: TaskConfig = field(default_factory=TaskConfig)
-    """What the model is trained for."""
+    """The task that the model is trained for."""
     data: DataConfig
     """Sources of sentence pairs."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

@@ -21,7 +21,7 @@ Role = Literal[
     "reads_system", "writes_file", "writes_new_file", "writes_directory", "writes_run",
     "adds_files",
 ]  # fmt: skip
-"""What a path names: members of the command line's `PathRole`."""
+"""Roles of paths: members of the command line's `PathRole`."""
 
 
 @dataclass(frozen=True)

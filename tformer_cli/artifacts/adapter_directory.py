@@ -72,7 +72,7 @@ KNOWN: Mapping[str, Container[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterSettings:
-    """What is read of an `adapter_config.json`."""
+    """Settings that are read from an `adapter_config.json`."""
 
     rank: int
     """Rows of A, columns of B."""
@@ -160,7 +160,7 @@ class StoredAdapter:
 
     @property
     def advice(self) -> str:
-        """What to do where the adapter does not fit a model."""
+        """Advice for an adapter that does not fit a model."""
         if self.base_hash:
             return RESTORE
         base = f" ({self.settings.base})" if self.settings.base else ""

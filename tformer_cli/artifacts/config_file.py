@@ -167,24 +167,24 @@ FORMAT_VERSIONS = {"float32": 1, "int8": 2}
 of these is refused, so that a tformer without int8 reports a version and not a damaged file."""
 WeightType = Literal["float32", "int8"]
 TaskKind = Literal["translate", "classify", "tag", "language-model", "masked", "embed", "image"]
-"""What a model is made for: `[task] kind` of a recipe."""
+"""Kinds of models: `[task] kind` of a recipe."""
 Verb = Literal["translate", "classify", "tag", "generate", "fill", "embed", "score"]
 """Commands that take lines, each for the kinds of models whose `kinds` modules name it."""
 Settings = Mapping[str, Mapping[str, Any]]
 
 
 class TaskRow(NamedTuple):
-    """What is known of a kind without its module in `kinds`: no message or recipe names a kind."""
+    """Facts of a kind that need no module of `kinds`, so that no message or recipe names a kind."""
 
     one: str
-    """What a model of it is called, with its article."""
+    """Name of such a model, with its article."""
     several: str
     use: str
-    """What to say of such a model to whom wants another one."""
+    """Message for users of such a model who need another kind."""
     head: Head | None = None
-    """What stands on its encoder; None: it has a decoder."""
+    """Head of its encoder; None: it has a decoder."""
     reads: Literal["pairs", "texts", "images"] = "pairs"
-    """What its corpora hold; images have labels beside them."""
+    """Contents of its corpora; images come with labels."""
     metrics: tuple[str, ...] = ()
     """Scores that validation may be judged by, the default first; none: only imports make it."""
     has_labels: bool = False

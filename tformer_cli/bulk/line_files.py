@@ -43,7 +43,7 @@ class Row:
     """None: a null of JSONL, which has no translation."""
     demands: LineConstraints = NO_CONSTRAINTS
     kept: Any = None
-    """What the translation is added to: the line of TSV, the record of JSONL."""
+    """The row that the translation is added to: the line of TSV, the record of JSONL."""
 
 
 def scan_lines(

@@ -157,7 +157,7 @@ class Running(Protocol):
     """Workers that have a model."""
 
     facts: dict[str, Any]
-    """What `describe` says of the model."""
+    """The model, as `describe` puts it."""
 
     def run(self, tasks: Iterable[tuple[int, Task]]) -> Iterator[Event]:
         """Translates shards, each with its number, in any order."""

@@ -135,7 +135,7 @@ class BulkOptions:
     """How a corpus is translated, apart from the options of the translator."""
 
     workers: BulkEngine | None = None
-    """What translates the shards; None: processes of this machine."""
+    """The workers that translate the shards; None: processes of this machine."""
     glossary: Sequence[Term] = ()
     """Phrases that translations must or must not hold."""
     progress: Callable[[BulkState], None] | None = None
@@ -322,7 +322,7 @@ def _about(plan: CorpusPlan) -> dict[str, Any]:
 
 
 def _entry(shard: Shard, plan: CorpusPlan) -> dict[str, Any]:
-    """What the manifest says of a shard before it is done."""
+    """The manifest's entry of a shard before it is done."""
     return {
         "file": shard.file,
         "source": plan.sources[shard.source].name,

@@ -180,7 +180,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         return [output for output in outputs if output.descriptor is None]
 
     def _contents(self, name: str) -> frozenset[str]:
-        """What an earlier file of this command may hold; anything else is not replaced."""
+        """Formats that an earlier file of this command may hold; no other file is replaced."""
         declared = {} if self.callback is None else held_formats(self.callback)
         if name in declared:
             return declared[name]

@@ -136,7 +136,7 @@ def argument(
 
 
 def takes_groups(command: Command) -> Command:
-    """Makes of a command with groups and declared options one that Typer reads."""
+    """Turns a command with groups and declared options into one that Typer reads."""
     signature = inspect.signature(command)
     groups: dict[str, Any] = {
         name: one.annotation

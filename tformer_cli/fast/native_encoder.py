@@ -17,6 +17,7 @@ from tformer_cli.fast.native_search import (
     plan_native_batches,
     side_by_side,
 )
+from tformer_cli.search.hypothesis import never_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +82,3 @@ def compiled_encoder(
     return CompiledEncoder(
         native, fitting_tokens(model.config, in_integers=model.in_integers), n_threads
     )
-
-
-def never_interrupt() -> None:
-    """Ends nothing."""

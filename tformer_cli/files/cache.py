@@ -7,7 +7,7 @@ from pathlib import Path
 from tformer_cli.errors import ArtifactError
 
 _names: dict[str, str] = {}
-"""What users called directories of the cache: they are to read that, not a hash."""
+"""Names that users gave to directories of the cache; messages show these, not a hash."""
 
 
 def cache_directory() -> Path:

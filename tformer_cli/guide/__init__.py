@@ -1,4 +1,4 @@
-"""What ships with the package besides code: guides as Markdown, and recipes to copy.
+"""Files that ship with the package: guides as Markdown, and recipes to copy.
 
 The guides lie beside this file; the recipes in `recipes`, which `tformer_cli.recipe` finds.
 """

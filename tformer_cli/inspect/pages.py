@@ -157,7 +157,7 @@ def _vectors(record: HeadsRecord, vectors: HeadVectors, n_map_bytes: int) -> dic
 
 
 def _terms(vectors: HeadVectors, head: HeadId) -> dict[str, str | float]:
-    """What makes the scores of a head of its products, where it is not 1 / √E alone."""
+    """How a head's products become scores, where it is not by 1 / √E only."""
     place = head.kind, head.layer
     terms: dict[str, str | float] = {}
     if place in vectors.factors:

@@ -117,7 +117,7 @@ class ReportOptions(CaptureOptions):
 
 
 class View(ABC, Generic[R]):
-    """What all views have; R is what it reads. See `SentenceView` and `ModelView`."""
+    """Base class of views; R is the type that one reads. See `SentenceView` and `ModelView`."""
 
     name: ClassVar[str]  # Name of its command, ``inspect-NAME``, and of its data on the page
     title: ClassVar[str]  # Title of a page that shows this view alone

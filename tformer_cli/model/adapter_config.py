@@ -19,7 +19,7 @@ class AdapterConfig:
     """Rank of the adapters, such as 8: they alone are trained, in a run that starts from a model
     (0: no adapters, the weights themselves are trained)."""
     alpha: float = 16.0
-    """What adapters add is multiplied by alpha / rank."""
+    """Scale of the adapters' output, times the rank: they add alpha / rank · BA·x."""
     dropout: float = 0.0
     """Dropout of what adapters read."""
     targets: tuple[str, ...] = ("query", "value")

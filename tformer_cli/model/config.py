@@ -202,13 +202,13 @@ class ModelConfig:
     """Unit that reads the target's past in a decoder layer: masked self-attention, or "ssru", a
     recurrent unit whose steps cost the same at every position (Kim et al. 2019)."""
     head: Head = "labels"
-    """What stands on an encoder alone: "labels", a classifier; "tags", a label for each word;
+    """The head of an encoder-only model: "labels", a classifier; "tags", a label for each word;
     "tokens", which predicts the tokens
     at masked positions (Devlin et al. 2019, BERT); "none", for the vectors of texts."""
     n_labels: int = 0
     """Labels of a classifier (0: as many as its training data have)."""
     pooling: Pooling = "mean"
-    """What an encoder alone makes of its output where a text or image is to be one vector: the
+    """How an encoder-only model pools its output where a text or image is to be one vector: the
     "mean" of all tokens, or the "first" token's state. With a class token the mean is that of the
     patches, and "first-and-mean" both, one behind the other."""
     pooler: Pooler = "none"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_check
 
 from tformer_cli.errors import UsageError
 from tformer_cli.search.config import DecodingConfig
+from tformer_cli.search.hypothesis import never_interrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -291,10 +292,6 @@ class Searcher:
         """Says why the last engine, which knows most, cannot search."""
         name = self._engines[-1].name
         return UsageError(f"--engine: {name} cannot search here: {reasons[name]}; omit it")
-
-
-def never_interrupt() -> None:
-    """Ends nothing."""
 
 
 @dataclass

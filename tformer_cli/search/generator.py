@@ -38,13 +38,13 @@ class GeneratedText:
     """One continuation of a prompt."""
 
     text: str
-    """What follows the prompt."""
+    """The text after the prompt."""
     token_ids: tuple[int, ...]
     """Its tokens."""
     log_probability: float
     """Σ log p of its tokens and, if it is finished, of the end of the text."""
     score: float
-    """What texts of a prompt are ranked by in beam search; see `Hypothesis`."""
+    """The score that ranks the texts of a prompt in beam search; see `Hypothesis`."""
     is_finished: bool
     """False where the length limit ended it, or a text that stops it."""
 
@@ -178,7 +178,7 @@ class Generator:
         return most - min(self.config.max_length, most // 2)
 
     def _read(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """What the model reads before the first token; a text has to begin with something."""
+        """Returns the tokens to read before the first new one; a text begins with something."""
         return (*self._begin, *ids) or (BOS_ID,)
 
     def _searched(

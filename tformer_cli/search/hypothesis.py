@@ -108,3 +108,7 @@ def scored_hypothesis(
     log_probability = math.fsum(steps)
     score = log_probability / length_divisor(len(steps), config) + bonus
     return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished)
+
+
+def never_interrupt() -> None:
+    """Does nothing before a batch: for searches that nothing interrupts."""

@@ -1,4 +1,4 @@
-"""What stands on an encoder alone, for the hidden states of one text. Free of torch.
+"""Heads of encoder-only models for the hidden states of one text, without torch.
 
 The same as `model.encoder_only`, `model.classifier` and `model.masked` compute for a batch, in
 float32; sums are in an order that depends on the text alone.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard
 import torch
 
 from tformer_cli.search.engine import SearchedModel
-from tformer_cli.search.hypothesis import Hypothesis, scored_hypothesis
+from tformer_cli.search.hypothesis import Hypothesis, never_interrupt, scored_hypothesis
 from tformer_cli.search.source_batches import LARGEST_LOGITS, padded_length, source_batch
 from tformer_cli.search.text_windows import TextWindow, text_windows
 from tformer_cli.text.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -238,10 +238,6 @@ def _log_probabilities(logits: Tensor, predicted: Tensor) -> list[list[float]]:
     own = logits.gather(-1, predicted.unsqueeze(-1)).squeeze(-1)
     steps: list[list[float]] = (own - logits.logsumexp(dim=-1)).clamp(max=0.0).tolist()
     return steps
-
-
-def never_interrupt() -> None:
-    """Ends nothing."""
 
 
 def _scored(

@@ -58,7 +58,7 @@ class TextWindow(NamedTuple):
 
     @property
     def context(self) -> list[int]:
-        """What is read before the first token that is new."""
+        """Tokens that are read before the first new one."""
         return self.read[: len(self.read) - self.n_new + 1]
 
     @property

@@ -29,7 +29,7 @@ METRICS: Mapping[TaskKind, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, kw_only=True)
 class TaskConfig:
-    """What the model is trained for: the recipe's `[task]` table."""
+    """The task that the model is trained for: the recipe's `[task]` table."""
 
     kind: TaskKind = "translate"
     """"translate": a sentence to a sentence; "classify": a text to a label; "tag": each word of a
@@ -214,7 +214,7 @@ class ValidationConfig:
     every: Annotated[int, at_least(1)] = 1000
     """Steps between two validations."""
     metric: Metric = "bleu"
-    """What "best" means: "bleu", "chrf", "loss" or "perplexity" of a translation; "accuracy",
+    """The metric of "best": "bleu", "chrf", "loss" or "perplexity" of a translation; "accuracy",
     "macro_f1" or "loss" of a classifier, whose default is "accuracy"; "loss", "perplexity" or
     "bits_per_byte" of a language model."""
     patience: Annotated[int, at_least(0)] = 0

@@ -92,11 +92,11 @@ class Quickstart:
     samples: Callable[[Samples, bool], Iterable[Block]]
     """Shows samples, given whether there is nothing but ASCII."""
     tested: str
-    """What the test set holds."""
+    """Contents of the test set."""
     scores: Callable[[Any], tuple[str, str]]
     """The scores of an evaluation, and what stands behind them."""
     page: str
-    """What the page shows."""
+    """Contents of the page."""
     commands: tuple[str, ...]
     """Worth typing next; {} is the run."""
 

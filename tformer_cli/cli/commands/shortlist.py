@@ -75,7 +75,7 @@ class LinkOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ListOptions:
-    """What the shortlist holds, and where it goes."""
+    """Contents of the shortlist, and its place."""
 
     frequent: int | None = option_field(
         None, "The N most frequent target tokens belong to every sentence.", shown="100", min=0

@@ -49,7 +49,7 @@ DIRECTORY = option_field(
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusOptions:
-    """What is read, and how it is divided."""
+    """The sources, and how they are divided."""
 
     source_field: str = option_field(
         "",

@@ -177,7 +177,7 @@ def open_model(
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceRequest:
-    """What a command that reads sentences was given besides the settings of its view."""
+    """Options of a command that reads sentences, besides the settings of its view."""
 
     model: Path
     text: list[str] | None

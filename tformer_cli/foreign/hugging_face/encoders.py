@@ -280,7 +280,7 @@ PIPELINE = Keys(
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """What sentence-transformers makes of an encoder's states."""
+    """Pooling of an encoder's states by sentence-transformers."""
 
     path: Path
     pooling: Pooling = "mean"

@@ -74,7 +74,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class HeadReading:
-    """What a head reads in a text, all its rows together."""
+    """Tokens of a text that a head reads, all its rows together."""
 
     head: HeadId
     shares: Tensor  # (S) share of each token in the norms of what it reads; they sum to 1

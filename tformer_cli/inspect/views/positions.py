@@ -125,7 +125,7 @@ class PositionsRecord:
     kind: str
     tables: tuple[PositionTable, ...]  # Of both stacks, or of each; none without vectors
     biases: tuple[PositionBiases, ...] = ()
-    """What positions add to the scores of each stack, if they do."""
+    """Terms that positions add to the scores of each stack, if any."""
     scores: tuple[PositionBiases, ...] = ()
     """Mean scores of each layer by offset, where positions turn queries and keys."""
 

@@ -350,7 +350,7 @@ def _models_own(observed: Observed, subject: Subject) -> tuple[Tensor, Tensor]:
 
 
 def _models_bias(observed: Observed, subject: Subject) -> Tensor | None:
-    """What the model added to the scaled scores (K)."""
+    """Terms that the model added to the scaled scores (K)."""
     if observed.tap.bias is None:
         return None
     shape = (1, len(observed.query), *observed.visible.shape)
