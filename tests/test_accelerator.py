@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch.utils.backend_registration as registration
 
+import tformer_cli
 from tests.tiny_recipe import TINY_MODEL
 from tformer_cli.trainer.speed import Pace
 
@@ -105,12 +106,13 @@ def without_pace(waits):
     """How often the host waited at each line outside `Pace`, which measures for a second: here that
     is the whole run."""
     lines, first = inspect.getsourcelines(Pace)
-    of_pace = {f"training/speed.py:{first + i}" for i in range(len(lines))}
+    file = Path(inspect.getsourcefile(Pace)).relative_to(Path(tformer_cli.__file__).parent)
+    of_pace = {f"{file.as_posix()}:{first + i}" for i in range(len(lines))}
     return [n for (_, where), n in waits.items() if where not in of_pace]
 
 
 def test_a_training_waits_for_the_device_at_reports_alone(ended):
-    waits = in_folder(ended[0][1], "training/", "model/", "fast/native/")
+    waits = in_folder(ended[0][1], "trainer/", "model/", "fast/native/")
     assert waits  # the losses that are reported
     assert max(without_pace(waits)) <= REPORTS, waits
 
@@ -136,7 +138,7 @@ def test_so_do_other_trainings(run, changes):
     sets = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
     ((_, waits),) = run(there("train", "recipe.toml", "-o", "-".join(changes), *sets))
     # what is looked at: losses at reports, and the average where it is judged
-    within = in_folder(waits, "training/", "model/", "fast/native/")
+    within = in_folder(waits, "trainer/", "model/", "fast/native/")
     assert max(without_pace(within)) <= REPORTS + 2
 
 

@@ -19,19 +19,38 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 2302, "artifacts": 2730, "bulk": 1936, "cli": 10363, "corpora": 3059, "curves": 737,
-    "distill": 1628, "evaluate": 1552, "fast": 3791, "files": 869, "foreign": 11825, "guide": 72,
-    "heads": 663, "inspect": 14026, "kinds": 3984, "metrics": 589, "model": 3960, "quality": 2791,
-    "search": 5316, "show": 1469, "tests": 69176, "text": 6397, "train": 1517, "trainer": 5083,
+    ".": 2213,
+    "artifacts": 2360,
+    "bulk": 1791,
+    "cli": 9078,
+    "corpora": 3025,
+    "distill": 1569,
+    "evaluate": 1755,
+    "fast": 3747,
+    "files": 695,
+    "foreign": 11030,
+    "guide": 110,
+    "heads": 696,
+    "inspect": 12292,
+    "kinds": 3215,
+    "metrics": 722,
+    "model": 4061,
+    "quality": 2643,
+    "search": 5014,
+    "show": 1944,
+    "tests": 67319,
+    "text": 6089,
+    "train": 1372,
+    "trainer": 5121,
 }  # fmt: skip
 """Lines of Python: each folder of the package, its modules at the top ("."), and the tests."""
 SLACK = 0.02
 """Share of a budget that may lie unused before it must fall."""
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
-MODULES = 511
-LONG_FUNCTIONS = 15
-CIRCLES = 7
+MODULES = 387
+LONG_FUNCTIONS = 13
+CIRCLES = 6
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
 

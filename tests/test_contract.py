@@ -57,11 +57,11 @@ class Command:
 
 
 COMMANDS = [
-    Command("translate", "translate", blank=(1, 2), long="translated in parts", text="source"),
-    Command("translate", "variant", blank=(1, 2), long="translated in parts", text="source",
+    Command("translate", "translate", blank=(1, 2), long="read in parts", text="source"),
+    Command("translate", "variant", blank=(1, 2), long="read in parts", text="source",
             of_torch=True),
-    Command("translate", "opus", blank=(1, 2), long="translated in parts", text="source"),
-    Command("translate", "int8", blank=(1, 2), long="translated in parts", text="source"),
+    Command("translate", "opus", blank=(1, 2), long="read in parts", text="source"),
+    Command("translate", "int8", blank=(1, 2), long="read in parts", text="source"),
     Command("generate", "language_model", blank=(1,), long="only the end was read",
             has_too_long=False, text="prompt"),
     Command("generate", "llama", blank=(1,), long="only the end was read", has_too_long=False,
@@ -117,7 +117,7 @@ def test_a_line_for_each_line(command, words, source):
     records = records_of(*words, "-i", source, "--format", "jsonl")
     assert [one["index"] for one in records] == list(range(len(NASTY)))
     assert [one[command.text] for one in records] == [read(line) for line in NASTY]
-    if command.long not in ("", "translated in parts"):
+    if command.long not in ("", "read in parts"):
         assert [n for n, one in enumerate(records) if one.get("truncated")] == [4]
 
 
@@ -231,21 +231,24 @@ TAKES = {
     "translate": {"translate", "variant", "twin", "int8", "opus"},
     "generate": {"language_model", "gpt", "llama", "memory"},
     "classify": {"classifier", "bert_classifier", "images"},
-    "embed": {"classifier", "bert_classifier", "masked", "sentences", "images"},
+    "embed": {"classifier", "bert_classifier", "tagger", "masked", "sentences", "images"},
     "fill": {"masked"},
+    "tag": {"tagger"},
 }
 KINDS = {
     "translate": "translation models",
     "generate": "language models",
     "classify": "classifiers or classifiers of images",
-    "embed": "classifiers, classifiers of images, masked language models or encoders",
+    "embed": "classifiers, taggers, classifiers of images, masked language models or encoders",
     "fill": "masked language models",
+    "tag": "taggers",
 }
 USE = {
     "translation model; use `tformer translate`": {"translate", "variant", "twin", "int8", "opus"},
     "language model, which continues texts; use `tformer generate`": TAKES["generate"],
     "classifier, which labels texts; use `tformer classify`": {"classifier", "bert_classifier"},
     "masked language model, which fills gaps in texts; use `tformer fill`": {"masked"},
+    "tagger, which labels each word of a text; use `tformer tag`": {"tagger"},
     "encoder, which turns texts into vectors; use `tformer embed`": {"sentences"},
     "classifier of images; use `tformer classify`": {"images"},
 }

@@ -16,7 +16,7 @@ TYPE = "type sentences, one a line; Ctrl-D ends\n"
 def typed(monkeypatch):
     """Lets stdin pass for a terminal."""
     monkeypatch.setattr("tformer_cli.cli.streams.stdin_is_terminal", lambda: True)
-    monkeypatch.setattr("tformer_cli.cli.commands.translate.stdin_is_terminal", lambda: True)
+    monkeypatch.setattr("tformer_cli.cli.line_job.stdin_is_terminal", lambda: True)
 
 
 def run(*arguments, stdin="A man\n"):

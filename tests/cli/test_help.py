@@ -129,9 +129,9 @@ def test_commands_stand_in_panels():
     assert names[:5] == ["quickstart", "guide", "recipes", "make-corpus", "help"]
     assert names[5:10] == ["train", "distill", "plot", "data", "tokenize"]
     assert names[10:15] == ["translate", "translate-corpus", "evaluate", "compare", "score"]
-    assert names[15:19] == ["classify", "generate", "fill", "embed"]
-    assert names[19:24] == ["info", "import", "export", "shortlist", "benchmark"]
-    assert names[24] == "inspect-heads"
+    assert names[15:20] == ["classify", "tag", "generate", "fill", "embed"]
+    assert names[20:25] == ["info", "import", "export", "shortlist", "benchmark"]
+    assert names[25] == "inspect-heads"
 
 
 def test_common_options_come_first():
@@ -169,6 +169,6 @@ def test_the_input_is_i_everywhere():
         for option in getattr(command, "params", []):
             if {"--input", "--source"} & set(option.opts):
                 assert "-i" in option.opts, words
-                lines = ("translate", "generate", "classify", "fill", "embed", "tokenize")
+                lines = ("translate", "generate", "classify", "tag", "fill", "embed", "tokenize")
                 is_input = words[0] in lines
                 assert option.opts[0] == ("--input" if is_input else "--source")

@@ -20,6 +20,6 @@ def make(tmp_path, monkeypatch):
                 "checkpoint_every": 2, "report_every": 1,
             },
         )  # fmt: skip
-        return made(model__from=str(origin), **changes)
+        return made(**{"model__from": str(origin), **changes})
 
     return made

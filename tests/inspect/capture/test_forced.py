@@ -233,7 +233,5 @@ def test_kinds_not_asked_for_are_left_out_and_no_listener_stays(model_batches, p
 
 
 def test_a_pair_that_is_too_long_is_refused(model_batches):
-    with pytest.raises(
-        ValueError, match="the target has 40 tokens, but the model_batches takes 39"
-    ):
+    with pytest.raises(ValueError, match="the target has 40 tokens, but the model takes 39"):
         capture_batch(model_batches, [([5], [6]), ([5], [6] * 40)])
