@@ -25,7 +25,7 @@ from tformer_cli.foreign.hugging_face.byte_pieces import (
     find_vocabulary,
     read_vocabulary,
 )
-from tformer_cli.foreign.hugging_face.decoders import SpmVocabulary, put_together
+from tformer_cli.foreign.hugging_face.decoders import SpmVocabulary, assembled_model
 from tformer_cli.foreign.hugging_face.families import FAMILIES
 from tformer_cli.foreign.hugging_face.family import Family, Source, renamed
 from tformer_cli.foreign.keys import number, read_bytes, read_json_file
@@ -102,7 +102,7 @@ def _nanogpt(path: Path, settings: Mapping[str, Any], arrays: LazyArrays) -> For
         "norm_epsilon": _EPSILON,
         "bias": "ln_f.bias" in arrays,
     }
-    return put_together(
+    return assembled_model(
         _source(path, _FAMILY, arrays), {**_FAMILY.fixed, **shape}, vocabulary, kind="nanoGPT"
     )
 
@@ -135,7 +135,7 @@ def _mingpt(path: Path, arrays: LazyArrays) -> ForeignModel:
         "norm_epsilon": _EPSILON,
     }
     source = _source(path, _FAMILY, arrays, file)
-    model = put_together(source, {**_FAMILY.fixed, **shape}, vocabulary, kind="minGPT")
+    model = assembled_model(source, {**_FAMILY.fixed, **shape}, vocabulary, kind="minGPT")
     if given is not None:
         return model
     note = f"has no vocabulary beside it: a text is the numbers of its tokens, 0 to {n_rows - 1}"
@@ -274,7 +274,7 @@ def convert_file(path: Path, shape: Shape) -> ForeignModel:
     }
     vocabulary = SpmVocabulary(data=data, file=tokenizer, ends=(1, 1), texts={}, files=(tokenizer,))
     source = _source(path, family, _arrays(path, shape))
-    return put_together(source, settings, vocabulary, kind="llama2.c")
+    return assembled_model(source, settings, vocabulary, kind="llama2.c")
 
 
 def _arrays(path: Path, shape: Shape) -> LazyArrays:

@@ -118,11 +118,11 @@ def read(source: Source) -> ForeignModel:
     vocabulary = read_own(source, generation)
     decoding, notes = generation.generator(shape["max_positions"])
     source.notes += [*generation.notes, *notes]
-    model = put_together(source, shape, vocabulary, banned=generation.banned)
+    model = assembled_model(source, shape, vocabulary, banned=generation.banned)
     return replace(model, decoding=decoding, files=(*model.files, *generation.files))
 
 
-def put_together(
+def assembled_model(
     source: Source,
     shape: Mapping[str, Any],
     vocabulary: Vocabulary,
