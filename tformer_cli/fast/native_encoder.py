@@ -52,6 +52,7 @@ class CompiledEncoder:
                 `</s>` among them where the model reads one; it is called from several threads.
         """
         n_workers = self._n_threads or available_threads()
+        # One more for the end of sentence, which most models read behind a text
         lengths = [len(one) + 1 for one in texts]
         batches = plan_native_batches(lengths, self._batch_tokens, n_workers)
         stop = ctypes.c_int(0)
@@ -61,6 +62,7 @@ class CompiledEncoder:
             return [compute(number, states) for number, states in zip(batch, hidden, strict=True)]
 
         found = dict(
+            # Batches run out of the texts' order, so results are kept by number
             side_by_side(encode, batches, n_workers, stop, before_batch or never_interrupt)
         )
         return [found[number] for number in range(len(texts))]
@@ -77,6 +79,7 @@ def compiled_encoder(
         library = load_library(tell)
         with model.arrays() as arrays:
             native = NativeModel(library, model.config, model.vocab_size, arrays, model.release)
+    # A reason, not an error: whoever asked can still compute in torch
     except (KernelsUnavailable, MemoryError) as error:
         return str(error)
     return CompiledEncoder(

@@ -95,6 +95,7 @@ class CompiledEngine:
             return _not_searched(model.config, is_prompted=is_prompted) or unsupported_shape(
                 model.config, model.vocab_size, in_integers=model.in_integers
             )
+        # Every search asks, and a model that was packed before needs a fraction of the checks
         latest = None if self._latest is None else self._latest()
         if latest is not None and latest.is_packed_from(model):
             return latest.unsupported_state()
@@ -110,6 +111,7 @@ class CompiledEngine:
     def prepare(self, model: SearchedModel) -> CompiledSearch:
         """See `SearchEngine`; loads the kernels and packs the weights."""
         search = CompiledSearch(model, self._tell, self._n_threads)
+        # A weak reference, since the engine must keep no model alive
         self._latest = ref(search)
         return search
 
@@ -132,6 +134,7 @@ class CompiledSearch:
         if _whole(model) is not self._model:
             return False
         made = _in_torch(model)
+        # A stored model that was made in torch since may have been changed there
         if made is None or self._made is not made:
             return made is self._made
         from tformer_cli.fast.native.torch_weights import versions
@@ -148,6 +151,7 @@ class CompiledSearch:
         self._made = _in_torch(self._model)
         try:
             library = load_library(self._tell)
+            # Straight from the stored arrays, so that torch need not be loaded
             if self._made is None:
                 with self._model.arrays() as arrays:
                     self._native = NativeModel(
@@ -182,6 +186,7 @@ class CompiledSearch:
         """See `PreparedScoring`."""
         native = self._present()
         n_workers = self._n_threads or available_threads()
+        # One more on either side for an end of sentence, which is read or predicted
         lengths = [
             len(source) + len(target) + 2 for source, target in zip(sources, targets, strict=True)
         ]
@@ -218,6 +223,7 @@ class CompiledSearch:
         def satisfy(batch: Sequence[int]) -> list[list[Hypothesis]]:
             return [self._satisfying(native, sentences[index], config) for index in batch]
 
+        # Each by itself: one thread decodes a sentence with constraints step by step
         bound = [[index] for index in range(len(sentences)) if index not in results]
         results |= side_by_side(satisfy, bound, n_workers, ctypes.c_int(0), before_batch)
         return [results[index] for index in range(len(sentences))]
@@ -256,6 +262,7 @@ class CompiledSearch:
                 drawing=_drawing(some, config) if config.sampling else None,
                 tell=self._teller(),
             )
+            # By position: `Found` has the fields of `Hypothesis` in its order
             return [[Hypothesis(*one) for one in hypotheses] for hypotheses in found]
 
         before_batch()
@@ -298,7 +305,9 @@ class CompiledSearch:
             )
 
         n_forced = len(sentence.prefix)
+        # The same search as torch's, so both engines keep to the same demands
         found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
+        # A translation that lacks a phrase is better than none
         return found or self._plain(native, [sentence], config, lambda: None)[0]
 
 
@@ -317,12 +326,15 @@ class _CompiledSteps:
         last = [history[-1] if history else BOS_ID for history in histories]
         own = self._session.step(parents, last)
         if self._sentence.candidates:
+            # Before any rule: probabilities are relative to the shortlist
             own = _among(own, self._sentence.candidates)
+        # Rules write in place, and the model's own are still reported
         scores = own.copy()
         for row, history in zip(scores, histories, strict=True):
             self._rule(row, history)
         scores[:, :EOS_ID] = -np.inf  # padding, unknown token and beginning of sentence
         is_stuck = np.isneginf(scores).all(axis=1)
+        # Where rules leave no token it may end: a sentence always has a translation
         scores[is_stuck, EOS_ID] = own[is_stuck, EOS_ID]
         return scores, own
 
@@ -332,6 +344,7 @@ class _CompiledSteps:
             forced = self._sentence.prefix[len(history)]
             own = scores[forced]
             scores[:] = -np.inf
+            # The model's own, whatever other rules say of a prefix
             scores[forced] = own
             return
         n = self._rules.no_repeat_ngram
@@ -368,6 +381,7 @@ def _drawing(sentences: Sequence[Sentence], config: DecodingConfig) -> Drawing:
 def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.float32]:
     """Turns log-probabilities (rows, V) into those among some tokens; -inf: the others."""
     listed = values[:, tokens]
+    # Log-probabilities are at most 0, so no exponential overflows
     listed -= np.log(np.exp(listed).sum(axis=1, keepdims=True))
     result = np.full_like(values, -np.inf)
     result[:, tokens] = listed
@@ -377,6 +391,7 @@ def _among(values: NDArray[np.float32], tokens: Sequence[int]) -> NDArray[np.flo
 @lru_cache(maxsize=8)
 def _divisors(config: DecodingConfig, longest: int) -> NDArray[np.float64]:
     """Divisors of log-probabilities: for each length, the end of sentence counted."""
+    # Two more: no tokens at all, and the end of sentence behind the longest
     return np.array([length_divisor(n, config) for n in range(longest + 2)])
 
 
@@ -387,8 +402,10 @@ def fitting_tokens(config: ModelConfig, *, in_integers: bool) -> int:
     all layers are read for every batch: from memory, where they do not fit in the last cache, and
     then more tokens have to share the time that takes.
     """
+    # A gated layer has a third matrix
     square, feed = config.d_model**2, (3 if config.gated else 2) * config.d_model * config.d_ff
     n_weights = config.n_encoder_layers * (4 * square + feed)
+    # A decoder layer attends twice
     n_weights += config.n_decoder_layers * (8 * square + feed)
     fits = n_weights * (1 if in_integers else 4) <= CACHE_BYTES
     return TOKENS_IN_CACHE if fits else TOKENS_BEYOND_CACHE
@@ -397,13 +414,12 @@ def fitting_tokens(config: ModelConfig, *, in_integers: bool) -> int:
 def plan_native_batches(
     lengths: Sequence[int], batch_tokens: int, n_workers: int
 ) -> list[list[int]]:
-    """Divides sentences among batches of about equal work, the longest sentences first.
-
-    Where there are sentences enough, the number of batches is a multiple of that of the workers,
-    so that no worker waits long for the last one.
-    """
+    """Divides sentences among batches of about equal work, the longest sentences first."""
+    # Where there are sentences enough, the number of batches is a multiple of that of the workers,
+    # so that no worker waits long for the last one
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     total = sum(lengths)
+    # Rounded up, so that no batch exceeds the budget on average
     needed = -(-total // batch_tokens)
     n_batches = min(-(-needed // n_workers) * n_workers, len(lengths))
     batches: list[list[int]] = []
@@ -411,6 +427,7 @@ def plan_native_batches(
     for index in order:
         # the batch in which the middle of this sentence lies, if all are equally long
         place = (2 * before + lengths[index]) * n_batches // (2 * total)
+        # Sentences differ in length, so a batch may be full before its share is reached
         if place > number or n_tokens + lengths[index] > batch_tokens:
             batches.append([])
             number, n_tokens = place, 0
@@ -427,10 +444,8 @@ def side_by_side(
     stop: ctypes.c_int,
     before_batch: Callable[[], None],
 ) -> list[tuple[int, Result]]:
-    """Returns what is found for each index of each batch; sets `stop` if that is ended early.
-
-    A kernel receives no signal. So other threads compute, and this one waits, interruptible.
-    """
+    """Returns what is found for each index of each batch; sets `stop` if that is ended early."""
+    # A kernel receives no signal. So other threads compute, and this one waits, interruptible
     results: list[tuple[int, Result]] = []
     if not batches:
         return results
@@ -442,6 +457,7 @@ def side_by_side(
                 before_batch()
             before_batch()
             results += zip(batch, future.result(), strict=True)
+    # Ctrl-C, too: kernels look at `stop`, and would compute on otherwise
     except BaseException:
         stop.value = 1
         raise
@@ -459,6 +475,7 @@ def _not_searched(config: ModelConfig, *, is_prompted: bool) -> str | None:
     """Gives the reason why a model is not searched with so; None if it is."""
     if config.is_encoder_only:
         return "an encoder alone writes nothing"
+    # A prompt is read by the decoder, a source by an encoder
     if config.is_decoder_only != is_prompted:
         return "language models, and they alone, continue prompts"
     return None
@@ -476,6 +493,7 @@ def available_threads() -> int:
         return default_threads()
     from tformer_cli.runtime import check_threads
 
+    # A forked process would wait forever for threads that its parent had started
     check_threads()
     n_threads: int = torch.get_num_threads()
     return n_threads
@@ -484,15 +502,18 @@ def available_threads() -> int:
 @cache
 def default_threads(topology: Path = Path("/sys/devices/system/cpu")) -> int:
     """Counts the threads that torch uses by default: $OMP_NUM_THREADS, or one for each core."""
+    # It may name a number for each nested level; the first counts
     named = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if named.isdecimal() and int(named):
         return int(named)
+    # macOS and Windows do not tell which processors a process may use
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     processors = os.sched_getaffinity(0)
     cores = set()
     for number in processors:
         try:
+            # Threads of one core share its arithmetic, so a core counts once
             cores.add((topology / f"cpu{number}/topology/thread_siblings_list").read_text())
         except OSError:
             return len(processors)

@@ -89,6 +89,7 @@ def use_integers(model: Transformer, matrices: dict[str, QuantizedMatrix]) -> No
     """
     for name, linear in _linears(model).items():
         linear.product = QuantizedProduct(matrices[f"{name}.weight"], linear.bias)
+        # Without numbers: nothing can be computed with them by mistake
         linear.weight = nn.Parameter(linear.weight.to("meta"), requires_grad=False)
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding):
@@ -112,6 +113,7 @@ def _linears(model: Model) -> dict[str, Linear]:
 def _output_name(model: Transformer) -> str:
     if model.output_projection is not None:
         return "output_projection.weight"
+    # Tied to an embedding, the output uses that one's integers
     is_shared = model.target_embedding is None
     return "source_embedding.weight" if is_shared else "target_embedding.weight"
 
@@ -139,6 +141,7 @@ def can_pack() -> bool:
             packed = PackedProduct(matrix, bias)
             return all(
                 torch.equal(packed(rows), functional.linear(rows, matrix, bias))
+                # A few rows as in decoding and many as in encoding: kernels may differ
                 for rows in (torch.randn(n, 256, generator=generator) for n in (5, 64))
             )
     except (AttributeError, RuntimeError, NotImplementedError):
@@ -164,5 +167,6 @@ class PackedProduct:
     def _pack(self, rows: slice) -> tuple[Tensor, Tensor | None]:
         bias = None if self._bias is None else self._bias[rows].contiguous()
         weight = torch.ops.mkldnn._reorder_linear_weight(self._weight[rows].contiguous(), None)
+        # Kept: packing costs more than a product of few rows
         self._packed[rows.start, rows.stop] = weight, bias
         return weight, bias

@@ -63,12 +63,14 @@ def quantize_matrix(matrix: Tensor) -> QuantizedMatrix:
     if 0 in matrix.shape:  # of a layer whose heads were all pruned
         return QuantizedMatrix(matrix.to(torch.int8), torch.ones(len(matrix)))
     largest = matrix.float().abs().amax(dim=1)
+    # A row of zeros has no largest element to divide by
     scale = torch.where(largest > 0, largest, 1.0) / LARGEST
     return QuantizedMatrix((matrix / scale.unsqueeze(1)).round().to(torch.int8), scale)
 
 
 def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     """Rounds each row of activations (…, K) to integers by its largest element."""
+    # By row, so that a sentence is independent of its batch; never by 0
     scale = values.abs().amax(dim=-1, keepdim=True).clamp_(min=1e-30).div_(LARGEST)
     return (values / scale).round_(), scale
 
@@ -80,6 +82,7 @@ class QuantizedProduct:
         """Takes a matrix (N, K) and a bias (N), on the CPU."""
         self.matrix = matrix
         self._bias = matrix.scale.new_zeros(len(matrix.scale)) if bias is None else bias.float()
+        # Without VNNI sums overflow, so the integer kernel is tried before it is trusted
         self._prepare = _IntegerKernel if integers_are_exact() else _FloatKernel
         self._parts: dict[tuple[int | None, int | None], _Part] = {}
 
@@ -121,6 +124,7 @@ class _FloatKernel:
         columns = torch.split_with_sizes(integers, _piece_sizes(integers.shape[-1]), dim=-1)
         sums = functional.linear(columns[0], self._pieces[0])
         for some, piece in zip(columns[1:], self._pieces[1:], strict=True):
+            # In float32 only the sum of a piece is exact, whatever the order of its products
             sums += functional.linear(some, piece)
         return sums
 
@@ -142,6 +146,7 @@ class _IntegerKernel:
     def __call__(self, integers: Tensor) -> Tensor:
         """Multiplies float32 integers (…, K); returns their sums (…, n) in float32."""
         sums: Tensor = torch.ops.onednn.qlinear_pointwise(
+            # The kernel takes them unsigned, and takes the shift off again
             (integers + SHIFT).to(torch.uint8),
             1.0,
             SHIFT,
@@ -165,6 +170,7 @@ def integers_are_exact() -> bool:
     try:
         for n_columns in (16, 256):
             weights = torch.full((32, n_columns), LARGEST, dtype=torch.int8)
+            # Largest numbers of both signs overflow kernels that add pairs in 16 bits
             weights[1] = -LARGEST
             rows = torch.full((3, n_columns), float(LARGEST))
             rows[1] = -LARGEST

@@ -45,6 +45,7 @@ def unpadded(tokens: Tensor, mask: Tensor) -> Unpadded:
     starts = functional.pad(lengths.cumsum(0), (1, 0))
     n_tokens = int(starts[-1])
     positions = torch.arange(n_tokens) - starts[:-1].repeat_interleave(lengths)
+    # A library that prepares each product for its sizes then soon has seen most of them
     filling = (0, -n_tokens % ROW_MULTIPLE)
     return Unpadded(
         functional.pad(tokens[mask], filling)[None], functional.pad(positions, filling), starts
@@ -57,6 +58,7 @@ def trains_unpadded(model: Model, longest: int) -> bool:
         model.operations is not None
         and model.training
         and not model.config.reads_images
+        # From that many keys on torch's fused attention is faster
         and longest < FUSED_FROM_KEYS
         and all(m.is_plain for m in model.modules() if isinstance(m, MultiHeadAttention))
     )
@@ -72,6 +74,7 @@ def hidden_unpadded(model: Transformer, source: Unpadded, target_input: Unpadded
         target_input.starts, target_input.starts, is_causal=True, positions=target_input.positions
     )
     across = Spans(target_input.starts, source.starts, is_causal=False)
+    # A language model has nothing to attend to but itself
     memory = None if model.config.is_decoder_only else _memory(model, source)
     hidden = model.decoder_input(target_input.tokens, model.target_matrix, target_input.positions)
     hidden = model.decoder(hidden, Mask(spans=within_target), memory, Mask(spans=across))
@@ -124,4 +127,5 @@ def _turned(layer: MultiHeadAttention, projected: Tensor, spans: Spans) -> Tenso
     split = projected.view(projected.shape[1], 3, layer.n_heads, layer.head_width)
     heads = split.permute(1, 2, 0, 3)
     turned = layer.positions.turned(heads[:2], spans.positions).to(projected.dtype)
+    # Values carry no positions
     return torch.cat((turned, heads[2:])).permute(2, 0, 1, 3).reshape(projected.shape)

@@ -157,6 +157,7 @@ class BeamSearch:
         self._cache: DecodingCache = self._model.start_cache(memory, source_mask, 1, longest + 1)
         device = source.device
         self._last = torch.full((n,), BOS_ID, dtype=torch.int64, device=device)
+        # In float64, so that a long sum still tells apart hypotheses that differ in one step
         self._totals = torch.zeros(n, 1, dtype=torch.float64, device=device)
         self._slots_left = torch.full((n,), self._config.beam_size, device=device)
         # (B, W, T) tokens of the live hypotheses and their log-probabilities by the model
@@ -176,6 +177,7 @@ class BeamSearch:
         is_end = is_kept & (best.token == EOS_ID)
         if bool(is_end.any()):
             self._record(best, is_end, own_ends)
+            # A finished hypothesis takes its slot with it: a sentence without slots is done
             self._slots_left = self._slots_left - is_end.sum(dim=1)
             is_kept &= ~is_end
         self._advance(best, is_kept)
@@ -188,6 +190,7 @@ class BeamSearch:
         ]
 
     def _new_sentence(self, limit: int) -> BeamSentence:
+        # The end of sentence is a token to the length penalty
         divisor = length_divisor(limit + 1, self._config)
         return BeamSentence(limit, divisor, self._config.beam_size)
 
@@ -198,6 +201,7 @@ class BeamSearch:
     def _is_kept(self, best: Continuations) -> Tensor:
         """(B, C) which continuations have a slot."""
         ranks = torch.arange(best.token.shape[1], device=best.token.device)
+        # -inf is no hypothesis: rules may leave fewer continuations than there are slots
         return (ranks < self._slots_left.unsqueeze(1)) & best.total.isfinite()
 
     def _row_candidates(self, logits: Tensor) -> Candidates:
@@ -215,8 +219,10 @@ class BeamSearch:
             own = (logits - normalizer).clamp_(max=0.0)
             scores = process(self._processors, StepRows(self._history(), self._row_names(), own))
             gains, tokens = top_tokens(scores, self._n_candidates)
+            # Rules decide the ranks alone; what is reported stays the model's own
             values = own.gather(1, tokens)
         else:
+            # Only behind the normalizer, so that a log-probability stays the model's own
             logits[:, :EOS_ID] = IMPOSSIBLE
             values, tokens = top_tokens(logits, self._n_candidates)
             values = gains = (values - normalizer).clamp_(max=0.0)
@@ -229,6 +235,7 @@ class BeamSearch:
         ).repeat_interleave(self._cache.beam_size)
         own_ends = (tokens[:, 0] == EOS_ID) | ~at_limit
         ends = (logits[:, EOS_ID] - normalizer[:, 0]).clamp_(max=0.0)
+        # In all columns: a row at its limit continues in one way only, its first column
         gains[at_limit] = IMPOSSIBLE
         for column in (gains, values):
             column[at_limit, 0] = ends[at_limit]
@@ -368,6 +375,7 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         Values and token ids, (R, k) each, largest first.
     """
     n_blocks = scores.shape[1] // BLOCK
+    # Of fewer blocks than k no k can be chosen
     if scores.shape[1] < LEAST_TOKENS or n_blocks < k:
         return scores.topk(k, dim=1)
     n_whole = n_blocks * BLOCK
@@ -377,6 +385,7 @@ def top_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     inside = blocks.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
     values, places = torch.cat((inside, scores[:, n_whole:]), dim=1).topk(k, dim=1)
     n_inside = k * BLOCK
+    # Places in the rest lie behind all blocks; the clamp keeps them in range here
     block = chosen.gather(1, (places // BLOCK).clamp_(max=k - 1))
     tokens = torch.where(
         places < n_inside, block * BLOCK + places % BLOCK, places - n_inside + n_whole
@@ -400,6 +409,7 @@ def diverse_beam_search(
     """
     n_groups = config.diversity_groups
     search = _GroupSearch(model, config, processors)
+    # A group is a sentence to the search: only the penalty joins those of one sentence
     search.start(
         source.repeat_interleave(n_groups, dim=0), source_mask.repeat_interleave(n_groups, dim=0)
     )
@@ -433,6 +443,7 @@ class _Diversity:
     def count(self, sentences: Tensor, tokens: Tensor, is_kept: Tensor) -> None:
         """Remembers the tokens (B', C) that a group continues with, in sentences (B')."""
         if self._counts is not None:
+            # A continuation without a slot counts 0, since no hypothesis goes on with it
             weights = is_kept.to(self._counts.dtype)
             index = sentences.unsqueeze(1).expand_as(tokens)
             self._counts.index_put_((index, tokens), weights, accumulate=True)
@@ -447,7 +458,9 @@ class _GroupSearch(BeamSearch):
         self._n_groups = config.diversity_groups
         self._diversity = _Diversity(config.diversity_penalty, self._n_groups)
         size = config.beam_size // self._n_groups
+        # Every group gives all that it finds, because `_merged` ranks them together
         shared = replace(config, beam_size=size, n_best=size, diversity_groups=1)
+        # Last, so that diversity takes its penalty off what the rules have left
         super().__init__(model, shared, [*processors, self._diversity])
 
     def _choose(self, logits: Tensor) -> tuple[Continuations, Tensor | None]:
@@ -456,10 +469,12 @@ class _GroupSearch(BeamSearch):
         self._diversity.start(int(sentences.max()) + 1, logits.shape[1], logits.device)
         chosen, own_ends = super()._choose(logits)
         for group in range(1, self._n_groups):
+            # Groups choose in turn, each knowing the choices before it (Vijayakumar et al. 2018)
             before = groups == group - 1
             self._diversity.count(
                 sentences[before], chosen.token[before], self._is_kept(chosen)[before]
             )
+            # With rules `_row_candidates` leaves the logits as they are, so they serve every group
             later, later_ends = super()._choose(logits)
             is_later = (groups >= group).unsqueeze(1)
             chosen = Continuations(
@@ -475,8 +490,10 @@ class _GroupSearch(BeamSearch):
 
 def _merged(groups: Sequence[Sequence[Hypothesis]], config: DecodingConfig) -> list[Hypothesis]:
     """Joins the groups of a sentence, ranked by the model's log-probabilities."""
+    # Groups may find the same tokens, which a list of translations holds once
     different = {hypothesis.token_ids: hypothesis for group in groups for hypothesis in group}
     scored = [
+        # The penalty served diversity alone, so it must not decide between groups
         replace(found, score=found.log_probability / length_divisor(found.n_tokens, config))
         for found in different.values()
     ]

@@ -225,6 +225,7 @@ class DecodingConfig:
                 f"n_best: must be at most {source} = {self.n_candidates}, but is {self.n_best}; "
                 f"raise the {source.replace('_', ' ')}"
             )
+        # Groups of diverse beam search are equally large, so that they share the slots out
         if self.beam_size % self.diversity_groups and not self.sampling:
             raise ValueError(
                 f"diversity_groups: must divide beam_size = {self.beam_size}, "
@@ -241,11 +242,13 @@ class DecodingConfig:
         """Hypotheses a search can give at most."""
         if not self.sampling:
             return self.beam_size
+        # Only minimum Bayes risk decoding compares more samples than it returns
         return self.n_best if self.risk == "none" else self.candidates
 
     @property
     def n_searched(self) -> int:
         """Hypotheses that are asked of the search, from which `n_best` are chosen."""
+        # A choice by texts needs all that the search can give
         return self.n_best if self.risk == "none" and not self.distinct_texts else self.n_candidates
 
 

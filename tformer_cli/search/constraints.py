@@ -119,6 +119,7 @@ def with_terms(demands: LineConstraints, line: str, terms: Sequence[Term]) -> Li
     called = [
         term
         for term in terms
+        # A substring test first: it spares most terms the regular expression
         if (term.source in line and holds(line, term.source) if term.source else line.strip())
     ]
     if not called:
@@ -149,6 +150,7 @@ def required_of_parts(demands: LineConstraints, parts: Sequence[str]) -> list[tu
             for part, wanted in zip(parts, found, strict=True)
             if any(holds(part, source) for source in sources or [phrase])
         ]
+        # A glossary's phrase is due wherever its source stands, any other once
         for wanted in (called if sources else called[:1]) or found[:1]:
             wanted.append(phrase)
     return list(map(tuple, found))
@@ -175,6 +177,7 @@ def _phrases(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]
 
 
 def _pattern(phrase: str, after: str) -> str:
+    # A phrase that begins or ends in a mark has no word boundary there
     before = r"(?<!\w)" if re.match(r"\w", phrase) else ""
     return before + re.escape(phrase) + (after if re.search(r"\w\Z", phrase) else "")
 
@@ -311,6 +314,7 @@ class _Search:
 
     def _due(self, hypothesis: _Live) -> list[int]:
         """Tokens that would continue with required phrases, or begin one; none in a prefix."""
+        # A prefix decides the token, so phrases have no say yet
         if len(hypothesis.tokens) < self._n_forced:
             return []
         required = self._constraints.required
@@ -326,10 +330,12 @@ class _Search:
         text = hypothesis.text + self._constraints.token_bytes[token]
         written = _written(text)
         finished, ended = self._constraints.finished_ban, self._constraints.ban
+        # A phrase at the very end may still become another word: `is_doubtful` marks it
         if finished is not None and finished.search(written):
             return None
         before = self._settled(hypothesis, token)
         met, begun, n_begun = self._progress(before, token)
+        # A token ends at most one phrase, because only one is begun at a time
         (new,) = met - before.met or (-1,)
         grown = _Live(
             slot=row,
@@ -343,6 +349,7 @@ class _Search:
             just_met=new if _ends_in_word(text) else -1,
             is_doubtful=ended is not None and ended.search(written) is not None,
         )
+        # What can no longer say all of them within the limit would only take slots
         n_left = self._n_required - self._n_said(grown)
         return grown if len(grown.tokens) + n_left <= self._limit else None
 
@@ -437,6 +444,7 @@ class _Search:
 
 def _best(scores: Scores, n: int) -> list[int]:
     """Returns the n tokens with the highest scores (V), best first; of equal ones the smaller."""
+    # A partition is linear in the vocabulary; only the n best need sorting
     some = np.argpartition(-scores, n - 1)[:n]
     ranked: list[int] = some[np.lexsort((some, -scores[some]))].tolist()
     return ranked
@@ -444,11 +452,13 @@ def _best(scores: Scores, n: int) -> list[int]:
 
 def _continues_word(token: bytes) -> bool:
     """True if a token would continue with a word: it begins with a letter or part of one."""
+    # From 0x80 on a byte is part of a character, and a token may hold only a part
     return bool(token) and (token[0] >= 0x80 or token[:1].isalnum() or token[:1] == b"_")
 
 
 def _written(text: bytes) -> str:
     """The text of bytes as it is written; a character that is not complete yet is left out."""
+    # Not final, so that it waits for the rest of a character instead of replacing it
     return getincrementaldecoder("utf-8")("replace").decode(text)
 
 

@@ -253,6 +253,7 @@ class Searcher:
 
         Of the settings only the penalties count.
         """
+        # Settings of the search alone must not make an engine refuse to score
         settings = DecodingConfig(
             length_penalty=config.length_penalty,
             length_normalization=config.length_normalization,
@@ -273,6 +274,7 @@ class Searcher:
 
     def _refusal(self, engine: SearchEngine, config: DecodingConfig) -> str | None:
         """Prepares an engine; gives the reason why it cannot search."""
+        # What failed once is not compiled or packed again for every call
         if engine.name in self._unavailable:
             return self._unavailable[engine.name]
         reason = engine.supports(config, self._model)
@@ -342,6 +344,7 @@ class PromptedModel:
             raise ValueError(
                 f"a prompt may have at most {self.max_positions - 1} tokens, but has {n_prompt}"
             )
+        # The prompt takes positions, too, and the least length must not exceed the most
         most = min(config.max_length or left, left)
         return replace(config, max_length=most, min_length=min(config.min_length, most))
 
@@ -349,6 +352,7 @@ class PromptedModel:
         """Returns the tokens of the prompts, (B, P)."""
         lengths = source_mask.sum(dim=1)
         longest = int(lengths.max())
+        # A step is at one position for all rows, and would read padding like a token
         if not bool((lengths == longest).all()):
             raise ValueError("prompts that are continued together must be equally long")
         return source[:, :longest]
@@ -360,6 +364,7 @@ class PromptedModel:
         n_read = memory.shape[1]
         model = self._in_torch
         nothing = model.encode(memory, source_mask[:, :n_read])
+        # `max_length` counts `<s>`, in whose place the prompt is read
         cache = model.start_cache(nothing, source_mask, beam_size, n_read + max_length - 1)
         logits = None
         for position in range(n_read):
@@ -368,6 +373,7 @@ class PromptedModel:
 
     def decode_step(self, tokens: Tensor, cache: PromptedCache) -> Tensor:
         """Reads one more token of each row; the first, `<s>`, stands for the prompt."""
+        # Once: the first step's `<s>` is not read, since the prompt stands for it
         if cache.logits is not None:
             logits, cache.logits = cache.logits, None
             return logits

@@ -83,6 +83,7 @@ def format_lines(
         return [translation.text]
     if output_format == "jsonl":
         ours = _record(translation, lists_hypotheses, details, alignments)
+        # Ours last, so that a field of the input cannot pass for a result
         return [json.dumps({**(passed_through or {}), **ours}, ensure_ascii=False)]
     line_of, separator = (_tsv_line, "\t") if output_format == "tsv" else (_moses_line, " ||| ")
     lines = [line_of(translation, hypothesis) for hypothesis in translation.hypotheses]
@@ -110,10 +111,12 @@ def read_records(lines: Iterable[str], name: str, first_index: int = 0) -> Itera
 def read_record(line: str, where: str) -> dict[str, Any]:
     """Reads a line of JSONL, an object that can be written again with nothing lost."""
     try:
+        # A byte order mark may precede the first line, and json refuses it
         record = _DECODER.decode(line.removeprefix("\ufeff"))
     except (json.JSONDecodeError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{where}: is not JSON ({reason}); write one object per line") from None
+    # From the hooks below: json would read this, but not write the same again
     except ValueError as error:
         raise DataError(f"{where}: cannot be kept as it is ({error}); correct the line") from None
     if not isinstance(record, dict):
@@ -129,6 +132,7 @@ def _finite(text: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # json keeps the last of equal keys, so the others would be lost without a word
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
@@ -192,6 +196,7 @@ def _tsv_line(translation: Translation, hypothesis: TranslatedText) -> str:
 
 
 def _moses_line(translation: Translation, hypothesis: TranslatedText) -> str:
+    # Within a field the format's separator would begin another one
     text = hypothesis.text.replace("|||", "| | |")
     features = (
         f"LogProbability= {hypothesis.log_probability:.6f} Length= {len(hypothesis.token_ids)}"
@@ -206,6 +211,7 @@ def flags_of(hypothesis: TranslatedText, translation: Translation) -> list[str]:
     steps = hypothesis.token_log_probabilities
     signs = {
         "unfinished": not hypothesis.is_finished,
+        # The translation of a source that repeats itself may do so, too
         "repetition": repeats(hypothesis.token_ids) and not repeats(source_ids),
         "length": n_target > LARGEST_RATIO * n_source + LARGEST_EXTRA
         or n_target < SMALLEST_RATIO * n_source,
@@ -226,6 +232,7 @@ def _least_share(source: str, translation: str) -> float:
 def repeats(tokens: Sequence[int]) -> bool:
     """Returns whether a run of tokens stands several times in a row."""
     for period in range(1, LONGEST_RUN + 1):
+        # Less one period: the first run has no earlier tokens to equal
         needed = max(LEAST_REPEATS * period, LEAST_REPEATED) - period
         n_same = 0
         for token, earlier in zip(tokens[period:], tokens, strict=False):

@@ -103,6 +103,7 @@ class Generator:
         self.config = replace(
             config,
             max_length=config.max_length or max(DEFAULT_LENGTH, config.min_length),
+            # The length of a prompt says nothing about that of the text behind it
             max_length_ratio=ANY_RATIO,
         )
         self._stops = tuple(stops)
@@ -187,6 +188,7 @@ class Generator:
         self._prompted.on_token = told
         try:
             return self._searcher.search(sentences, self.config)
+        # Not an error: the listener ends the search where a stop text was written
         except StoppedError:
             ids = () if told is None else tuple(told.ids)
             return [[Hypothesis(ids, math.nan, math.nan, (), is_finished=False)]]
@@ -200,6 +202,7 @@ class Generator:
         text = self.after(prompt, ids)
         end = min((at for stop in self._stops if (at := text.find(stop)) >= 0), default=None)
         if end is not None:
+            # A text that holds a stop holds it when longer, too, so halving finds the place
             n_tokens = bisect_left(
                 range(len(ids)), True, key=lambda n: self.stops_in(self.after(prompt, ids[:n]))
             )
@@ -241,6 +244,7 @@ class _Told:
         if self._generator.stops_in(text):
             raise StoppedError
         # a character whose last bytes are to come is U+FFFD until then
+        # A stop text may have begun in the last characters, which are kept back
         self._tell(text[: len(text) - self._generator.longest_stop + 1].rstrip("\ufffd"))
 
     def finish(self, text: str) -> None:

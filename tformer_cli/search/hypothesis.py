@@ -61,12 +61,9 @@ def worst_wanted(scores: Iterable[float], n_searched: int) -> float:
 
 
 def is_certain(worst: float, best_live: float, largest_divisor: float) -> bool:
-    """Returns whether no live hypothesis can come among those that are wanted.
-
-    The stop rule of every search. It changes no result: a log-probability only falls, so
-    a live hypothesis can at best keep its own and be divided by the penalty of the longest
-    translation.
-    """
+    """Returns whether no live hypothesis can come among those wanted: every search's stop rule."""
+    # It changes no result: a log-probability only falls, so a live hypothesis can at best keep
+    # its own and be divided by the penalty of the longest translation
     return worst >= best_live / largest_divisor
 
 
@@ -83,6 +80,7 @@ def longest_translation(n_source_tokens: int, config: DecodingConfig, max_positi
     tokens (end of sentence not counted) plus 20.
     """
     by_ratio = int(config.max_length_ratio * n_source_tokens) + EXTRA_TOKENS
+    # The decoder also reads the beginning of sentence, which takes a position
     limit = min(max_positions - 1, by_ratio)
     return min(limit, config.max_length) if config.max_length else limit
 
@@ -106,6 +104,7 @@ def scored_hypothesis(
 ) -> Hypothesis:
     """Makes the hypothesis of a translation that is complete."""
     log_probability = math.fsum(steps)
+    # The steps include the end of sentence, which the length penalty counts
     score = log_probability / length_divisor(len(steps), config) + bonus
     return Hypothesis(tuple(target), log_probability, score, tuple(steps), is_finished)
 

@@ -65,6 +65,7 @@ class Ensemble:
         self._space = space
         self._widths = [model.config.d_model for model in models]
         self.vocab_size, self.source_eos = models[0].vocab_size, models[0].source_eos
+        # What one model cannot take, all together cannot
         self.max_positions = min(model.max_positions for model in models)
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
@@ -87,14 +88,17 @@ class Ensemble:
         """Decodes one more position; returns (B·W, V) log-probabilities."""
         total: Tensor | None = None
         for model, part, weight in zip(self._models, cache.caches, self._weights, strict=True):
+            # Each by itself, because logits of different models have no common scale
             own = model.decode_step(tokens, part).float().log_softmax(dim=-1)
             if self._space == "probability":
                 own = own + math.log(weight)
+                # In logarithms, where small probabilities do not vanish
                 total = own if total is None else torch.logaddexp(total, own)
             else:
                 total = own * weight if total is None else total + own * weight
         if total is None:
             raise ValueError("an ensemble needs at least one model")
+        # A mean of probabilities sums to 1, one of logarithms does not
         return total if self._space == "probability" else total.log_softmax(dim=-1)
 
 
@@ -111,6 +115,7 @@ class ShortlistedModel:
         self.source_eos = model.source_eos
         self._is_listed = torch.zeros(len(candidates), model.vocab_size, dtype=torch.bool)
         for row, some in zip(self._is_listed, candidates, strict=True):
+            # Beside listed sentences, one without a list may consist of all tokens
             row[list(some) or slice(None)] = True
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
@@ -131,6 +136,7 @@ class ShortlistedModel:
         logits = self._model.decode_step(tokens, cache.cache)
         n_times = len(logits) // len(cache.is_listed)
         is_listed = cache.is_listed.repeat_interleave(n_times, dim=0)
+        # Before the search normalizes: probabilities are relative to the listed tokens
         return logits.masked_fill(~is_listed, float("-inf"))
 
 
@@ -151,4 +157,5 @@ class ShortlistedCache:
     def reorder(self, rows: Tensor, sentences: Tensor) -> None:
         """See `DecodingCache`."""
         self.cache.reorder(rows, sentences)
+        # By sentence: all rows of a sentence share its list
         self.is_listed = self.is_listed[sentences]

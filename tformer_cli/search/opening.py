@@ -182,6 +182,7 @@ def overridden(
             raise UsageError(f"--{name.replace('_', '-')}: {problem}")
     n_best = given.pop("n_best", None)
     try:
+        # `n_best` comes last, since it may raise the beam that the others have set
         chosen = replace(config, n_best=1, **given)
         chosen = (
             replace(chosen, n_best=config.n_best)
@@ -205,9 +206,11 @@ def _with_n_best(
         ("candidates", 1) if config.sampling else ("beam_size", config.diversity_groups)
     )
     before = getattr(config, name)
+    # Plain sampling draws as many as are asked for, whatever `candidates` says
     is_enough = n_best <= before or (config.sampling and config.risk == "none")
     if is_enough or n_best > MOST_HYPOTHESES:
         return replace(config, n_best=n_best)
+    # Groups of diverse beam search are equally large, so they must divide the beam
     after = -(-n_best // multiple) * multiple
     larger: dict[str, Any] = {name: after}
     raised = replace(config, n_best=n_best, **larger)
@@ -224,6 +227,7 @@ def generation_config(
 ) -> DecodingConfig:
     """Replaces the defaults of a language model as `overridden` does."""
     # Language models sample by default, and who names a beam size wants to search
+    # An explicit choice of sampling still stands
     if overrides.get("beam_size") is not None and overrides.get("sampling") is None:
         overrides["sampling"] = False
     chosen = overridden(config, tell, **overrides)

@@ -37,6 +37,7 @@ def pooled(hidden: Floats, pooling: Pooling, *, unit_length: bool = False) -> Fl
         raise ValueError(f"pooling: {pooling} is not of texts")
     if unit_length:
         length = np.sqrt((vector * vector).sum())
+        # Zeros have no direction: without a least length they would become NaN
         vector = vector / np.maximum(length, np.float32(1e-12))
     return vector
 
@@ -76,6 +77,7 @@ class TokenHead:
         self._weights = {
             name: np.asarray(weights[name], np.float32) for name in names if name in weights
         }
+        # A model without an output matrix of its own shares that of the embeddings
         own = "output_projection.weight"
         self._rows = np.asarray(
             weights[own if own in weights else "source_embedding.weight"], np.float32
@@ -84,6 +86,7 @@ class TokenHead:
     def log_probabilities(self, hidden: Floats) -> NDArray[np.float64]:
         """Computes ln p of every token (V) where the encoder's state is `hidden` (D)."""
         logits = self._logits(hidden).astype(np.float64)
+        # The largest becomes 0, so that no exponential overflows
         logits -= logits.max()
         found: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
         return found
@@ -100,8 +103,10 @@ class TokenHead:
             Ids with their probabilities, the most probable first; of equals the smaller id.
         """
         shares = _softmax(self._logits(hidden))
+        # Below every probability, so that they come last; the others keep their shares
         shares[list(never)] = -1.0
         most = max(0, min(top, len(shares) - len(set(never))))
+        # Ids in order and a stable sort: of equals the smaller one comes first
         ids = np.sort(np.argpartition(-shares, most - 1)[:most]) if most else np.empty(0, np.intp)
         ids = ids[np.argsort(-shares[ids], kind="stable")]
         return list(zip(ids.tolist(), shares[ids].tolist(), strict=True))
@@ -110,6 +115,7 @@ class TokenHead:
         weights, config = self._weights, self._config
         values = _product(weights["transform.weight"], weights.get("transform.bias"), hidden)
         values = _ACTIVATIONS[config.activation](values)
+        # An RMS norm subtracts no mean
         if config.norm_kind == "layer":
             values = values - values.mean()
         scale = np.sqrt((values * values).mean() + np.float32(config.norm_epsilon))

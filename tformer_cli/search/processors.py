@@ -50,6 +50,7 @@ class MinimumLength:
 
     def __init__(self, shortest: Sequence[int], device: torch.device) -> None:
         """Takes for each sentence the least number of tokens."""
+        # A plain number, so that later steps ask nothing of the device
         self._most = max(shortest, default=0)
         self._shortest = torch.tensor(shortest, device=device)
 
@@ -93,6 +94,7 @@ class RepetitionPenalty:
 
     def __call__(self, scores: Tensor, rows: StepRows) -> Tensor:
         """See `ScoreProcessor`."""
+        # Read before anything is written: a token said twice is penalized once
         said = scores.gather(1, rows.tokens)
         return scores.scatter_(1, rows.tokens, said * self._theta)
 
@@ -114,6 +116,7 @@ class ForcedPrefix:
         forced = self._prefixes[rows.sentences, length].unsqueeze(1)
         is_forced = forced >= 0
         index = forced.clamp(min=0)
+        # The model's own, because another rule may have forbidden the token
         own = rows.log_probabilities.gather(1, index)
         only = torch.full_like(scores, FORBIDDEN).scatter_(1, index, own)
         return torch.where(is_forced, only, scores)
@@ -134,9 +137,11 @@ def make_processors(
     if config.min_length or config.min_length_ratio:
         longest = [longest_translation(n, config, max_positions) for n in n_sources]
         least = [shortest_translation(n, config) for n in n_sources]
+        # Where they conflict the longest length wins, or the sentence could not end
         processors.append(MinimumLength(list(map(min, least, longest)), device))
     if config.no_repeat_ngram:
         processors.append(NoRepeatNgram(config.no_repeat_ngram))
+    # Last, because a prefix holds whatever other rules say
     if any(prefixes):
         processors.append(ForcedPrefix(prefixes, device))
     return processors
@@ -150,6 +155,7 @@ def process(processors: Sequence[ScoreProcessor], rows: StepRows) -> Tensor:
     Returns:
         (R, V) scores; padding, unknown token and beginning of sentence are forbidden.
     """
+    # A copy: rules write in place, and the model's own are still reported
     scores = rows.log_probabilities.clone()
     for processor in processors:
         scores = processor(scores, rows)

@@ -147,9 +147,12 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
     if config.top_k:
         scores, tokens = scores.topk(min(config.top_k, scores.shape[1]), dim=1)
     elif config.top_p < 1.0:
+        # A nucleus needs the order that top-k gives anyway
         scores, tokens = scores.sort(dim=1, descending=True, stable=True)
+    # In float64, so that sums over a vocabulary keep its rare tokens
     probabilities = (scores.double() / config.temperature).softmax(dim=1)
     if config.top_p < 1.0:
+        # What is before a token decides: the one that reaches top_p belongs to the nucleus
         before = probabilities.cumsum(dim=1) - probabilities
         probabilities = probabilities.masked_fill(before >= config.top_p, 0.0)
     reached = probabilities.cumsum(dim=1)
@@ -163,6 +166,7 @@ def draw(scores: Tensor, config: DecodingConfig, uniform: Tensor) -> Tensor:
 def uniforms(streams: Tensor, step: int) -> Tensor:
     """Returns the number of this step of each stream, (R) from 0 to below 1, in float64."""
     mixed = _mixed(streams + _wrapped((step + 1) * INCREMENT))
+    # 53 bits: as many as float64 holds, so that 1 is never reached
     return _shifted(mixed, 11).double() * 2.0**-53
 
 
@@ -216,6 +220,7 @@ def _mixed(numbers: Tensor) -> Tensor:
 
 def _shifted(numbers: Tensor, shift: int) -> Tensor:
     """Shifts to the right, zeros from the left."""
+    # A shift of signed numbers repeats the sign, and splitmix64's are unsigned
     return (numbers >> shift) & ((1 << (64 - shift)) - 1)
 
 

@@ -85,9 +85,11 @@ def coverage_penalty(
         (B) penalties, at most 0.
     """
     attention = weights.float().mean(dim=1).masked_fill(~target_mask.unsqueeze(-1), 0.0)
+    # The log of a token without any attention would be -inf
     covered = attention.sum(dim=1).clamp(min=LEAST_ATTENTION, max=1.0).log()
     is_word = source_mask
     if eos:  # the last token of each row
+        # A token is a word if another follows; the roll wraps around in the last column
         is_word = source_mask & source_mask.roll(-1, dims=1)
         is_word[:, -1] = False
     return covered.masked_fill(~is_word, 0.0).sum(dim=1)
@@ -111,9 +113,12 @@ def _forced(
         logits = model(source, source_mask, torch.tensor(inputs, device=source.device)).float()
     finally:
         if handle is not None:
+            # After errors, too: a tap left behind would record every later pass
             handle.remove()
     wanted = torch.tensor(outputs, device=source.device).unsqueeze(-1)
+    # Only those wanted: log_softmax would need another (B, T, V)
     steps = logits.gather(-1, wanted).squeeze(-1) - logits.logsumexp(dim=-1)
+    # Rounding may put the certain event a hair above 0
     values = steps.clamp(max=0.0).tolist()
     rows = [row[: len(target) + 1] for row, target in zip(values, targets, strict=True)]
     if not taps:

@@ -79,6 +79,7 @@ def _ends_sentence(text: str, end: re.Match[str]) -> bool:
     # closing quotes behind the mark: it is a sentence's, not an abbreviation's
     if mark != "." or not text[end.start() + 1].isspace():
         return True
+    # No word of the lists is longer, and lines may be long
     before = text[max(0, end.start() - 24) : end.start()]
     if _WITH_INNER_PERIODS.search(before):
         return False
@@ -169,6 +170,7 @@ def _halves(text: str) -> list[str]:
     middle = len(text) // 2
     while middle > 0 and unicodedata.combining(text[middle]):
         middle -= 1
+    # Combining marks alone must get shorter, too, or splitting would never end
     middle = middle or len(text) // 2
     return [text[:middle], text[middle:]] if middle else [text]
 
@@ -185,6 +187,7 @@ def _packed(pieces: Sequence[str], longest: int, count_tokens: TokenCounts) -> l
             parts.append([piece])
             room = longest - n_tokens
     joined = ["".join(part) for part in parts]
+    # Joined pieces may have more tokens than each by itself, and then stay apart
     counts = count_tokens(joined)
     result: list[str] = []
     for part, text, n_tokens in zip(parts, joined, counts, strict=True):

@@ -36,6 +36,8 @@ class Shortlist:
         n_lists = len(self.offsets) - 1
         known = [token for token in {*tokens, EOS_ID} if token < n_lists]
         lists = [self.targets[self.offsets[one] : self.offsets[one + 1]] for one in known]
+        # Special tokens among them: without its end a translation would never stop
         always = np.arange(max(self.first, EOS_ID + 1))
+        # Ascending and each once, as `Sentence.candidates` must be
         joined = np.unique(np.concatenate([always, np.fromiter(more, np.int64), *lists]))
         return tuple(joined.tolist())

@@ -29,16 +29,15 @@ def padded_length(n_tokens: int) -> int:
 def plan_source_batches(
     lengths: Sequence[int], batch_tokens: int, most_sentences: int
 ) -> list[list[int]]:
-    """Groups sentences of one padded length, within the budget, shortest first.
-
-    A batch holds one padded length only. So the shapes a sentence is computed in follow from its
-    own length and not from its neighbors, which keeps its result the same to the last bit.
-    """
+    """Groups sentences of one padded length, within the budget, shortest first."""
+    # One length only: the shapes a sentence is computed in follow from its own length and not
+    # from its neighbors, which keeps its result the same to the last bit
     by_length: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
         by_length.setdefault(padded_length(length), []).append(index)
     batches = []
     for length, indices in sorted(by_length.items()):
+        # At least one: a sentence above the budget is translated all the same
         size = max(1, min(batch_tokens // length, most_sentences))
         batches += [indices[start : start + size] for start in range(0, len(indices), size)]
     return batches
@@ -93,5 +92,6 @@ def longest_translations(
         config: see `hypothesis.longest_translation`.
         max_positions: of the model.
     """
+    # Whether a model's sources end with it must not change the limit
     n_tokens = (source_mask & (source != EOS_ID)).sum(dim=1).tolist()
     return [longest_translation(n, config, max_positions) for n in n_tokens]

@@ -41,6 +41,7 @@ class TextScores:
     @property
     def perplexity(self) -> float:
         """exp(loss)."""
+        # Above 709 the exponential overflows
         return math.exp(min(self.loss, 700.0))
 
 
@@ -72,6 +73,7 @@ def text_scores(log_probabilities: Sequence[Sequence[float]], n_bytes: int) -> T
     n_tokens = sum(map(len, log_probabilities))
     total = -math.fsum(value for text in log_probabilities for value in text)
     return TextScores(
+        # Without tokens nothing is lost, and nothing may be divided by 0
         loss=total / max(1, n_tokens),
         bits_per_byte=total / math.log(2.0) / max(1, n_bytes),
         n_tokens=n_tokens,
@@ -85,6 +87,7 @@ def text_windows(
     """Divides the tokens of a text; see the head of this file."""
     tokens = [*ids, EOS_ID] if config.target_eos else list(ids)
     begin = [BOS_ID] if config.target_bos else []
+    # Without `<s>` nothing predicts the first token, so it counts as done
     n_done, start = 1 - len(begin), 0
     while n_done < len(tokens):
         read = [*begin, *tokens[start : start + window - len(begin)]]

@@ -46,6 +46,7 @@ class TorchEngine:
         if not isinstance(model, DecodingModel):
             return "the model does not decode step by step"
         if config.coverage_penalty:
+            # Not at the top: the module loads torch
             from tformer_cli.search.scoring import takes_targets
 
             if not takes_targets(model):

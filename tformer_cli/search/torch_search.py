@@ -64,9 +64,11 @@ class TorchSearch:
                 before_batch()
                 found[index] = self._constrained(sentence, config)
             else:
+                # Prompts are continued together only if equally long; sources are padded
                 length = 0 if prompted is None else len(sentence.tokens)
                 by_length.setdefault(length, []).append(index)
         n_rows = config.n_candidates if config.sampling else config.beam_size
+        # A step has the logits of all rows, so a wide beam leaves room for fewer sentences
         most_sentences = LARGEST_LOGITS // (n_rows * self._model.vocab_size)
         for length, alike in sorted(by_length.items()):
             own = config if prompted is None else prompted.within(config, length)
@@ -118,6 +120,7 @@ class TorchSearch:
         with self._computing():
             n_forced = len(sentence.prefix)
             found = satisfying_search(start, limit, config, sentence.constraints, n_forced)
+        # A translation that lacks a phrase, and says so, is better than none
         return found or self._searched([sentence], config)[0]
 
     @contextmanager
@@ -195,11 +198,14 @@ def search(
     unknown = unknown_setting(config, ANY_SEARCH)
     if unknown is not None:
         raise ValueError(f"the search does not know the setting {unknown}")
+    # With a shortlist around it a model could not be given whole translations
     whole_model, model = model, _with_candidates(model, sentences)
     prefixes = [sentence.prefix for sentence in sentences]
     is_plain = unknown_setting(config, PLAIN_SEARCH) is None
+    # A beam of one finds the same with more to keep in order
     if is_plain and config.beam_size == 1 and not any(prefixes):
         return greedy_search(model, source, source_mask, config)
+    # Each group is a sentence to diverse beam search, and needs the rules of its own
     n_groups = 1 if config.sampling else config.diversity_groups
     processors = make_processors(
         config,
@@ -215,6 +221,7 @@ def search(
         return diverse_beam_search(model, source, source_mask, config, processors)
     if config.coverage_penalty == 0.0:
         return beam_search(model, source, source_mask, config, processors=processors)
+    # The penalty may put any of them first, so none may be given up early
     whole = replace(config, n_best=config.beam_size)
     found = beam_search(model, source, source_mask, whole, processors=processors, stops_early=False)
     return [
@@ -236,11 +243,8 @@ def _covered(
     hypotheses: Sequence[Hypothesis],
     config: DecodingConfig,
 ) -> list[Hypothesis]:
-    """Adds the coverage penalty to the scores of a sentence's hypotheses and ranks them again.
-
-    The attention comes from a forced pass over the finished hypotheses; until then the search goes
-    on, because the penalty may put any of them first.
-    """
+    """Adds the coverage penalty to the scores of a sentence's hypotheses and ranks them again."""
+    # The attention comes from a forced pass over the finished hypotheses
     if not takes_targets(model):
         raise TypeError("the coverage penalty needs a single model")
     forced = score_pairs(
@@ -253,6 +257,7 @@ def _covered(
     scored = [
         replace(
             found,
+            # The search's own sum stays to the bit; the forced pass adds only its penalty
             score=found.score
             + given.score
             - given.log_probability / length_divisor(given.n_tokens, config),

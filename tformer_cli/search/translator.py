@@ -187,6 +187,7 @@ class Translator:
         """Makes the same translator for another model of the same vocabulary."""
         other = copy(self)
         other._model = model
+        # What engines have prepared belongs to the model before
         other._searcher = Searcher(model, self._engines, self._before_batch, self._scorers)
         return other
 
@@ -216,7 +217,9 @@ class Translator:
             self._with_shortlist(
                 Sentence(
                     tokens=part,
+                    # By line and part, so that the buffer changes nothing that is drawn
                     key=line_key(self._seed, first_index + i, number),
+                    # A prefix is the line's, so only its first part begins with it
                     prefix=start if number else (*start, *prefixes[i]),
                     constraints=self._constraints(demands[i], required[i][number]),
                 )
@@ -269,6 +272,7 @@ class Translator:
 
         So they are samples of the model's distribution without the banned translations.
         """
+        # Limited: a model may write hardly anything but what is banned
         for attempt in range(1, MOST_DRAWS + 1):
             if not broken:
                 break
@@ -290,6 +294,7 @@ class Translator:
         if self._shortlist is None:
             return sentence
         required = () if sentence.constraints is None else sentence.constraints.required
+        # What a shortlist leaves out could otherwise never be said
         said = (*sentence.prefix, *chain.from_iterable(required))
         return replace(sentence, candidates=self._shortlist.candidates(sentence.tokens, said))
 
@@ -374,6 +379,7 @@ class Translator:
                 "shorten it, or choose --too-long split or truncate"
             )
         if self._too_long == "truncate":
+            # What ends every source ends it here, too
             cut = (*ids[: longest - len(side.end)], *side.end)
             return _Prepared((cut,), is_truncated=True, texts=(line,))
         texts = split_line(
@@ -382,6 +388,7 @@ class Translator:
             lambda parts: [len(ids) for ids in side.encode_batch(parts)],
         )
         encoded = zip(texts, side.encode_batch(texts), strict=True)
+        # A single character may have more tokens than the model takes
         kept = [(text, tuple(ids[:longest])) for text, ids in encoded if ids]
         return _Prepared(
             tuple(ids for _, ids in kept),
@@ -403,6 +410,7 @@ class Translator:
             banned=tuple(
                 phrase
                 for phrase in demands.banned
+                # A ban inside a required phrase could never be kept
                 if not any(holds(other, phrase) for other in demands.required)
             ),
             token_bytes=self._tokenizer.target.piece_bytes,
@@ -443,6 +451,7 @@ class Translator:
         demands: LineConstraints,
     ) -> Translation:
         """Turns the hypotheses of a line's parts into its translations."""
+        # A line's rank takes the same rank of every part
         n_best = min(map(len, parts), default=0)
         several = n_best and len(parts) > 1
         shares = self._shares([part[0][0].n_tokens for part in parts]) if several else []
@@ -531,11 +540,13 @@ def _kept(
     Of samples it replaces those; else it keeps only the best, and puts the others behind it.
     """
     if config.sampling:
+        # The search may have found fewer than were broken
         spare = chain(others, repeat(others[-1]))
         return [next(spare) if _breaks(sentence, one) else one for one in free]
     best, text = free[0]
     if _breaks(sentence, free[0]):
         return others
+    # What a search under bans finds must not outrank the free search's best
     behind = [
         one for one in others if one[0].score <= best.score and one[0].token_ids != best.token_ids
     ]
@@ -558,6 +569,7 @@ def _merge_parts(prepared: Sequence[tuple[_Prepared, str]]) -> _Prepared:
 
 def line_key(seed: int, line: int, part: int) -> int:
     """Returns the number that decides what is drawn for a part of a line."""
+    # Not `hash`, which differs from process to process
     digest = blake2b(f"{seed} {line} {part}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
@@ -570,6 +582,7 @@ def by_expected_utility(texts: Sequence[str], utility: Literal["chrf", "bleu"]) 
     for sentences.
     """
     score = _sentence_score(utility)
+    # Equal candidates are compared once; with each other they agree by 100
     counts = Counter(texts)
     worth = {
         text: sum(score(text, other) * n for other, n in counts.items() if other != text)
@@ -583,5 +596,6 @@ def _sentence_score(utility: Literal["chrf", "bleu"]) -> Callable[[str, str], fl
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
+    # Without effective order BLEU is 0 for sentences of fewer than 4 words
     metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
     return lambda text, reference: float(metric.sentence_score(text, [reference]).score)

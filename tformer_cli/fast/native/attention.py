@@ -36,6 +36,7 @@ class NativeAttention:
 
     def __call__(self, query: Tensor, memory: Tensor | None, n_heads: int, spans: Spans) -> Tensor:
         """See `Operations.attention`."""
+        # A pass has one kind of number; another would be read as garbage
         if memory is not None and kind_of(memory) != kind_of(query):
             raise TypeError(f"queries are {query.dtype}, but keys and values {memory.dtype}")
         context: Tensor = _AttentionFunction.apply(self, query, memory, n_heads, spans)  # type: ignore[no-untyped-call]
@@ -63,6 +64,7 @@ class _Layout:
             raise ValueError("there must be at least one sentence, each with a token on both sides")
         self._most = int(n_queries.max()), int(n_keys.max())
         self.n_queries, self.n_keys = int(self._queries[-1]), int(self._keys[-1])
+        # Every row of weights begins at a whole vector
         strides = (n_keys + (lanes - 1)) // lanes * lanes
         self._weights = functional.pad((n_heads * n_queries * strides).cumsum(0), (1, 0))
         self.n_weights = int(self._weights[-1])
@@ -108,6 +110,7 @@ class _AttentionFunction(torch.autograd.Function):
         layout = _Layout(spans, n_heads, native.lanes)
         weights = torch.empty(layout.n_weights, dtype=torch.float32, device="cpu")
         context = query.new_empty(1, query.shape[1], joined)
+        # Filling rows belong to no sentence, so the kernels never write them
         context[:, layout.n_queries :] = 0.0
         native.attend(layout.attention(query, memory, weights, context))
         ctx.native, ctx.layout = native, layout
@@ -122,8 +125,10 @@ class _AttentionFunction(torch.autograd.Function):
     ) -> tuple[None, Tensor, Tensor | None, None, None]:
         query, memory, weights = ctx.saved_tensors
         layout: _Layout = ctx.layout
+        # The kernels step through memory, whatever torch's strides are
         gradient = gradient.contiguous()
         query_gradient = torch.empty_like(query)
+        # Filling rows get no gradient, and memory holds anything
         query_gradient[:, layout.n_queries :] = 0.0
         memory_gradient = None
         if memory is not None:

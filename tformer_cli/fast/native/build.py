@@ -83,10 +83,12 @@ class Compiler:
         try:
             done = subprocess.run(  # noqa: S603 - the user's own compiler
                 [*self.command, *map(str, arguments)],
+                # A compiler that asks something must not wait for an answer
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=MOST_SECONDS,
                 check=False,
+                # The compiler's own leftovers go with the folder, even where it hangs
                 env={**os.environ, "TMPDIR": str(aside)},
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -102,6 +104,7 @@ def find_compiler() -> Compiler | None:
     if asked == "zig":
         machine = machine or platform.machine()
         target = f"{machine}-linux-gnu.{_GLIBC}"
+        # A module of Python's, so no program of that name has to be on the path
         zig = (sys.executable, "-m", "ziglang", "cc", "-target", target)
         return Compiler(zig, machine, is_cross=True)
     if asked:
@@ -133,6 +136,7 @@ def require_compiler() -> Compiler:
 def levels_asked_for(compiler: Compiler, asked: str = "") -> list[Level]:
     """Returns the levels to build."""
     every = {level.name: level for level in levels_of(compiler.machine)}
+    # An installation without kernels is fine: torch computes
     if asked == "none":
         return []
     if not asked and not compiler.is_cross:
@@ -166,6 +170,7 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     digest = source_digest(sources)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as name:
+        # Inside the folder, so that the last move stays on one file system
         aside = Path(name)
 
         def compile_one(job: tuple[Level, Path]) -> None:
@@ -180,6 +185,7 @@ def build(
             made = library_path(level.name, aside)
             # A library's calls to its own functions stay inside, whatever else the process loaded
             inside = ("-Wl,-Bsymbolic",) if sys.platform != "darwin" or compiler.is_cross else ()
+            # Developers want the symbols, an installation the smaller file
             strip = () if extra else ("-s",)
             compiler.run(("-shared", *extra, *strip, *objects, *inside, "-o", made, "-lm"), aside)
             return made
@@ -190,6 +196,7 @@ def build(
         with ThreadPoolExecutor(_n_cores()) as pool:
             list(pool.map(compile_one, jobs))
             made = list(pool.map(link, levels))
+        # Moved when all are made: no one loads half a library
         return [path.replace(folder / path.name) for path in made]
 
 
@@ -203,6 +210,7 @@ def wheel_platform(libraries: Sequence[Path], compiler: Compiler) -> str:
         return re.sub(r"[-.]", "_", sysconfig.get_platform())
     contents = [path.read_bytes() for path in libraries]
     needed = {name for text in contents for name in re.findall(rb"\0(lib[\w+-]+\.so[.\d]*)", text)}
+    # Another library may be missing elsewhere, and a wheel must not promise it
     if not needed <= {b"libc.so.6", b"libm.so.6"}:
         return f"linux_{compiler.machine}"
     versions = [int(minor) for text in contents for minor in re.findall(rb"GLIBC_2\.(\d+)", text)]

@@ -87,6 +87,7 @@ def levels_of_processor() -> tuple[Level, ...]:
         level
         for number, level in enumerate(every)
         if has.issuperset(_CPUINFO_NAMES.get(name, name) for name in level.features)
+        # Nothing is known of the processor, but the lowest level asks for least
         or (number == 0 and not found)
     )
 
@@ -100,6 +101,7 @@ def processor_digest() -> str:
 
 def source_digest(sources: Path = KERNELS) -> str:
     """Tells other versions of the C files, and of how they are compiled, from these."""
+    # Other flags make other numbers, so they count as sources do
     digest = hashlib.sha256(repr((FLAGS, _X86)).encode())
     for path in sorted(path for path in sources.iterdir() if path.suffix in (".c", ".h")):
         digest.update(f"\n{path.name}\n".encode())
@@ -151,10 +153,12 @@ def load_library(tell: Callable[[str], None] | None = None) -> ctypes.CDLL:
             try:
                 _found = find_library()
             except KernelsUnavailable as error:
+                # Kept, so that the reason is told once and the search not repeated
                 _found = error
                 if tell is not None:
                     tell(f"without compiled kernels, PyTorch computes more slowly: {error}")
     if isinstance(_found, KernelsUnavailable):
+        # A new one each time, because a traceback grows with every raise
         raise KernelsUnavailable(str(_found))
     return _found
 
@@ -167,6 +171,7 @@ def find_library(folder: Path = LIBRARIES, sources: Path = KERNELS) -> ctypes.CD
     of_this_machine = library_path(NATIVE, folder)
     if of_this_machine.exists():
         library = load_from(of_this_machine, sources)
+        # What was built for another processor may stop at an unknown instruction
         if _stated(library, "tformer_processor") == processor_digest():
             return library
     for level in reversed(levels_of_processor()):
@@ -212,6 +217,7 @@ def load_from(path: Path, sources: Path = KERNELS) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise KernelsUnavailable(f"their library cannot be loaded: {error}") from None
+    # A wheel has no sources to compare with
     if sources.exists() and _stated(library, "tformer_sources") != source_digest(sources):
         raise KernelsUnavailable(f"they were built from other sources; {REBUILD} again")
     mismatch = find_mismatch(library)

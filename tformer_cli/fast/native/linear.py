@@ -59,6 +59,7 @@ class NativeLinear:
         Returns:
             (N) float32; empty if not wanted.
         """
+        # The kernel steps through memory by these shapes, and would leave it
         if not gradient.is_contiguous() or gradient.dim() != 2:
             raise TypeError("a gradient must be contiguous rows")
         if result is not None and not (
@@ -85,6 +86,7 @@ class NativeLinear:
         """Returns (n_rows, n_columns) numbers that hold until the next call."""
         n_values = n_rows * n_columns
         held = self._scratch.get(dtype)
+        # Only the largest so far is kept: smaller layers use its beginning
         if held is None or len(held) < n_values:
             held = self._scratch[dtype] = torch.empty(n_values, dtype=dtype, device="cpu")
         return held[:n_values].view(n_rows, n_columns)
@@ -102,6 +104,7 @@ class _LinearFunction(torch.autograd.Function):
     ) -> Tensor:
         dtype = _dtype_of_products(values)
         rows = _rows(values, dtype)
+        # Saved as rounded, so that the gradient is of what was computed
         low_weight = weight.to(dtype)
         result = _product(rows, low_weight, bias)
         ctx.save_for_backward(rows, low_weight)
@@ -162,8 +165,10 @@ class _FeedForwardFunction(torch.autograd.Function):
         if of_outer_bias:
             outer_bias_gradient = operations.bias_gradient(row_gradient, None, has_bias=True)
         outer_gradient = _of_weight(row_gradient, hidden) if of_outer else None
+        # Memory that each layer uses again, since it is done with at the end of this call
         hidden_gradient = operations.scratch(len(hidden), hidden.shape[1], hidden.dtype)
         torch.mm(row_gradient, outer, out=hidden_gradient)
+        # Also without a bias: the call zeroes the gradient where the result was 0
         inner_bias_gradient = operations.bias_gradient(
             hidden_gradient, hidden, has_bias=of_inner_bias
         )
@@ -205,6 +210,7 @@ def _of_values(gradient: Tensor, weight: Tensor, shape: torch.Size, dtype: torch
 
 def _of_weight(gradient: Tensor, rows: Tensor) -> Tensor:
     """Computes the gradient of the matrix, (n, N)ᵀ·(n, K) to (N, K), float32."""
+    # Weights are float32, and so must their gradients be
     return torch.mm(gradient.t(), rows).float()
 
 
@@ -222,5 +228,6 @@ def _has_fused_product() -> bool:
     except (AttributeError, RuntimeError, NotImplementedError):
         return False
     expected = functional.linear(rows.double(), weight.double(), bias.double()).relu()
+    # bfloat16 has 8 bits, so an exact comparison would fail
     error = (found.double() - expected).abs().max() / expected.max()
     return bool(found.dtype == torch.bfloat16 and error < 0.01)

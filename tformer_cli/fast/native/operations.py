@@ -52,6 +52,7 @@ class NativeLoss:
         """See `Operations.loss`."""
         if not logits.is_contiguous() or targets.shape != logits.shape[:1]:
             raise TypeError("logits must be contiguous rows, each with a target")
+        # With a larger one the kernel would read behind the row
         if len(targets) and int(targets.max()) >= logits.shape[1]:
             raise IndexError(f"targets must be less than {logits.shape[1]}")
         targets = targets.contiguous()
@@ -154,6 +155,7 @@ class NativeDropout:
             raise TypeError(
                 f"what is added must be float32 of the same shape, not {residual.dtype}"
             )
+        # Counters would repeat, and with them the mask
         if values.numel() > MOST_VALUES:
             raise ValueError("a tensor has more values than dropout has random numbers")
         values = values.contiguous()
@@ -189,6 +191,7 @@ def threshold_of(rate: float) -> int:
 
 def scale_of(threshold: int) -> float:
     """Returns what values that stay are multiplied by."""
+    # By the rounded rate, so that the expected value is kept exactly
     return _LEVELS / (_LEVELS - threshold) if threshold < _LEVELS else 0.0
 
 
@@ -213,6 +216,7 @@ class _DropoutFunction(torch.autograd.Function):
         ctx: Any,  # noqa: ANN401
         gradient: Tensor,
     ) -> tuple[None, Tensor, Tensor | None, None]:
+        # The seed gives the same mask again, so none is kept in memory
         dropped = ctx.dropout.masked(gradient, None, ctx.rate, ctx.seed, ctx.dtype)
         return None, dropped, gradient if ctx.needs_input_grad[2] else None, None
 
@@ -249,6 +253,7 @@ class NativeResidualNorm:
             )
         if hidden.numel() // hidden.shape[-1] * (hidden.shape[-1] + _RUN) > MOST_VALUES:
             raise ValueError("a tensor has more values than dropout has random numbers")
+        # A product that follows would round it anyway
         is_rounded = rounds and torch.is_autocast_enabled("cpu")
         dtype = torch.get_autocast_dtype("cpu") if is_rounded else torch.float32
         summed, normed = _ResidualNormFunction.apply(  # type: ignore[no-untyped-call]
@@ -292,6 +297,7 @@ class _ResidualNormFunction(torch.autograd.Function):
             values=values.data_ptr(),
             values_kind=kind_of(values),
             result_kind=KINDS[dtype],
+            # Without dropout nothing is drawn, so the run's random state stays as it is
             seed=drawn_seed() if threshold else (0, 0),
             threshold=threshold,
             scale=scale_of(threshold),
@@ -306,6 +312,7 @@ class _ResidualNormFunction(torch.autograd.Function):
         native.forward(job)
         ctx.native, ctx.job, ctx.dtypes = native, job, (values.dtype, dtype)
         ctx.save_for_backward(summed, statistics, weight, bias)
+        # A gradient that is not there costs no pass over zeros
         ctx.set_materialize_grads(False)
         return summed, normed
 

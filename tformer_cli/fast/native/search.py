@@ -123,6 +123,7 @@ class NativeModel:
         self._check(sources, limits, beam_size, n_searched, divisors)
         tokens, starts = self._joined_sources(sources)
         listed, listed_starts = self._listed(candidates, len(sources))
+        # The kernels draw from the whole vocabulary
         if drawing is not None and (listed is not None or n_searched != beam_size):
             raise ValueError("all hypotheses that are drawn are wanted, and of all tokens")
         ruled = _PackedRules(rules, len(sources), self._model.vocab_size)
@@ -154,6 +155,7 @@ class NativeModel:
             ),
             ctypes.byref(Answer(*(part.ctypes.data for part in answer.parts))),
         )
+        # First: it is why the kernels were stopped
         told.raise_what_was_raised()
         _check_status(status, "search for")
         return [answer.read(index) for index in range(len(sources))]
@@ -241,6 +243,7 @@ class NativeModel:
             longest = self._model.max_positions - n_read
             if not 0 <= limit <= longest:
                 raise ValueError(f"limits must be 0 to {longest}, but one is {limit}")
+        # A divisor is read for each length up to the limit and its end
         if limits and max(limits) + 2 > len(divisors):
             raise ValueError(f"there are {len(divisors)} divisors for a limit of {max(limits)}")
 
@@ -324,6 +327,7 @@ class NativeSession:
         self._pointer = start(model.pointer, tokens.ctypes.data, len(tokens), most_rows, most_steps)
         if not self._pointer:
             raise MemoryError("there is not enough memory to search for translations")
+        # Frees the kernels' memory with this object, whatever ends the search
         weakref.finalize(self, end, self._pointer)
 
     def step(self, parents: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float32]:
@@ -418,6 +422,7 @@ class _PackedDrawing:
         self.fields = (
             self._keys.ctypes.data,
             drawing.temperature,
+            # More would not fit the kernels' number, and means all anyway
             min(drawing.top_k, _MOST_TOP_K),
             drawing.top_p,
         )
@@ -435,6 +440,7 @@ class _Told:
             try:
                 tell(token)
             except BaseException as error:  # noqa: BLE001 - nothing may pass through C
+                # Kept until the kernel returns: a callback cannot raise through C
                 self._raised = error
                 stop.value = 1
 
@@ -454,6 +460,7 @@ class _Room:
         n_sentences, self._n_searched = len(limits), n_searched
         n_hypotheses = n_sentences * n_searched
         self.limits = limits
+        # The end of sentence has a step, too
         self._room = limits + 1
         places = np.zeros(n_sentences + 1, np.int64)
         np.cumsum(self._room * self._n_searched, out=places[1:])

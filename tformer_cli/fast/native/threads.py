@@ -67,7 +67,9 @@ class SleepingThreads:
         """Starts the second team."""
         if self._start_threads is not None and self._end is None:
             self._end, ready = threading.Event(), threading.Event()
+            # A thread of its own, because the team lives as long as the thread that started it
             threading.Thread(target=self._hold, args=(ready, self._end), daemon=True).start()
+            # Until then threads would still spin
             ready.wait()
 
     def spin(self) -> None:
@@ -89,11 +91,10 @@ class SleepingThreads:
 
 
 class Neighbors:
-    """Decides by the waiting time of this process's threads whether other programs run, too.
+    """Decides by the waiting time of this process's threads whether other programs run, too."""
 
-    On a busy machine a spinning thread keeps the thread that it waits for from running, which made
-    training twenty times slower; on an idle one, spinning saves a wake-up at every operator.
-    """
+    # On a busy machine a spinning thread keeps the thread that it waits for from running, which
+    # made training twenty times slower; on an idle one, spinning saves a wake-up at every operator
 
     def __init__(self) -> None:
         """Assumes that other programs run, until measured."""
@@ -106,6 +107,7 @@ class Neighbors:
         """Takes notice of the share of the last moments that the threads waited for a processor."""
         if share > BUSY_SHARE:
             if not self.are_there:
+                # Programs that come and go would make it switch all the time
                 soon = now - self._quiet_since < 4.0 * self._needed
                 self._needed = (
                     min(2.0 * self._needed, MOST_QUIET_SECONDS) if soon else QUIET_SECONDS
@@ -134,6 +136,7 @@ def be_polite() -> None:
     For programs, to which the process belongs. Nothing changes where users have chosen how threads
     wait, with one thread, or where the system does not say how long threads wait (not Linux).
     """
+    # One thread waits for none
     if torch.get_num_threads() == 1 or waiting_is_chosen(os.environ):
         return
     if not Path("/proc/self/schedstat").exists():

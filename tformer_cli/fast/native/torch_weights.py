@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 def unsupported(model: object) -> str | None:
     """Gives the reason why the kernels cannot compute what a model computes; None if they can."""
+    # Not by `isinstance`: a subclass may compute something else
     if not isinstance(model, Model) or type(model) not in (Transformer, Classifier):
         return "it is not a single Transformer"
     linears = [module for module in model.modules() if isinstance(module, Linear)]
@@ -60,6 +61,7 @@ def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
     if torch.is_autocast_enabled("cpu"):
         return "another precision is set for torch"
     for module in modules:
+        # Only the matrix is packed
         if isinstance(module, Linear) and module.low_ranks is not None:
             return "it has adapters"
         if isinstance(module, MultiHeadAttention) and (module.gate is not None or module.has_taps):
@@ -68,6 +70,7 @@ def unsupported_state(modules: Sequence[nn.Module]) -> str | None:
             return "queries and keys are compared otherwise"
         if module._forward_hooks or module._forward_pre_hooks:
             return "hooks are set on the model"
+        # Dropout is part of training, and the kernels have none here
         if module.training:
             return "the model is in training mode"
     return None
@@ -79,6 +82,7 @@ def versions(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
     Each is known by where it lies and by torch's count of how often it was written to.
     """
     return [
+        # Torch does not count what is written to tensors of inference mode
         (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         for module in modules
         for weight in (*module._parameters.values(), *module._buffers.values())

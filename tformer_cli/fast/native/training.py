@@ -99,9 +99,11 @@ class NativeOperations:
 def use_native_operations(model: Model, library: ctypes.CDLL) -> bool:
     """Lets a model on the CPU train by the kernels."""
     for weight in model.parameters():
+        # Master weights are float32; the kernels read the CPU's memory
         if not (weight.dtype == torch.float32 and weight.device.type == "cpu"):
             return False
     operations = NativeOperations(library)
+    # Without torch's threads the kernels would have one where torch has several
     if torch.get_num_threads() > 1 and not operations.has_threads:
         return False
     model.operations = operations

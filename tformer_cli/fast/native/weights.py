@@ -112,6 +112,7 @@ def in_integers(weights: Mapping[str, Array], release: Callable[[Array], None]) 
             for first in range(0, len(matrix), ROWS_AT_A_TIME):
                 some = slice(first, first + ROWS_AT_A_TIME)
                 _quantize(values[some], integers[some], scale[some])
+            # At once, so that not all of the model is in memory both in floats and in integers
             release(matrix)
     return result
 
@@ -120,8 +121,10 @@ def _quantize(
     values: NDArray[np.float32], integers: NDArray[np.int8], scale: NDArray[np.float32]
 ) -> None:
     """Writes the integers (N, K) and the scales (N) of some rows (N, K)."""
+    # Without `abs`, which would copy the matrix
     largest = np.maximum(values.max(axis=1), -values.min(axis=1))
     scale[:] = np.where(largest > 0, largest, np.float32(1.0)) / np.float32(127.0)
+    # Divided, not multiplied by 1 / scale: torch's bits are those of a division
     rounded = values / scale[:, None]
     integers[:] = np.rint(rounded, out=rounded)
 
@@ -165,11 +168,13 @@ class PackedModel:
         library.tformer_free_model.restype = None
         library.tformer_free_model.argtypes = [ctypes.c_void_p]
         shape = _shape(config, vocab_size)
+        # The kernels know only addresses
         by_address = {weight.ctypes.data: weight for weight in ordered if weight is not None}
         released = _ReleaseWeight(
             0 if release is None else lambda address: release(by_address[address])
         )
         self.pointer = library.tformer_new_model(ctypes.byref(shape), pointers, released)
+        # The kernels cannot raise; no model is their way to say it
         if not self.pointer:
             raise MemoryError("there is not enough memory for the packed weights")
         weakref.finalize(self, library.tformer_free_model, self.pointer)
@@ -185,6 +190,7 @@ class PackedModel:
 
 def sinusoids(n_positions: int, d_model: int, base: float = 10_000.0) -> NDArray[np.float32]:
     """Computes the position vectors of `tformer_cli.model.positions.sinusoids`."""
+    # In float64, as torch's are, or large angles would differ
     position = np.arange(n_positions, dtype=np.float64)[:, None]
     even = np.arange(0, d_model, 2, dtype=np.float64)
     angle = position * np.exp(-math.log(base) * even / d_model)
@@ -272,6 +278,7 @@ def _recurrence(weights: Mapping[str, Array], name: str) -> Iterator[Array | Non
     parts = (f"{name}.input.weight", f"{name}.forget.weight")
     yield np.concatenate([weights[part] for part in parts])
     bias = weights.get(f"{name}.forget.bias")
+    # Only the forget gate has a bias, but both are one product
     yield None if bias is None else np.concatenate([np.zeros_like(bias), bias])
     scales = [weights[f"{part}{SCALE}"] for part in parts if f"{part}{SCALE}" in weights]
     yield np.concatenate(scales) if scales else None
