@@ -72,6 +72,7 @@ class OneLineErrors(HelpfulGroup):
             status = super().main(
                 given, prog_name, complete_var, False, windows_expand_args, **extra
             )
+            # Now: at exit Python reports a full disk or a closed pipe in lines of its own
             sys.stdout.flush()
         except SystemExit as leaving:
             # Typer and rich, which draw the help, turn a closed pipe into status 1
@@ -103,6 +104,7 @@ class OneLineErrors(HelpfulGroup):
             _end(given, error, _fault(error), 1)
         sys.exit(status if isinstance(status, int) else 0)
 
+    # The commands inspect-… are listed themselves; the group would say them twice
     unlisted = (INSPECT,)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -115,6 +117,7 @@ class OneLineErrors(HelpfulGroup):
         if cmd_name != INSPECT:
             return super().get_command(ctx, cmd_name)
         start = f"{INSPECT}-"
+        # The same commands under a shorter name, so that the two never differ
         found = {n.removeprefix(start): c for n, c in self.commands.items() if n.startswith(start)}
         return HelpfulGroup(name=INSPECT, commands=found, help=INSPECT_HELP, context_settings=HELP)
 
@@ -127,6 +130,7 @@ class OneLineErrors(HelpfulGroup):
 
 
 def _end(args: list[str], error: BaseException, message: str, status: int) -> NoReturn:
+    # Only before the command: behind it, the word may be part of a text
     if "--debug" in args[:1]:
         raise error
     if message:  # empty: another process reports it
@@ -144,12 +148,14 @@ def _leave_to_first_process() -> None:
 
 def _fault(error: BaseException) -> str:
     """Describes an error that no one foresaw."""
+    # The first line alone: an error is one line, and a traceback has the rest
     message = str(error).splitlines()[0] if str(error) else "no message"
     return f"{type(error).__name__}: {message}; run `tformer --debug …` for a traceback"
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
     """Recognizes torch's several ways of running out of memory."""
+    # Without torch no error is torch's, and importing it takes long
     if "torch" not in sys.modules:
         return False
     from tformer_cli.runtime import is_out_of_memory
@@ -167,6 +173,7 @@ def _system_message(error: OSError) -> str:
 
 
 def _leave_closed_pipe() -> NoReturn:
+    # Else Python flushes stdout again at exit, and reports the closed pipe itself
     discard_stdout()
     sys.exit(CLOSED_PIPE_STATUS)
 
@@ -180,6 +187,7 @@ def _show_version(is_asked: bool) -> None:
 def root(
     *,
     version: bool = option_field(False, "Show the version and exit.", "-V", callback=_show_version),
+    # Only for the help: `_end` reads it, as errors of the command line need it, too
     debug: bool = option_field(False, "Show the traceback of an error."),
 ) -> None:
     """Train, use and understand Transformers, translation first.
@@ -241,6 +249,7 @@ def make_app(only: str | None = None) -> CommandGroup:
 
 
 def _add_inspections(app: CommandGroup) -> None:
+    # Here, so that `translate` and others start without loading the inspections
     from tformer_cli.cli.inspect.inspect_ablate import inspect_ablate
     from tformer_cli.cli.inspect.inspect_align import inspect_align
     from tformer_cli.cli.inspect.inspect_heads import inspect_heads
@@ -265,6 +274,7 @@ def wanted_command(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     if any(name.endswith("_COMPLETE") for name in environment):  # the shell asks what may follow
         return None
     first = next((one for one in arguments if one != "--debug"), "")
+    # help shows any command, and a misspelt name is compared with all
     return first if first in COMMANDS and first != "help" else None
 
 
@@ -290,11 +300,13 @@ def main() -> None:
 def _leave_on_signal(signal_number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001
     """Exits as an error does, so that nothing half-written is left."""
     _signals.append(signal_number)
+    # As a shell reports it: scripts rely on 143 for SIGTERM
     sys.exit(128 + signal_number)
 
 
 def _say_of_thread(args: threading.ExceptHookArgs) -> None:
     """Ends a thread's error in one line, too; whoever waits for the thread decides the status."""
+    # SystemExit ends a thread silently in Python, too
     if args.exc_value is not None and args.exc_type is not SystemExit:
         error_line(_fault(args.exc_value))
 
@@ -305,6 +317,7 @@ def _leave_later(ignored: "sys.UnraisableHookArgs") -> None:
         number = _signals[-1] if _signals else signal.SIGINT
         # A moment later the main thread runs code of ours again, which the signal then ends
         again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+        # Else the timer holds up an exit that comes first
         again.daemon = True
         again.start()
     else:

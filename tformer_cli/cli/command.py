@@ -63,7 +63,9 @@ class CheckedCommand(ReadableHelp, TyperCommand):
     """A command that refuses empty names, and outputs that would destroy an input."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - click's
+        # While the shell completes a line, it is unfinished, which is not an error
         if not ctx.resilient_parsing:
+            # Of a copy: the parser empties the list that it reads
             given, _, order = self.make_parser(ctx).parse_args(args=list(args))
             check_earlier_values(given)
             _check_given_once(order, [parameter.name for parameter, _ in self._paths()])
@@ -79,6 +81,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
         check_words(ctx.params)
         outputs = self._check_outputs(ctx.params, is_forced=is_forced)
         imported = self._import_models(ctx.params)
+        # An output that is not there yet can be no file of a model
         if imported and any(output.status() is not None for output in outputs):
             from tformer_cli.foreign.import_model import sources_of
 
@@ -139,6 +142,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
 
     def _check_outputs(self, values: dict[str, Any], *, is_forced: bool) -> list[Output]:
         """Checks the outputs against what the arguments name, and against each other."""
+        # With `< FILE` that file is an input, though no option names it
         inputs: list[NamedPath] = [*standard_stream("stdin", STDIN)]
         inputs += [
             NamedPath(name=name_of(parameter), path=path)
@@ -146,6 +150,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
             if parameter.param_type_name == "argument" and "TEXT" in str(parameter.metavar)
             for path in map(Path, _paths_of(values.get(str(parameter.name))))
         ]
+        # With `> FILE` that file is an output, though no option names it
         outputs, parts = standard_stream("stdout", STDOUT), list[Output]()
         for parameter, role in self._paths():
             for value in _paths_of(values.get(str(parameter.name))):
@@ -164,6 +169,7 @@ class CheckedCommand(ReadableHelp, TyperCommand):
                             from tformer_cli.artifacts.resumable import parts_of
 
                             parts += [Output(name="--resume", path=p) for p in parts_of(path)]
+                    # stdout is among the outputs already
                     elif descriptor != STDOUT:
                         outputs += standard_stream(name, descriptor)
                 # A directory may have the name of a recipe that is shipped

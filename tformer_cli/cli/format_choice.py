@@ -85,6 +85,7 @@ def chosen_format(
     if output == STANDARD_STREAM:
         is_for_people = sys.stdout.isatty() or is_regular_file(sys.stdout)
     else:
+        # Though a format is given: JSON in a file called .png is a slip, too
         check_ending(output, formats if given is None else [given])
         is_for_people = not _is_special(Path(output))
     if given is not None:
@@ -103,6 +104,7 @@ def format_by_name(given: Format | None, output: str, formats: Sequence[Format])
     ending = "" if output == STANDARD_STREAM else _ending(output)
     named = next((one for one in formats if ending in ENDINGS[one]), formats[0])
     chosen = named if given is None else given
+    # Raw bytes would upset the terminal
     if chosen in BINARY and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError(f"--format {chosen}: is not text for a terminal; name a file with -o FILE")
     return chosen

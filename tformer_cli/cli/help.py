@@ -55,6 +55,7 @@ class ReadableHelp:
         """Returns the parameters, `--help` included; their values are read here, not by Typer."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for one in parameters:
+            # Typer's own reader loads pydantic, which takes as long as a line to translate
             one._runtime_param = PlainValue(one.type_descriptor)
         return parameters
 
@@ -80,6 +81,7 @@ def show_help(console: "Console", ctx: Any) -> None:  # noqa: ANN401 - click's
     from rich.panel import Panel
     from rich.text import Text
 
+    # Longer lines are hard to read
     console.width = width = min(console.width, WIDEST)
     command = ctx.command
     usage = f"{ctx.command_path} {' '.join(command.collect_usage_pieces(ctx))}"
@@ -158,7 +160,9 @@ def folded(line: str, width: int) -> list[str]:
 
     So it can be copied at any width.
     """
+    # Not as POSIX: quotes stay, so that a copied command has them
     words = shlex.shlex(line, posix=False, punctuation_chars=False)
+    # Else what stands behind a # is dropped: a remark, or the number of an image
     words.whitespace_split, words.commenters = True, ""
     lines = [""]
     for word in words:
@@ -309,8 +313,10 @@ class HelpfulGroup(ReadableHelp, TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parses the arguments; see `typer.core.TyperGroup.parse_args`."""
         if not (args or ctx.resilient_parsing or self.invoke_without_command):
+            # stdout carries results, and a group alone has none
             with redirect_stdout(sys.stderr):
                 sys.stderr.write(ctx.get_help())  # empty where Typer has drawn it itself
+            # A group without a command is bad usage
             ctx.exit(2)
         return super().parse_args(ctx, args)
 
@@ -325,6 +331,7 @@ def usage_message(error: TyperException) -> str:
     if unknown:
         options = _options_of(context)
         near = _other_names(unknown, options, context)
+        # With a single dash it may have been meant as a text: see `_without_guess`
         if not near and unknown.startswith("--"):
             near = suggestions(unknown, options)
         hint = did_you_mean(near) or _without_guess(unknown, context)
@@ -340,6 +347,7 @@ def usage_message(error: TyperException) -> str:
         shown = [name for name, one in context.command.commands.items() if not one.hidden]
         known = [*shown, *context.command.unlisted]
         hint = did_you_mean(suggestions(command[2], known)) or _without_guess("", context)
+        # Other tools have a command `list`; here the group alone lists
         if command[2] == "list" and context.command.invoke_without_command:
             hint = f"did you mean `{context.command_path}`?"
         return f"{command[2]}: no such command of {context.command_path}; {hint}"
@@ -378,4 +386,5 @@ def _problem(error: TyperException) -> str:
         return f"{options[0]}: {str(error.__cause__).rstrip('.')}"
     format_message = getattr(error, "format_message", error.__str__)
     message: str = " ".join(format_message().split())
+    # The sentence becomes a part of `WHERE: WHAT; WHAT TO DO`
     return message[:1].lower() + message[1:].rstrip(".")

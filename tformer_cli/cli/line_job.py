@@ -257,6 +257,7 @@ def write_lines(
     is_hidden: bool,
 ) -> float:
     """Writes lines a buffer at a time while `counts` grow, and shows the progress."""
+    # On the same terminal a bar would be drawn into the results
     is_hidden = is_hidden or shares_terminal(output)
     # Counting reads the whole file, so it is done only for those who see the number
     n_lines = None if is_hidden else total()
@@ -264,6 +265,7 @@ def write_lines(
     with line_progress(n_lines, doing, quiet=is_hidden) as progress:
         for lines in buffers:
             stream.writelines(map(utf8_line, lines))
+            # The reader of a pipe gets each buffer when it is done
             stream.flush()
             progress.update(counts.lines)
     return monotonic() - start

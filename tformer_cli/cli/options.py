@@ -247,6 +247,7 @@ def _typer_option(option: Option, names: tuple[str, ...]) -> list[Any]:
         declared: Any = typer.Argument(**details)
     else:
         details |= {"min": option.min, "max": option.max, "parser": option.parser}
+        # Eager: --version answers before a missing argument is an error
         details |= {"callback": option.callback, "is_eager": option.callback is not None}
         declared = typer.Option(*names, **details)
     holds = Holds(option.holds) if option.holds else None
@@ -315,6 +316,7 @@ def complete_recipes(incomplete: str) -> list[str]:
     files = [
         f"{folder}/{path.name}" if "/" in incomplete else path.name
         for path in sorted(within.glob(f"{name}*"))
+        # With nothing typed yet, every directory would be offered
         if path.suffix == ".toml" or (path.is_dir() and name)
     ]
     return [*recipe_names(), *files]
@@ -407,6 +409,7 @@ def prepare_torch(threads: int = 0) -> None:
     if has_fast():
         from tformer_cli.fast.native.threads import be_polite
 
+        # Beside other programs, threads that spin keep others from running
         be_polite()
 
 
@@ -414,6 +417,7 @@ def torch_preparation(threads: int = 0) -> Callable[[], None]:
     """Makes the `before_torch` of `open_model`; sets at once what does not need torch."""
     from tformer_cli.runtime import keep_freed_pages
 
+    # Returning each large temporary to the system costs a tenth of greedy search
     keep_freed_pages()
     return partial(prepare_torch, threads)
 

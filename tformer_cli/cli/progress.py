@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
 
+# The log of a job of hours stays short enough to read
 SECONDS_BETWEEN_REPORTS = 10.0
 
 Item = TypeVar("Item")
@@ -55,6 +56,7 @@ class PlainProgress(LineProgress):
 
     def _say(self, n_lines: int) -> None:
         self._said, self._said_at = n_lines, monotonic()
+        # Lines of an earlier start took none of this time
         rate = (n_lines - self._begun) / max(self._said_at - self._start, 1e-9)
         done, left = count_of(n_lines, "line"), ""
         if self._total:
@@ -118,11 +120,13 @@ def counted(
 
 def _counted(items: Iterable[Item], progress: LineProgress) -> Iterator[Item]:
     for number, item in enumerate(items, 1):
+        # Counted when the result is written, not when it is made
         yield item
         progress.update(number)
 
 
 def _bar() -> "Progress":
+    # Here: rich takes a third of a short command's time to load
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -145,6 +149,7 @@ def _bar() -> "Progress":
             )
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    # Transient: what follows on stderr does not stand below a bar that is done
     return DetailedProgress(
         *columns, Speed(), TimeRemainingColumn(), console=stderr_console(), transient=True
     )

@@ -50,6 +50,7 @@ def prepare_standard_streams() -> None:
     if sys.stdout is None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
+        # Pictures in a narrow encoding get a ?, and the command goes on
         sys.stdout.reconfigure(errors="replace")
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
@@ -58,6 +59,7 @@ def prepare_standard_streams() -> None:
             sys.stderr.buffer,
             encoding=sys.stderr.encoding,
             errors=sys.stderr.errors,
+            # As Python's own: a message is seen when it is written
             line_buffering=True,
         )
 
@@ -151,6 +153,7 @@ def _console(
         soft_wrap=soft_wrap,
         force_terminal=force_terminal,
         width=width,
+        # Else rich colors numbers and paths, in results, too
         highlight=False,
     )
 
@@ -260,6 +263,7 @@ def telling_of_markup(lines: Iterable[str], first_index: int = 0) -> Iterator[st
     """Yields the same lines; warns of the first with tags of HTML or XML, which are not text."""
     is_told = False
     for number, line in enumerate(lines, first_index + 1):
+        # The quick test first: nearly all lines have no tag
         if not is_told and "<" in line and (tag := MARKUP.search(line)):
             is_told = True
             warn(
@@ -308,7 +312,9 @@ def warn_of_file_names(texts: Sequence[str], option: str = "-i") -> None:
 def argument_lines(texts: Sequence[str], counts: LineCounts) -> Iterator[str]:
     """Yields arguments as lines; line ends in an argument separate lines."""
     for text in texts:
+        # Not splitlines: U+2028, form feed and the like are characters
         for line in text.removesuffix("\n").split("\n"):
+            # The bytes as they were typed: what is not UTF-8 counts as it does in a file
             yield decode_line(os.fsencode(line), counts)
 
 
@@ -325,10 +331,12 @@ def results(output: str | Path) -> Iterator[BinaryIO]:
     # /dev/stdout is written through Python's own buffer, in order with all other results
     if descriptor == STDOUT:
         yield sys.stdout.buffer
+        # Now: a full disk is an error of the command, not of Python's exit
         sys.stdout.buffer.flush()
         return
     from tformer_cli.files.atomic import not_writable, written_aside
 
+    # Through a link its target is replaced, and the link stays
     path = Path(output).resolve()
     try:
         if path.is_dir():
@@ -450,6 +458,7 @@ LESS = "FRX"
 def print_paged(console: "Console", renderable: "RenderableType", *, is_paged: bool = True) -> None:
     """Shows a result by $PAGER, less by default; as it is where there is no terminal or pager."""
     command = shlex.split(os.environ.get("PAGER", PAGER))
+    # A dumb terminal, such as that of an editor, cannot turn pages
     is_screen = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if not (is_paged and is_screen and command and which(command[0])):
         console.print(renderable, crop=False)
@@ -459,6 +468,7 @@ def print_paged(console: "Console", renderable: "RenderableType", *, is_paged: b
     # Ctrl-C is the pager's while it reads the keyboard: it stops a search, not the pager
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
+        # A user's own $LESS goes before ours
         environment = {"LESS": LESS, **os.environ}
         subprocess.run(command, input=capture.get().encode(), env=environment, check=False)  # noqa: S603
     finally:

@@ -28,6 +28,7 @@ class PlainValue:
         try:
             return [self._read(one) for one in value] if is_list else self._read(value)
         except ValueError as error:
+            # `help.usage_message` takes its words from the cause
             raise BadParameter(str(error), ctx=ctx, param=param) from error
 
     def _read(self, value: Any) -> Any:  # noqa: ANN401 - of the parameter's type
@@ -40,6 +41,7 @@ class PlainValue:
         return Path(value) if self._kind is Path else value
 
     def _number(self, value: Any) -> int | float:  # noqa: ANN401 - a text, or a default
+        # A long text that was given by mistake would hide what is wrong
         shown = f'"{str(value)[:60]}"'
         try:
             number = int(str(value).removesuffix(".0")) if self._kind is int else float(value)

@@ -172,6 +172,7 @@ def show_speeds(console: "Console", speeds: "list[Speed]") -> None:
         "BLEU": lambda one: f"{one.bleu.value:.2f}" if one.bleu is not None else "",
     }
     has_shortlists = any(speed.setting.shortlist for speed in speeds)
+    # Columns that say nothing only take up width
     if not has_shortlists:
         del columns["shortlist"]
     if speeds[0].bleu is None:

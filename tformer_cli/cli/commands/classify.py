@@ -48,6 +48,7 @@ def classify(
     """
     if labels.top != 1 and labels.output_format == "text":
         raise UsageError("--top: text is one label per line; add --format tsv or jsonl")
+    # After the check: a wrong option is an error at once, not after the imports
     from tformer_cli.kinds.lines.classify import label_texts
 
     job.run(

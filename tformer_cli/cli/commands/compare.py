@@ -44,6 +44,7 @@ def _named(systems: Sequence[str]) -> dict[str, str]:
     for one in systems:
         name, path = named_path(one)
         name = name or Path(path).name
+        # The report names systems in tables, where two alike cannot be told apart
         if name in found:
             raise UsageError(f"SYSTEM: two are called {name}; give names, as in NAME={path}")
         found[name] = path
@@ -137,6 +138,7 @@ def _test_sets(texts: TestSetFiles, manifest: Path | None) -> dict[str, TestSetF
         try:
             texts.check()
         except ValueError as error:
+            # The error begins with the name of a field; the user typed an option
             raise UsageError(f"--{str(error).replace('_', '-', 1)}") from None
         return {texts.test_set or "": texts}
     for one in fields(texts):
@@ -166,7 +168,9 @@ def _check_files(
     named = [path for one in test_sets.values() for path in one.paths]
     given = [*named, *(Path(one) for one in (train, manifest) if one is not None)]
     check_stdin_is_read_once(given)
+    # A manifest's files are no arguments: the base of all commands has not seen them
     inputs = [NamedPath(name="--manifest", path=path) for path in named]
+    # With `> FILE` that file is an output, though no option names it
     outputs = standard_stream("stdout", STDOUT)
     if open_stream(output) is None:
         outputs.append(Output(name="--output", path=Path(output)))

@@ -86,6 +86,7 @@ def check(
 
     wanted = checks.chosen(DEFAULT)
     chosen = chosen_format(format_, output, FORMATS, "json")
+    # First: an unwritable file is an error at once, not after the corpus is read
     with results(output) as stream:
         given = _given(files, fields, checks, near=NEAR_DUPLICATE in wanted, quiet=quiet)
         possible = given.possible(wanted)
@@ -222,6 +223,7 @@ def _given(
     from tformer_cli.quality.given import given_data
 
     given = given_data(files, fields, checks, near=near)
+    # A table does not say which column is the source: a wrong guess must be seen
     is_table = not given.is_recipe and given.kind is PAIRS and given.data.train[0].tsv
     if is_table and not fields.names_fields:
         note(
@@ -301,5 +303,6 @@ def _note_dropped(report: "CleanReport", noun: str, *, quiet: bool) -> None:
         "others were dropped",
         quiet=quiet,
     )
+    # A warning, as --quiet must not hide that nothing is left
     if report.pairs and not report.kept:
         warn(f"no {noun} was kept; look into dropped.jsonl, and omit checks with --without")

@@ -82,6 +82,7 @@ def distill(
         if dry_run:
             show_plan(directory, *workflow.plan_distillation(setup))
             return
+        # Asks only where there is something to lose
         if fresh and not yes and workflow.has_distillation(directory):
             ask_before_removing("distillation", directory)
         report = workflow.distill(setup, fresh=fresh)

@@ -82,6 +82,7 @@ def embed(
         model,
         text,
         begin,
+        # The array has its own writer: lines beside it would damage the file
         lambda one: None if is_array else one.line(chosen),
         pictures=pictures,
         write=write_array if is_array else None,

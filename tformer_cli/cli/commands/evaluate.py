@@ -239,6 +239,7 @@ def _evaluate_labels(
     quiet: bool,
 ) -> None:
     references = texts.reference or ()
+    # Images may bring their own labels, such as the names of their folders
     if len(references) != 1 and not (pictures.images and not references):
         raise UsageError("--reference: an example has one right label; name one file")
     if texts.baseline is not None and texts.baseline_model is not None:
@@ -266,6 +267,7 @@ def _evaluate_labels(
             other = opens(texts.baseline_model)
             given = [list(evaluate_classifier(other, sources, right, damaged=damaged).predicted)]
     warn_of_bytes(read)
+    # An image that cannot be read has an empty label
     counts = ResultCounts(damaged=result.predicted.count(""))
     warn_of_results(counts, blank="omitted from the scores")
     changes = [one for labels in given for one in compare_predictions(result, labels)]
@@ -283,6 +285,7 @@ def show_scores(
 
     compared_lines = ["", *_change_lines(changes, "examples", 2)] if changes else []
     for line in (*result.lines(console.width), *compared_lines):
+        # As Text: a label in brackets is not markup; and whole: scripts cut lines
         console.print(Text(line), soft_wrap=True)
 
 
@@ -297,7 +300,9 @@ def _evaluate_text(
 ) -> None:
     """Shows the scores of a language model, masked or not, and the changes from another one."""
     read = LineCounts()
+    # A list: the baseline reads the same lines again
     lines = list(texts.lines(read, quiet=quiet))
+    # Both before either is scored: a wrong baseline is an error at once
     for one in (model, *([] if baseline is None else [baseline])):
         _check_reads_text(one)
     from tformer_cli.evaluate import evaluate as workflow
@@ -440,6 +445,7 @@ def show_evaluation(
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
+    # Folded, never cut: only whole signatures can be compared
     table.add_column(style="dim", overflow="fold")
     for row in result.rows(has_intervals=has_intervals):
         table.add_row(*row)

@@ -146,6 +146,7 @@ class TextScoringOptions:
             if self.text_split is not None:
                 raise UsageError("--text-split: is of a dataset; add --text-field")
             return file_lines(name, counts, quiet=quiet)
+        # A table or data set is opened by its name, which stdin lacks
         if name == STANDARD_STREAM:
             raise UsageError("--text-field: stdin is text; name a file")
         from tformer_cli.evaluate.evaluate import texts_in_field

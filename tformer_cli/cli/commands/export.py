@@ -69,6 +69,7 @@ def export(
         raise UsageError(
             f"--output: must be given with --format {export_format}; name a new directory"
         )
+    # Before the conversion: a directory that is in use is an error at once
     check_free(output)
     if quantization is not None:
         raise UsageError("--quantization: is for --format ctranslate2; omit it")
@@ -92,6 +93,7 @@ def _write(model: Path, output: Path, export_format: Format, adapter: Path | Non
     if export_format == "marian":
         workflow.export_marian(model, output, adapter)
         decoder, tokenizer = f"marian-decoder -c {output / 'decoder.yml'}", output / TOKENIZER
+        # With one of tformer's tokenizers, Marian reads and writes pieces, not text
         if tokenizer.is_file():
             cut, joined = (f"tformer tokenize {verb} {tokenizer}" for verb in ("encode", "decode"))
             decoder = f"{cut} | {decoder} | {joined}"

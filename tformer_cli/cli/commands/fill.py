@@ -37,6 +37,7 @@ def fill(
     """
     if top is not None and output_format == "text":
         raise UsageError("--top: text fills each gap once; add --format tsv or jsonl")
+    # After the check: a wrong option is an error at once, not after the imports
     from tformer_cli.kinds.lines.fill import TOP, GapFiller
 
     names: list[str] = []
@@ -44,6 +45,7 @@ def fill(
 
     def begin(opened: "Opened") -> Compute:
         filler = GapFiller(opened)
+        # Only an open model tells how its gaps are written; the last warning names them
         names.extend(filler.names)
         return lambda texts, first: filler.fill(texts, n_candidates, job.too_long, first)
 

@@ -76,6 +76,7 @@ class WritingOptions:
     @property
     def stops(self) -> list[str]:
         """The texts that end one."""
+        # A line end is awkward to type in a shell
         return [text.replace("\\n", "\n") for text in self.stop or ()]
 
 
@@ -112,6 +113,7 @@ def generate(
     read, is_typed = LineCounts(), files.is_typed(prompt)
     prompts: Iterator[str] | None = None
     if not prompt and files.input_file is None and stdin_is_terminal():
+        # A text from nothing is the most likely wish of who gives nothing at a terminal
         prompt = [""]
     if not prompt or prompt == [STANDARD_STREAM]:
         prompts = input_lines(prompt, files.input_file, read, "--input", quiet=quiet)
@@ -124,6 +126,7 @@ def generate(
     counts = ResultCounts()
 
     def render(one: "Generation") -> str:
+        # A prompt of a file or stdin is a line: N lines in are N lines out
         is_one_line, lists_texts = prompts is not None, writing.n_best > 1
         return format_generation(
             one, writing.output_format, lists_texts=lists_texts, is_one_line=is_one_line
@@ -147,6 +150,7 @@ def generate(
         )
         note_choices(opened, quiet=quiet)
         generator = opened.generator
+        # Python turns bytes of an argument that are not UTF-8 into lone surrogates
         given = [without_surrogates(one) for one in prompt or ()]
         if prompts is not None:
             size = writing.buffer_lines or (1 if is_typed else BUFFER_PROMPTS)
@@ -155,6 +159,7 @@ def generate(
             lines = rendered([_told(generator, given, stream)], counts, lambda _: None)
         else:
             lines = rendered([generator.generate(given)], counts, render)
+        # A bar would be drawn over a text that is typed or shown on this terminal
         is_hidden = quiet or is_typed or is_seen or prompts is None
         write_lines(
             stream, lines, counts, doing="generating", output=files.output, is_hidden=is_hidden
@@ -171,6 +176,7 @@ def is_terminal(stream: BinaryIO) -> bool:
 def _is_told(generator: "Generator", prompts: list[str]) -> bool:
     """Returns whether a text can be shown while it is written: it is the only one."""
     config = generator.config
+    # While a beam is searched its best text may still change: none can be shown early
     is_straight = config.sampling or config.beam_size == 1
     return len(prompts) == 1 and is_straight and config.n_searched == 1
 
@@ -180,6 +186,7 @@ def _told(generator: "Generator", prompts: list[str], stream: BinaryIO) -> "list
 
     def tell(text: str) -> None:
         stream.write(without_surrogates(text).encode())
+        # Else the text appears only when it is complete
         stream.flush()
 
     tell(prompts[0])

@@ -118,6 +118,7 @@ def recipes(ctx: typer.Context) -> None:
         tformer recipes show multi30k-en-de
         tformer recipes copy template -o my.toml
     """
+    # Typer runs this before `show` and `copy`, too
     if ctx.invoked_subcommand is not None:
         return
     from tformer_cli.guide import shipped_recipes
@@ -143,6 +144,7 @@ def show(
     """
     from tformer_cli.guide import recipe_text
 
+    # As bytes: TOML is UTF-8, whatever the locale
     sys.stdout.buffer.write(utf8_line(recipe_text(name).rstrip("\n")))
 
 
@@ -186,4 +188,5 @@ def help_command(
         tformer help tokenize train
     """
     root = ctx.find_root()
+    # As if --help were typed, so that the two never differ
     root.command.main([*(command or []), "--help"], prog_name=root.info_name)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.foreign.foreign_model import ForeignModel
 
+# Labels that are shown: models of images may have a thousand
 MOST_LABELS = 10
 
 

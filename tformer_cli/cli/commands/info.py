@@ -43,6 +43,7 @@ def info(
     if output_format == "json":
         write_line(json.dumps(details.record(), ensure_ascii=False))
     else:
+        # Names may come from foreign files, and hold characters that control a terminal
         show_list(stdout_console(), [(n, visible(t, 1000)) for n, t in _rows(details)])
     for problem in details.problems:
         warn(problem)
@@ -120,10 +121,12 @@ def _of_texts(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
 def _origin(details: "ModelDetails") -> "Iterator[tuple[str, str]]":
     if details.config.origin is not None:
         yield "Imported from", f"{details.config.origin.source} ({details.config.origin.kind})"
+    # A foreign model lies in the cache, whose path its user has not named
     if details.named != str(details.path):
         yield "Imported into", str(details.path)
     if details.config.start is not None:
         yield "Started from", details.config.start.model
+    # An imported model has made no steps here
     if details.config.step or details.config.origin is None:
         yield "Training", ". ".join(_training(details))
     recipe = details.recipe

@@ -46,6 +46,7 @@ def plot(
     chosen = chosen_format(output_format, output, FORMATS, "tsv")
     if chosen == "png" and output == STANDARD_STREAM and sys.stdout.isatty():
         raise UsageError("--format png: is not text for a terminal; name a file with -o FILE")
+    # Before any run is read: a missing package is an error at once
     if chosen == "png":
         check_png()
     from tformer_cli.show.chart import render_svg, render_tsv, show_chart

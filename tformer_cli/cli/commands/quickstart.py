@@ -128,10 +128,12 @@ def show_commands(console: "Console", lines: Iterable[str]) -> None:
     from tformer_cli.cli.help import folded
 
     for line in lines:
+        # A terminal breaks a long command inside a word, and a copy of it fails
         if line.startswith("  ") and console.is_terminal and len(line) > console.width:
             for piece in folded(line.strip(), console.width - 2):
                 console.print(Text(f"  {piece}"), soft_wrap=True)
         else:
+            # In a pipe or file a line stays a line, whatever the width
             is_sentence = console.is_terminal and not line.startswith("  ")
             console.print(Text(line), soft_wrap=not is_sentence)
 

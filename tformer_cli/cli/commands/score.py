@@ -136,6 +136,7 @@ def score(
         tformer score runs/shapes --images shapes/pictures --format tsv
     """
     pictures.check(has_texts=pairs.source is not None)
+    # First: what the other options mean depends on the kind of the model
     check_model(model, kinds_for("score"))
     stored = read_config(model)
     pictures.check_model(stored.model)
@@ -161,6 +162,7 @@ def score(
     else:
         _refuse({**of_translations, "--adapter": adapter}, "MODEL is a classifier; omit it")
         labeled = pictures.labeled(pairs.target_file or "", "--target-file", read)
+        # Labeled images are pairs already: no file is read beside them
         files, given = (pairs.labels(), []) if labeled is None else ((), [labeled])
     check_stdin_is_read_once(files)
     # Before the imports: a missing file is an error at once, not after seconds

@@ -163,6 +163,7 @@ def shortlist(
             for one in linked:
                 lexicon.add(*one)
                 progress.update(report.lines)
+        # Inside `results`, which then leaves no file
         if not lexicon.n_linked:
             raise DataError("--source: has no pair to align; give a text and its translation")
         if lists.output_format == "text":
@@ -186,11 +187,14 @@ def _opened(model: Path, opening: OpeningArguments, *, is_aligned: bool, quiet: 
 
     opened = open_model(
         model,
+        # Attention is read in float32; given alignments need only the vocabularies
         precision="auto" if is_aligned else "float32",
+        # With an earlier shortlist the model would write only what that one allows
         shortlist="none",
         before_torch=torch_preparation(opening["threads"]),
         **opening,
     )
+    # With given alignments nothing is computed, and no device needs to be told
     if not is_aligned:
         note_choices(opened, quiet=quiet)
     return opened

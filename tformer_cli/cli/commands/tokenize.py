@@ -90,6 +90,7 @@ def train(
     try:
         config = TokenizerConfig(algorithm=algorithm, vocab_size=vocab_size)
     except ValueError as error:
+        # The error begins with the name of a field; the user typed an option
         raise UsageError(str(error).replace("vocab_size", "--vocab-size", 1)) from None
     to_stdout = str(output) == STANDARD_STREAM
     prompt_at_terminal(files=files, quiet=quiet)
@@ -204,11 +205,13 @@ def _stream(file: str | None, work: Callable[[Sequence[str], int], list[str]]) -
         groups = groups_of_lines(sys.stdin.buffer, counts)
     else:
         read = file_lines(file, counts)
+        # A file never pauses: groups of a fixed size need little memory
         groups = iter(lambda: list(islice(read, 1024)), [])
     number = 1
     for lines in groups:
         for line in work(lines, number):
             write_line(line)
+        # A program that talks with this one through pipes waits for each answer
         flush_results()
         number += len(lines)
     warn_of_bytes(counts)

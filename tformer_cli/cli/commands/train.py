@@ -85,6 +85,7 @@ class RecipeOptions:
 
         minutes = None if self.max_time is None else parse_minutes(self.max_time)
         changes = {
+            # --set reads TOML, where a string of JSON is a string, too
             "model.from": ("--from", self.start and json.dumps(str(self.start))),
             "training.max_steps": ("--max-steps", self.max_steps),
             "training.max_epochs": ("--max-epochs", self.max_epochs),
@@ -201,6 +202,7 @@ class RunOptions:
             from tformer_cli.trainer.processes.launch import launched
 
             if has_model(run):
+                # Of several processes on one terminal each would ask
                 ask_before_removing("run", run, may_ask=launched().world_size == 1)
 
 
@@ -229,6 +231,7 @@ def train(
 
     place = launched()
     if place.agent:
+        # Else the processes of a killed agent train on
         end_with_agent(place.agent)
     run = kind.output or Path("runs") / Path(recipe).stem
     with one_error_per_node():
@@ -250,10 +253,12 @@ def train(
                 device=device,
                 # The restart of a lost process resumes, though the command says --fresh
                 fresh=kind.fresh and not place.resumes,
+                # All processes do the same steps: one of them reports
                 quiet=quiet or not is_first,
                 tensorboard=kind.tensorboard,
                 is_shared=group is not None and group.max_machines > group.min_machines,
             )
+        # stdout gets the result once
         if not is_first:
             return
         if kind.dry_run:
@@ -261,6 +266,7 @@ def train(
         elif kind.profile is not None:
             show_profile(chosen, kind.profile, device=device, quiet=quiet)
         else:
+            # stdout names the result, for a script to go on with
             write_line(str(run))
 
 
@@ -295,12 +301,15 @@ def naming_recipe(name: str, *tables: str) -> Iterator[None]:
     except (DataError, RecipeError) as error:
         if not str(error).startswith(tables):
             raise
+        # Of the same type, on which the exit status depends
         raise type(error)(f"{find_recipe(name)}: {error}") from error
 
 
 def ask_before_removing(what: str, place: Path, *, may_ask: bool = True) -> None:
+    # In a script no one answers: there, only --yes agrees
     if not (may_ask and sys.stdin.isatty() and is_live()):
         raise UsageError(f"--fresh: would remove the {what} in {place}; add --yes to agree")
+    # The question is no result, and so goes to stderr
     if not typer.confirm(f"Remove the {what} in {place} and start over?", err=True):
         raise UsageError(f"{place}: nothing was removed; use another directory with -o")
 
@@ -363,6 +372,7 @@ def show_plan(recipe: "Recipe", *, device: str) -> None:
         warn(doubt)
     write_line(recipe.to_toml())
     for line in plan.lines():
+        # As comments of TOML: the whole output is a recipe to save and train
         write_line(f"# {visible(line, 1000)}")
 
 

@@ -43,6 +43,7 @@ class TrainingView:
         """Receives the progress of preparing the data."""
 
     def notify(self, event: TrainingEvent) -> None:
+        # --quiet silences progress, not warnings
         for text in warnings(event):
             warn(text)
 
@@ -66,6 +67,7 @@ class PlainView(TrainingView):
 
     def _say(self, line: str) -> None:
         self._said_at = monotonic()
+        # A sample in brackets is not markup, and each line of a log stays whole
         stderr_console().print(line, markup=False, soft_wrap=True)
 
 
@@ -168,12 +170,14 @@ class Dashboard(TrainingView):
 
         names = by_rank(self._validations[-1].scores)
         if self._live.console.width < 72:
+            # A narrow terminal has no room for more
             names = [names[0], "loss"]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("validation", no_wrap=True)
         for name in names:
             table.add_column(SCORES.get(name, name), justify="right")
         table.add_column("")
+        # A long run has more than fit on a screen
         for report in self._validations[-5:]:
             table.add_row(
                 "average" if report.weights == "average" else f"step {report.step:,}",
@@ -217,6 +221,7 @@ def training_progress(examples: Examples, *, quiet: bool) -> Iterator[TrainingVi
     else:
         from rich.live import Live
 
+        # Each event redraws it: a thread for that would run beside the training
         with Live(console=stderr_console(), auto_refresh=False) as live:
             yield Dashboard(live, examples)
 
@@ -318,6 +323,7 @@ def sparkline(values: list[float], width: int) -> str:
     bounds = [round(i * len(values) / n_cells) for i in range(n_cells + 1)]
     means = [sum(values[a:b]) / (b - a) for a, b in pairwise(bounds)]
     low, high = min(means), max(means)
+    # A flat curve has no span to divide by
     span = (high - low) or 1.0
     return "".join(_BLOCKS[round((mean - low) / span * (len(_BLOCKS) - 1))] for mean in means)
 
@@ -334,11 +340,13 @@ def duration(seconds: float) -> str:
     if seconds < 90.0:
         return f"{max(1, round(seconds))} s"
     if seconds < 600.0:
+        # To ten seconds: an estimate is no more precise
         minutes, rest = divmod(round(seconds, -1), 60)
         return f"{minutes:.0f} min {rest:.0f} s" if rest else f"{minutes:.0f} min"
     minutes = round(seconds / 60.0)
     if minutes < 90:
         return f"{minutes} min"
+    # To ten minutes, for the same reason
     hours, minutes = divmod(round(minutes, -1), 60)
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"

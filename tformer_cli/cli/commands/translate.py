@@ -269,11 +269,13 @@ def opened_output(
     if Path(output).is_dir():
         raise UsageError(f"--output: {output} is a directory; name a file")
     check_not_compressed(output)
+    # A part of another input, model or search must not be continued
     origin = {
         "input": hash_file(Path(input_file)),
         "model": hash_file(model / WEIGHTS) if (model / WEIGHTS).is_file() else "",
         "settings": json.dumps(settings, sort_keys=True, default=str),
     }
+    # Through a link its target is written, and the link stays
     with resumable_file(Path(output).resolve(), origin) as file:
         if file.done:
             note(f"{output}.part: {count_of(file.done, 'line')} done; resuming after them")
@@ -312,11 +314,13 @@ def translate(
         cat a.en | tformer translate runs/quickstart --n-best 3 --format jsonl
     """
     formats.check()
+    # Before a model is loaded: a wrong value is an error at once
     more = {**ensemble.arguments(), **constraints.arguments()}
     read = LineCounts()
     lines = input_lines(text, files.input_file, read, "--input", quiet=quiet)
     is_stdin, is_typed = files.is_stdin(text), files.is_typed(text)
     check_stdin_is_read_once([STANDARD_STREAM if is_stdin else "", constraints.glossary])
+    # These imports make objects that stay: looking through them takes time, now and later
     with without_garbage_collection():
         from tformer_cli.kinds.lines.job import ResultCounts
         from tformer_cli.kinds.lines.translate import translated_text
@@ -358,6 +362,7 @@ def translate(
         )
     done = f"{count_of_lines(counts.lines)} in {seconds:.1f} s"
     rate = counts.lines / max(seconds, 1e-9)
+    # Who types sentences or gives them as arguments asks for no speed
     note(f"{done}, {rate:,.1f} lines/s", quiet=quiet or is_typed or bool(text))
     warn_of_bytes(read)
     warn_of_results(counts, quiet=quiet)

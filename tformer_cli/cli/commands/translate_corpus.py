@@ -169,6 +169,7 @@ class WorkerOptions:
             return LocalProcesses(self.workers, threads)
         if self.workers is not None:
             raise UsageError("--workers: are processes of this machine; omit it or --cluster")
+        # Now: the error of a connection would not name the file
         for name in given:
             check_file(str(files[name]))
         if given and not (self.tls_ca and self.tls_cert):
@@ -218,6 +219,7 @@ def translate_corpus(
         **options.settings(quiet=quiet), **ensemble.arguments(), **constraints.arguments(),
         **decoding,
     }  # fmt: skip
+    # The sources are read first: only then is the number of lines known
     with _shown(quiet=quiet) as (scanned, progress):
         bulk = BulkOptions(
             workers=workers.engine(options.threads, quiet=quiet),
@@ -270,6 +272,7 @@ def _report(report: "CorpusReport", *, quiet: bool) -> None:
     from tformer_cli.kinds.lines.job import ResultCounts
 
     counts = report.counts
+    # Lines of an earlier start took none of this time
     n_lines = counts["lines"] - report.begun
     rate = n_lines / max(report.seconds, 1e-9)
     done = f"{count_of_lines(n_lines)} in {report.seconds:.1f} s"

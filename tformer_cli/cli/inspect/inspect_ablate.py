@@ -156,6 +156,7 @@ def inspect_ablate(
     ):
         raise UsageError("--changes: looks at TEXT only; omit other options than --heads")
 
+    # Now: the directory is written only after all heads are measured
     if pruned.write_pruned is not None:
         check_free(pruned.write_pruned, "--write-pruned")
     for file in texts.files:

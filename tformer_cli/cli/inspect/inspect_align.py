@@ -178,6 +178,7 @@ class ScoringOptions:
             if value and self.gold is None:
                 raise UsageError(f"{option}: applies to scores; name gold alignments with --gold")
         chosen = "jsonl"
+        # Without scores the output is Pharaoh's links, for which there is no other format
         if self.gold is None:
             check_ending(output, ["pharaoh"])
         else:
@@ -237,6 +238,7 @@ def inspect_align(
     from tformer_cli.inspect.jobs import align as workflow
 
     opened, aligner, both = _open_aligners(model, links, opening, quiet=quiet)
+    # Against gold links every head is scored, and none is chosen
     if scoring.gold is None or both is not None:
         note(_heads_said(aligner, both), quiet=quiet)
     report = workflow.AlignmentReport()
@@ -249,6 +251,7 @@ def inspect_align(
             _save(opened.directory, scores, quiet=quiet)
     else:
         is_typed = not text and files.source in (None, STANDARD_STREAM) and sys.stdin.isatty()
+        # Who types lines waits for each answer; a buffer would hold them back
         buffer = buffer_lines or (1 if is_typed else workflow.BUFFER_LINES)
         if pairs is not None:
             found = workflow.align_pairs(aligner, pairs, both, report, buffer)
@@ -272,11 +275,13 @@ def _open_aligners(
     # Both before either aligns: a directory that cannot be used is the first error
     other = None
     if links.reverse is not None:
+        # The reverse model reads the language that the first one writes
         turned: OpeningArguments = {
             **opening,
             "source_language": opening["target_language"],
             "target_language": opening["source_language"],
         }
+        # Quiet: it computes where the first one does, which is told already
         other = open_model(links.reverse, turned, quiet=True)
     rule = LinkRule(threshold=links.threshold, keeps_eos=links.eos == "keep")
     aligner = Aligner(opened.directory, links.heads or (), links.convention, rule)
@@ -347,5 +352,6 @@ def _write_links(
         for number, links in enumerate(found, 1):
             stream.write(utf8_line(format_links(links)))
             if number % buffer_lines == 0:
+                # Who reads a pipe gets each buffer when it is done
                 stream.flush()
                 progress.update(report.lines)

@@ -139,6 +139,7 @@ def dump_heads(
     size = f"{about}{format_size(estimate.n_bytes)} ({estimate.n_bytes:,} bytes)"
     heads = count_of(len(dumper.layout.heads), "head")
     note(f"{count_of(estimate.pairs, 'sentence')}, {heads}: {size}", quiet=quiet)
+    # Maps grow with the square of a sentence: a corpus may fill the disk
     if estimate.n_bytes > settings.max_bytes:
         raise UsageError(
             f"--max-bytes: the dump would take {size}, but the limit is "
@@ -184,6 +185,7 @@ def _dumped_corpus(texts: Sequence[str] | None, sentences: GivenSentences) -> "D
     return DumpedCorpus(
         lines=lambda: lines_of(texts or (), source),
         targets=(lambda: lines_of(given_target or (), target_file)) if has_targets else None,
+        # A dump resumes only with the sentences that it began with
         origin=hashlib.sha256(json.dumps(facts).encode()).hexdigest(),
     )
 
@@ -205,6 +207,7 @@ def _explain(is_asked: bool) -> None:
     if not is_asked:
         return
     show_role_rules(stdout_console())
+    # The option is eager, as --version is: no MODEL needs to be named
     raise typer.Exit
 
 

@@ -103,6 +103,7 @@ def inspect_step(
     chosen = view_format(VIEW, output_format, output)
     worksheet.check(output)
     counts = LineCounts()
+    # TEXT may be the name of an image, which then needs no warning of a file
     names = read_config(model).model.reads_images
     line = _only_line(text, source, counts, quiet=quiet, takes_names=names)
 
@@ -121,6 +122,7 @@ def inspect_step(
     emit_view(VIEW, [record], chosen, output, options, after_text=after)
     if answers is not None:
         with results(answers) as stream:
+            # A lone surrogate of the sentence has no bytes in UTF-8
             stream.write(key_of_quiz.encode("utf-8", "replace"))
     warn_of_bytes(counts)
 
@@ -167,6 +169,7 @@ def inspect_report(
     check_ending(output, ["html"])
     sentences.check_searched(options)
     counts = LineCounts()
+    # A file's name as TEXT is what a model of images reads: no warning then
     names = read_config(model).model.reads_images
     lines, targets = sentences.read(text, counts, quiet=quiet, takes_names=names)
 
@@ -217,6 +220,7 @@ def inspect_diff(
     sentences.check(text)
     from tformer_cli.inspect.jobs.diff import ModelComparer, open_models
 
+    # Before the models are opened, so that both compute with these threads
     prepare_torch(opening["threads"])
     opened, other = open_models(first, second, **opening)
     names = opened.directory.config.reads_images

@@ -108,10 +108,12 @@ class GivenSentences:
     ) -> tuple[Iterator[str], Iterator[str] | None]:
         self.check(texts)
         source, target, target_file = self.source, self.target, self.target_file
+        # Texts on the command line leave stdin to one of the files
         if not texts:
             check_stdin_is_read_once([source or STANDARD_STREAM, target_file])
         lines = input_lines(texts, source, counts, "--source", quiet=quiet, takes_names=takes_names)
         if target is not None:
+            # The name of a file would be read as the target: --target-file was meant
             warn_of_file_names([target], "--target-file")
             return lines, argument_lines([target], counts)
         return lines, None if target_file is None else file_lines(target_file, counts, quiet=quiet)
@@ -169,6 +171,7 @@ def open_model(
     )
     asked = opening["beam_size"] or opened.directory.decoding.beam_size
     beam = opened.translator.config.beam_size
+    # Another beam may find another best translation than `translate` gives
     if beam > asked:
         note(f"beam size raised from {asked} to {beam}, to find {rank} translations", quiet=quiet)
     note_choices(opened, quiet=quiet)
@@ -349,6 +352,7 @@ def emit_view(
             for record in records:
                 for line in view.lines(record, options):
                     stream.write(utf8_line(line if isinstance(line, str) else json_line(line)))
+                    # A reader of the pipe gets each sentence when it is done
                     stream.flush()
         else:
             if chosen == "html":
