@@ -34,7 +34,7 @@ def unknown_setting(settings: DataclassInstance, known: Mapping[str, Container[A
     names, values_of = _fields(type(settings))
     for name, value in zip(names, values_of(settings), strict=True):
         values = known.get(name)
-        if values is None:
+        if values is None:  # a field that was added after the table
             return name
         if values is not ANY and value not in values:
             shown = f'"{value}"' if isinstance(value, str) else value

@@ -29,7 +29,7 @@ class KernelsHook(BuildHookInterface[Any]):
         has_kernels = (Path(self.root) / "tformer_cli/fast").is_dir()
         if self.target_name != "wheel" or not has_kernels:
             return
-        sys.path.insert(0, self.root)
+        sys.path.insert(0, self.root)  # the package is not installed yet
         from tformer_cli.fast.native import build, library
 
         asked = os.environ.get("TFORMER_BUILD_LEVELS", "")
@@ -48,7 +48,7 @@ class KernelsHook(BuildHookInterface[Any]):
             return
         target = library.LIBRARIES.relative_to(self.root)
         build_data["force_include"].update({str(path): str(target / path.name) for path in made})
-        build_data["pure_python"] = False
+        build_data["pure_python"] = False  # libraries are of one platform
         build_data["tag"] = f"py3-none-{build.wheel_platform(made, compiler)}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002

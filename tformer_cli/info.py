@@ -109,6 +109,7 @@ def model_details(path: Path) -> ModelDetails:
     config = read_config(path)
     tokenizer = read_tokenizer(path / TOKENIZER)
     weight_type, n_weight_bytes = _weights(path / WEIGHTS)
+    # The bytes of a link lie elsewhere
     files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
     parts = [path / name for name in ("config.json", TOKENIZER, SHORTLIST)]
     n_other_bytes = sum(part.stat().st_size for part in parts if part.is_file())

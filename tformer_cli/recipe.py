@@ -258,7 +258,7 @@ def load_recipe(
     overrides = list(overrides)
     for override in overrides:
         _override(values, override)
-    while True:
+    while True:  # each round takes one more override as text
         try:
             return _structured(values, complete)
         except StructureError as error:
@@ -293,6 +293,7 @@ def make_recipe(
 
 def _structured(values: Mapping[str, Any], complete: Completion | None = None) -> Recipe:
     for key, value in _flat(values):
+        # TOML can write them, and they would turn scores and learning rates into NaN
         if isinstance(value, float) and not math.isfinite(value):
             raise StructureError(key, f"must be a number, not NaN or infinity; found {value}")
     data = values.get("data")

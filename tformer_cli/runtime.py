@@ -40,10 +40,7 @@ def check_device_name(name: str) -> None:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Turns "auto", "cpu", "cuda" or "cuda:N" into a device that is there.
-
-    A GPU that is named becomes the current one: graphs, events and waiting are the current one's.
-    """
+    """Turns "auto", "cpu", "cuda" or "cuda:N" into a device that is there."""
     check_device_name(name)
     import torch
 
@@ -56,16 +53,14 @@ def resolve_device(name: str) -> torch.device:
         if index and int(index) >= torch.cuda.device_count():
             raise ValueError(f'"{name}" does not exist; there are {torch.cuda.device_count()} GPUs')
         if index:
-            torch.cuda.set_device(int(index))
+            torch.cuda.set_device(int(index))  # graphs, events and waiting are the current GPU's
     return torch.device(name)
 
 
 def bound_waiting(environment: MutableMapping[str, str]) -> None:
-    """Bounds how long OpenMP's threads spin while they wait; its library reads it with torch.
-
-    By default they spin for milliseconds. Beside other programs they then keep the thread that they
-    wait for from running, and two threads are many times slower than one.
-    """
+    """Bounds how long OpenMP's threads spin while they wait; its library reads it with torch."""
+    # By default they spin for milliseconds; beside other programs they then keep the thread that
+    # they wait for from running, and two threads are many times slower than one
     if not waiting_is_chosen(environment):
         environment[_SPINNING[0]] = _SPINNING[1]
 
@@ -89,15 +84,13 @@ def set_threads(n_threads: int) -> None:
 
 
 def check_threads() -> None:
-    """Makes sure that threads other than this one would answer.
-
-    A fork copies one thread and the locks of all: OpenMP, which torch and the compiled kernels run
-    on, then waits forever for threads that the parent process had started.
-    """
+    """Makes sure that threads other than this one would answer."""
     if not _is_fork_of_threads:
         return
     import torch
 
+    # A fork copies one thread and the locks of all: OpenMP, which torch and the compiled kernels
+    # run on, then waits forever for threads that the parent process had started
     if torch.get_num_threads() > 1:
         raise ValueError(
             "this process was forked from one that had computed with several threads, and would "
@@ -124,12 +117,9 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Exempts the objects that an import makes from garbage collection, then and later.
-
-    torch makes some 200,000 objects that live as long as the program does. Looking through them
-    while they are made is a twentieth of the time of the import; omitted of every later look, they
-    do not delay a translation either.
-    """
+    """Exempts the objects that an import makes from garbage collection, then and later."""
+    # torch makes some 200,000 objects that live as long as the program does: looking through
+    # them is a twentieth of the time of the import, and would delay every translation later
     gc.disable()
     try:
         yield
@@ -140,11 +130,9 @@ def without_garbage_collection() -> Iterator[None]:
 
 @functools.cache
 def keep_freed_pages() -> None:
-    """Tells glibc's allocator to keep freed pages, once a process; elsewhere it does nothing.
-
-    Returning each large temporary to the system and faulting it in again costs more than many an
-    operator: a tenth of greedy search.
-    """
+    """Tells glibc's allocator to keep freed pages, once a process; elsewhere it does nothing."""
+    # Returning each large temporary to the system and faulting it in again costs more than many
+    # an operator: a tenth of greedy search
     if platform.system() != "Linux":
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -156,14 +144,10 @@ def keep_freed_pages() -> None:
 
 @functools.cache
 def prepare_cpu() -> bool:
-    """Makes float32 products fast and repeatable on the CPU for the whole process, once.
-
-    For programs, to which the process belongs: oneDNN's products come into use for all of them (see
-    `OneDnnProducts`), and glibc's allocator keeps freed pages, because returning each large
-    temporary to the system and faulting it in again costs more than many an operator.
-    """
+    """Makes float32 products fast and repeatable on the CPU for the whole process, once."""
     from tformer_cli.model.operations import has_exact_onednn, matmul_settings
 
+    # For programs alone, to which the process belongs: see `OneDnnProducts` for the others
     keep_freed_pages()
     if has_exact_onednn():
         matmul_settings().fp32_precision = "bf16"
@@ -171,16 +155,13 @@ def prepare_cpu() -> bool:
 
 
 def training_products() -> AbstractContextManager[object]:
-    """Makes the context in which training multiplies in float32 fastest.
-
-    On Intel's processors that is torch's standard path, Intel's own library: by a tenth, and it
-    makes no code of its own for every number of rows, of which training has many. Elsewhere that
-    library is slow, and oneDNN's products are better.
-    """
+    """Makes the context in which training multiplies in float32 fastest."""
     import torch
 
     from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 
+    # On Intel's processors torch's standard path, Intel's own library, is faster by a tenth: it
+    # makes no code for every number of rows, of which training has many; elsewhere it is slow
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return StandardProducts() if has_mkl and _is_intel() else OneDnnProducts()
 
@@ -197,16 +178,13 @@ def _is_intel(cpu_information: Path = Path("/proc/cpuinfo")) -> bool:
 
 @functools.cache
 def has_fast_bfloat16(device_type: str) -> bool:
-    """Returns whether the device multiplies bfloat16 in hardware, and torch's library may use it.
-
-    oneDNN held to older instructions by its environment variable emulates bfloat16, many times
-    slower than it computes float32.
-    """
+    """Returns whether the device multiplies bfloat16 in hardware and torch's library may use it."""
     import torch
 
     if device_type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     held_to = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "DEFAULT"))
+    # Held to older instructions, oneDNN emulates bfloat16, many times slower than float32
     if not held_to.upper().startswith(_ONEDNN_LEVELS_WITH_BFLOAT16):
         return False
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
@@ -223,12 +201,10 @@ def autocast(device: torch.device, precision: Precision) -> AbstractContextManag
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error means that there is too little memory, on a GPU or a CPU.
-
-    torch has an exception of its own for GPUs alone; its CPU allocator raises a plain RuntimeError.
-    """
+    """Returns whether an error means that there is too little memory, on a GPU or a CPU."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    # torch has an exception of its own for GPUs alone
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _CPU_ALLOCATOR)

@@ -137,6 +137,7 @@ def type_problem(value: object, kind: Any) -> str:  # noqa: ANN401 - a type
         known = ", ".join(filter(None, choices))
         return "" if value in choices else f"must be one of {known}; found {value!r}"
     accepted: type = {int: Integral, float: Real}.get(kind, kind)
+    # Python takes True for an int
     if isinstance(value, accepted) and (kind is bool or not isinstance(value, bool)):
         return ""
     return f"must be {kind.__name__}, but is {value!r} ({type(value).__name__})"

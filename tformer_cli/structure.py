@@ -93,6 +93,7 @@ def _record(kind: Any, value: Any, path: str) -> Any:
     try:
         return kind(**given)
     except ValueError as error:
+        # `check_limits` begins with the name of the field
         key, colon, problem = str(error).partition(": ")
         if colon and key.isidentifier():
             raise StructureError(_below(path, key), problem) from None

@@ -97,10 +97,12 @@ def read_adapter_settings(file: Path) -> AdapterSettings:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{file}: is not the settings of an adapter ({reason})") from None
     _check(file, values)
+    # Python takes JSON's true for an int
     if type(rank) is not int or rank < 1 or not 0.0 < alpha < math.inf:
         raise ArtifactError(f"{file}: has no rank and alpha above 0; {RESTORE}")
     base, modules = (values.get(name) for name in ("base_model_name_or_path", "target_modules"))
     is_by_name = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
+    # Then some modules of these names were left out on purpose
     is_partly = any(values.get(name) for name in ("layers_to_transform", "exclude_modules"))
     return AdapterSettings(
         rank=rank,
@@ -200,6 +202,7 @@ def save_adapter(
 
 def read_adapter(path: Path) -> StoredAdapter:
     """Reads an adapter."""
+    # A run may be named in place of its adapter
     path = path / ADAPTER if (path / ADAPTER / ADAPTER_CONFIG).is_file() else path
     settings = read_adapter_settings(path / ADAPTER_CONFIG)
     file = path / ADAPTER_WEIGHTS
@@ -210,6 +213,7 @@ def read_adapter(path: Path) -> StoredAdapter:
         )
     with open_tensors(file, "np") as opened:
         base_hash = (opened.metadata() or {}).get(_BASE_HASH, "")
+    # peft may store them in half precision
     tensors = _own_tensors(file) if base_hash else read_floats(file)
     return StoredAdapter(path=path, settings=settings, tensors=tensors, base_hash=base_hash)
 
@@ -248,10 +252,10 @@ def with_adapter(
                 f"{file}: the model holds int8 weights, but adapters are added to float32 ones; "
                 "name the model that they were exported from"
             )
-        if merged[name] is arrays[name]:
+        if merged[name] is arrays[name]:  # the caller's stay; several parts share a matrix
             merged[name] = merged[name].copy()
         add_low_rank(merged[name][part.first : part.last], a, b, adapter.settings.scale)
-    if tensors:
+    if tensors:  # what is left would be lost in silence
         raise ArtifactError(
             f"{file}: has an unknown tensor {next(iter(tensors))}; {adapter.advice}"
         )
@@ -271,10 +275,8 @@ def _check_not_adapted(part: AdaptedPart, adapter: StoredAdapter) -> None:
 def add_low_rank(
     rows: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32], scale: float
 ) -> None:
-    """Adds scale·B·A to rows of a matrix, in place.
-
-    In float64, and rounded once: every machine then has the same bits.
-    """
+    """Adds scale·B·A to rows of a matrix, in place."""
+    # In float64, and rounded once: every machine then has the same bits
     rows += scale * (b.astype(np.float64) @ a.astype(np.float64))
 
 
@@ -284,7 +286,7 @@ def _own_tensors(file: Path) -> dict[str, NDArray[np.float32]]:
         try:
             found = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
         except (SafetensorError, TypeError):  # numpy has no bfloat16
-            found = {"": np.empty(0, np.int64)}
+            found = {"": np.empty(0, np.int64)}  # the check below refuses it
     for name, tensor in found.items():
         if tensor.dtype != np.float32 or not np.isfinite(tensor).all():
             raise ArtifactError(f"{file}: {name} is not float32, or not finite; {RESTORE}")

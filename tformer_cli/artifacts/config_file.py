@@ -104,9 +104,11 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
 
 def _missing(path: Path) -> str:
     text = str(path)
+    # A sentence, not a path: the arguments were swapped
     if any(letter.isspace() for letter in text) and not path.parent.name:
         return "no such directory; MODEL comes first, then the text"
     if path.parent.is_dir():
+        # A message must not wait for a directory of millions
         beside = [inner.name for inner in islice(path.parent.iterdir(), MOST_LOOKED_AT)]
         near = [
             str(path.parent / name)
@@ -152,6 +154,7 @@ def _owner(directory: Path) -> str:
 def _owner_of(file: Path) -> str:
     """Owner of a single file, by its name or by the files beside it."""
     owner = next((whose for glob, whose in FOREIGN_FILES.items() if file.match(glob)), "")
+    # Several tools use .pt and .bin: the files beside say more
     return _owner(file.parent) if owner == "PyTorch" else owner
 
 
@@ -403,7 +406,7 @@ def read_config(path: Path) -> ConfigFile:
     file = path / CONFIG
     values = read_json(path, file)
     version = values.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if not isinstance(version, int) or version < 1:  # a config.json of another tool
         raise not_a_model(path, values)
     newest = max(FORMAT_VERSIONS.values())
     if version > newest:
@@ -431,6 +434,7 @@ def _checked(record: ConfigFile) -> ConfigFile:
     for name in ("image_size", "image_mean", "image_std") if record.model.reads_images else ():
         if not getattr(record.model, name):
             raise StructureError(f"model.{name}", "must be there, but is empty")
+    # Two of one name could not be told apart
     if len(labels) != n_labels or len(set(labels)) != n_labels:
         raise StructureError("labels", f"must be {n_labels} different ones; found {len(labels)}")
     return record

@@ -69,7 +69,7 @@ class ShardDirectory:
         self.shards.append(
             {"file": file.name, "sha256": sha256, "bytes": n_bytes, "items": n_items, **facts}
         )
-        self.write_manifest()
+        self.write_manifest()  # at once: a kill later loses none
 
     def finish(self) -> None:
         """Marks the directory as complete."""
@@ -100,7 +100,7 @@ def shard_directory(
         remove_leftovers_of(path / MANIFEST)
         directory = ShardDirectory(path, about, origin)
         if (path / MANIFEST).exists():
-            remove_leftovers(path)
+            remove_leftovers(path)  # only here: other directories are not ours
             directory.shards, directory.is_complete = _begun(path, origin)
         elif any(path.iterdir()):
             raise ArtifactError(
@@ -114,7 +114,7 @@ def shard_directory(
 @contextmanager
 def held_directory(path: Path) -> Iterator[None]:
     """Holds a directory, where the system can hold one, without leaving a file in it."""
-    if os.name != "posix":
+    if os.name != "posix":  # elsewhere directories cannot be opened
         yield
         return
     try:
@@ -182,7 +182,7 @@ class CorpusDirectory:
             with (self.path / LOG).open("a", encoding="utf-8", newline="\n") as file:
                 file.write(self._line(number))
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # a shard counts once its line is on the disk
         except OSError as error:
             raise not_writable(self.path / LOG, error) from None
 
@@ -190,10 +190,11 @@ class CorpusDirectory:
         """Marks the directory as complete."""
         entries = [{**shard, **self.done[number]} for number, shard in enumerate(shards)]
         self._write_manifest(entries, is_complete=True)
-        (self.path / LOG).unlink(missing_ok=True)
+        (self.path / LOG).unlink(missing_ok=True)  # last: until the manifest is there, it counts
 
     def begin(self) -> None:
         """Writes what is known before the first shard, and forgets what is damaged."""
+        # Lines of damaged shards would make them count again
         write_text(self.path / LOG, "".join(map(self._line, sorted(self.done))))
         self._write_manifest([], is_complete=False)
 
@@ -217,12 +218,13 @@ def corpus_directory(
     with held_directory(path):
         directory = begun_corpus(path, about, origin, files)
         remove_leftovers(path)
+        # A complete directory is left as it is
         if len(directory.done) < len(files) or not (path / MANIFEST).exists():
             directory.begin()
         try:
             yield directory
         finally:
-            remove_leftovers(path)
+            remove_leftovers(path)  # workers that were killed leave some
 
 
 def begun_corpus(
@@ -240,6 +242,7 @@ def begun_corpus(
     try:
         found = json.loads(read_regular(manifest, LARGEST_MANIFEST))
         schema, theirs = found["schema"], dict(found["origin"])
+        # An unfinished manifest names none
         known = dict(enumerate(found["shards"])) or _logged(path / LOG)
         directory.done = {number: _facts(known[number]) for number in sorted(known)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -273,6 +276,7 @@ def _facts(record: Mapping[str, Any]) -> ShardFacts:
 
 def _is_whole(file: Path, facts: ShardFacts) -> bool:
     try:
+        # The size needs no reading
         return file.stat().st_size == facts["bytes"] and hash_file(file) == facts["sha256"]
     except (OSError, DataError):
         return False

@@ -122,7 +122,7 @@ class ModelDirectory:
     @property
     def has_model(self) -> bool:
         """True once the model has been asked for: it may then have been changed, too."""
-        return "model" in self.__dict__
+        return "model" in self.__dict__  # to ask for the property would make it
 
 
 def save_model_directory(
@@ -143,17 +143,19 @@ def save_model_directory(
     record = {
         "format_version": FORMAT_VERSIONS[weight_type],
         **known,
+        # Earlier versions refuse keys that they do not know
         **({} if weight_type == "float32" else {"weight_type": weight_type}),
         "vocab_size": tokenizer.vocab_size,
         "model": asdict(config),
         "decoding": asdict(decoding),
     }
+    # Last: without it there is no model, so a kill leaves none by halves
     _write_config(path, record)
 
 
 def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
     """Stores in a model directory which heads align words; all else in it stays as it is."""
-    read_config(path)
+    read_config(path)  # refuses what is no model, before it is changed
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
 
 
@@ -171,6 +173,7 @@ def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDAr
         with written_aside(file) as aside, aside.open("wb") as stream:
             write_arrays(stream, ordered, _METADATA)
         return
+    # It imports torch, which arrays do without
     from tformer_cli.artifacts.tensors import save_tensors
 
     save_tensors(file, cast("Mapping[str, Tensor]", weights), _METADATA)
@@ -298,10 +301,11 @@ def make_model(
     tensors = {
         name: torch.from_numpy(arrays[name]).to(device)
         if name not in in_integers
+        # Integers are put in below, and never become floats
         else torch.empty(arrays[name].shape, device="meta")
         for name in model.state_dict()
     }
-    model.load_state_dict(tensors, assign=True)
+    model.load_state_dict(tensors, assign=True)  # a copy would take the memory twice
     model.eval().requires_grad_(requires_grad=False)
     if in_integers and isinstance(model, Transformer):
         require_fast("int8 weights")

@@ -137,6 +137,7 @@ def _check_content(output: Output, advice: str) -> None:
     try:
         content, is_ours = content_of(output.path)
     except OSError:
+        # What cannot be read may not be ours
         content, is_ours = "a file that cannot be read", False
     if content and not (is_ours and content in output.holds):
         raise UsageError(
@@ -206,6 +207,7 @@ def _is_part(output: Output, given: NamedPath) -> bool:
     if any(is_same(output, NamedPath(name="", path=file)) for file in files):
         return True
     return any(
+        # Some file systems ignore case
         place.name.casefold() in LAYOUT and is_same(given, NamedPath(name="", path=place.parent))
         for place in _places(output)
     )
@@ -270,6 +272,7 @@ def _places(output: NamedPath) -> Iterator[Path]:
     """Paths of a name: itself and, if it is a link, its target."""
     real = _real(output.path)
     yield real
+    # A rename replaces the link itself, so its own place counts, too
     literal = _real(output.path.parent) / output.path.name
     if literal != real:
         yield literal

@@ -62,7 +62,7 @@ class ResumableFiles:
 
     def mark(self, done: int) -> None:
         """Makes everything written so far count, as the results of the first `done` items."""
-        self.flush()
+        self.flush()  # the record must not promise bytes that a power cut may take
         self.done = done
         sizes = [stream.tell() for stream in self.streams]
         n_bytes = sizes[0] if len(sizes) == 1 else sizes
@@ -98,15 +98,13 @@ def resumable_file(path: Path, origin: Mapping[str, str]) -> Iterator[ResumableF
 def resumable_directory(
     path: Path, names: Sequence[str], origin: Mapping[str, str]
 ) -> Iterator[ResumableFiles]:
-    """Opens partial files in `NAME.part`; without an error it becomes the directory at the end.
-
-    Data that cannot be read leave nothing, for they will be others.
-    """
+    """Opens partial files in `NAME.part`; without an error it becomes the directory at the end."""
     path = replaceable_directory(path)
     part, beside = parts_of(path)
     record = part / beside.name
     try:
         part.mkdir(parents=True, exist_ok=True)
+        # They would become a part of the result, or be removed with it
         others = sorted({file.name for file in part.iterdir()} - {*names, record.name})
         if others:
             raise UsageError(f"{part}: holds another file, {others[0]}; move it away")
@@ -118,10 +116,10 @@ def resumable_directory(
             written.flush()
         record.unlink(missing_ok=True)
         flush_directory(part)
-        remove_tree(path)
+        remove_tree(path)  # a rename does not replace a directory with files
         part.rename(path)
         flush_directory(path.parent)
-    except DataError:
+    except DataError:  # the data will be others when they can be read, so nothing is kept
         shutil.rmtree(part, ignore_errors=True)
         raise
     except OSError as error:
@@ -135,8 +133,9 @@ def _opened(files: Sequence[Path], sizes: Sequence[int]) -> Iterator[list[Binary
         streams: list[BinaryIO] = []
         for file, size in zip(files, sizes, strict=True):
             stream = stack.enter_context(file.open("a+b"))
+            # Before anything is cut off, which the other process still needs
             hold(stream.fileno(), f"{file}: another process is writing it; wait for it")
-            stream.truncate(size)
+            stream.truncate(size)  # what follows the last mark is made again
             stream.seek(size)
             streams.append(stream)
         yield streams

@@ -50,6 +50,7 @@ def load_frequencies(path: Path, vocab_size: int) -> NDArray[np.int64] | None:
     if values is None:
         return None
     counts = values["source"]
+    # Python takes JSON's true for an int, and int64 has bounds
     is_whole = isinstance(counts, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in counts)
     if not is_whole or len(counts) != vocab_size:
         raise ArtifactError(

@@ -20,12 +20,10 @@ from tformer_cli.files.atomic import ASIDE, not_writable, written_aside
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes tensors, whole or not at all, readable for whom other new files are readable.
-
-    The library writes a file of its own beside the one that is asked for, with a name that no one
-    knows again and for its owner alone: it gets a directory that `remove_leftovers` would find.
-    """
+    """Writes tensors, whole or not at all, readable for whom other new files are readable."""
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # The library writes under a name that no one knows again, for its owner alone: it gets a
+    # directory that `remove_leftovers` would find, and the file the rights of other new files
     with (
         written_aside(path) as aside,
         TemporaryDirectory(ASIDE, f"{path.name}.", path.parent) as directory,
@@ -61,11 +59,7 @@ _DRAWS = frozenset(
 
 
 class _DrawNothing(TorchFunctionMode):
-    """Leaves tensors as they are where they would be filled at random.
-
-    There is nothing to fill on the "meta" device, but torch computes even that in Python, and its
-    first such call imports its compiler: seconds of the start of a program.
-    """
+    """Leaves tensors as they are where they would be filled at random."""
 
     def __torch_function__(
         self,
@@ -75,6 +69,8 @@ class _DrawNothing(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}
+        # The "meta" device has nothing to fill, but torch computes even that in Python, and its
+        # first such call imports its compiler: seconds of the start of a program
         if func in _DRAWS:
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

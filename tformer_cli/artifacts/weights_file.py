@@ -109,7 +109,7 @@ def _header(shapes: Mapping[str, tuple[str, Sequence[int]]], metadata: Mapping[s
 
 
 def _little_endian(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return dtype.newbyteorder("<")
+    return dtype.newbyteorder("<")  # the format's order, whatever the machine's
 
 
 SCALE = "_scale"
@@ -148,7 +148,7 @@ def read_weights(
     """Reads the weights of a model."""
     found = tensor_shapes(path)
     n_layers = config.n_encoder_layers + config.n_decoder_layers
-    if n_layers > len(found):
+    if n_layers > len(found):  # else a damaged number of layers would make shapes without end
         raise ArtifactError(
             f"{path}: has too few tensors for {n_layers} layers; restore this model's own weights"
         )
@@ -181,7 +181,7 @@ def read_weights(
 
 def _free(mapping: mmap.mmap, start: int, n_bytes: int) -> None:
     if hasattr(mmap, "MADV_DONTNEED") and n_bytes:
-        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE  # the system takes whole pages alone
         mapping.madvise(mmap.MADV_DONTNEED, first, start + n_bytes - first)
 
 
@@ -232,7 +232,7 @@ def _mapped(mapping: mmap.mmap, kind: str, start: int, shape: tuple[int, ...]) -
     if not count:
         return np.empty(shape, kind)
     array = np.frombuffer(mapping, kind, count, start).reshape(shape)
-    return array if array.flags.aligned else array.copy()
+    return array if array.flags.aligned else array.copy()  # other writers put tensors at any byte
 
 
 def read_floats(path: Path) -> dict[str, NDArray[np.float32]]:
@@ -290,6 +290,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
         length = os.fstat(file.fileno()).st_size
         start = file.read(_LENGTH)
         n_header = int.from_bytes(start, "little")
+        # The first bytes of another file may ask for gigabytes
         if len(start) < _LENGTH or not 0 < n_header <= min(_LARGEST_HEADER, length):
             raise ArtifactError(f"{path}: {_DAMAGED}")
         try:

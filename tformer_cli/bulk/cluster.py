@@ -62,6 +62,7 @@ class DaskCluster:
             ) from None
         protocol = "tcp" if tls is None else "tls"
         given, sign, rest = address.rpartition("://")
+        # Certificates that were named must not be ignored in silence
         if sign and given == "tcp" and tls is not None:
             raise UsageError(f"--cluster: {address} is not encrypted; write tls://{rest}")
         self._address = address if sign else f"{protocol}://{address}"
@@ -79,7 +80,7 @@ class DaskCluster:
             security = Security(
                 tls_ca_file=tls.ca,
                 tls_client_cert=tls.certificate,
-                tls_client_key=tls.key or tls.certificate,
+                tls_client_key=tls.key or tls.certificate,  # one file may hold both
                 require_encryption=True,
             )
         with _quiet(), self._reached():
@@ -88,7 +89,7 @@ class DaskCluster:
                     self._address,
                     security=security,
                     timeout=CONNECT_SECONDS,
-                    set_as_default=False,
+                    set_as_default=False,  # a program may have a client of its own
                 )
             except (OSError, ValueError, TypeError) as error:
                 reason = next(iter(str(error).splitlines()), type(error).__name__)
@@ -98,6 +99,7 @@ class DaskCluster:
                 ) from None
             try:
                 running = _Cluster(client, opening)
+                # Workers may come later, so a cluster without any is no error
                 if not client.nthreads():
                     self._tell(f"{self._address} has no worker; waiting for one")
                 running.open()
@@ -131,10 +133,12 @@ class _Cluster:
 
     def open(self) -> None:
         """Has a worker open the model, so that all open it alike."""
+        # Dask takes equal calls of pure functions for one, and would not ask again
         future = self._client.submit(_describe, self._opening, pure=False)
         self.facts = _result(future)
         check_answer(self.facts)
         about = json.loads(self._opening)
+        # What "auto" came to for one worker must hold for all, or shards would differ
         about["options"]["precision"] = self.facts["precision"]
         about["options"]["device"] = str(self.facts["place"]).partition(":")[0]
         self._opening = json.dumps(about)
@@ -147,6 +151,7 @@ class _Cluster:
         waiting = iter(tasks)
         numbers: dict[str, int] = {}
         attempts: Counter[int] = Counter()
+        # By default that of the default client, which this is not
         done = as_completed(loop=self._client.loop)
 
         def submit(number: int) -> None:
@@ -180,6 +185,7 @@ class _Cluster:
             found = _result(future)
         except KilledWorker as error:
             worker = str(getattr(error.last_worker, "address", "unknown"))
+            # Dask has given the shard to others by itself before
             reason = f"{error.allowed_failures + 1} workers in turn"
             if n_attempts == MOST_ATTEMPTS:
                 return Event(kind="given up", worker=worker, number=number, reason=reason)
@@ -199,7 +205,7 @@ def _result(future: Any) -> Any:  # noqa: ANN401 - Dask's
 
     try:
         return future.result()
-    except (CancelledError, KilledWorker, OSError):
+    except (CancelledError, KilledWorker, OSError):  # `_reached` and `_event` know these
         raise
     except Exception as error:  # noqa: BLE001 - whatever unpickling and importing raise
         reason = next(iter(str(error).splitlines()), "no message")
@@ -215,6 +221,7 @@ def _of_this_worker(opening: str) -> tuple[str, str]:
 
     worker = get_worker()
     about = json.loads(opening)
+    # A worker's share of its machine, as Dask was told
     about["options"]["threads"] = about["options"].get("threads") or worker.state.nthreads
     return str(worker.name), json.dumps(about)
 
@@ -227,7 +234,7 @@ def _describe(opening: str) -> dict[str, Any]:
 def _translate(opening: str, task: dict[str, Any]) -> dict[str, Any]:
     """Called by a worker: `translate_shard`, with the worker's name and the time that it took."""
     name, own = _of_this_worker(opening)
-    began = monotonic()
+    began = monotonic()  # the client is not told when a shard begins
     answer = translate_shard(own, task)
     return {"worker": name, "answer": answer, "seconds": monotonic() - began}
 
@@ -237,7 +244,7 @@ def _quiet() -> Iterator[None]:
     """Keeps what Dask logs of lost connections from the terminal: the error says it."""
     logger = logging.getLogger("distributed")
     before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
+    logger.setLevel(logging.CRITICAL + 1)  # CRITICAL itself would pass
     try:
         yield
     finally:

@@ -55,7 +55,7 @@ def scan_lines(
 ) -> tuple[Source, list[int]]:
     """Reads a file once: every line is one that can be translated, or none will be."""
     path = corpus_file(name, "").absolute()
-    state = file_state(path)
+    state = file_state(path)  # before it is read: a change meanwhile is noticed
     read_row = _row_reader(kind, fields, name)
     digest, offset, number = hashlib.sha256(), 0, 0
     starts: list[int] = []
@@ -66,7 +66,7 @@ def scan_lines(
             if (number - 1) % lines_per_shard == 0:
                 starts.append(offset)
                 progress(number - 1)
-            if kind != "text":
+            if kind != "text":  # any line of text can be translated
                 read_row(_decoded(line, number - 1, LineCounts()), number - 1)
             digest.update(line)
             offset += len(line)
@@ -82,6 +82,7 @@ def unpacked(source: Source, directory: Path, number: int) -> Source:
     if Path(source.path).suffix not in OPENERS:
         return source
     copy = unpacked_path(directory, number)
+    # An earlier run may have left it, or that of a source which has changed since
     if not copy.is_file() or hash_file(copy) != source.content:
         with (
             written_aside(copy) as aside,
@@ -105,7 +106,7 @@ def read_rows(task: Task, counts: LineCounts) -> Iterator[Row]:
     with readable(source.name), Path(source.path).open("rb") as stream:
         stream.seek(shard.start)
         lines = islice(stream, shard.skipped, shard.skipped + shard.rows)
-        for number, line in enumerate(lines, shard.first):
+        for number, line in enumerate(lines, shard.first):  # messages name the line of the file
             yield read_row(_decoded(line, number, counts), number)
 
 
@@ -115,6 +116,7 @@ def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields
     if kind == "text":
         return best.text
     if kind == "tsv":
+        # A tab or line end would make columns or rows
         cells = [row.kept, best.text.translate(TSV_ENDS)]
         return "\t".join(cells + [f"{best.score:.6f}"] * bool(fields.score))
     ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}
@@ -124,6 +126,7 @@ def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields
 
 
 def _decoded(line: bytes, number: int, counts: LineCounts) -> str:
+    # A byte-order mark can only stand at the beginning of a file
     return decode_line(line if number else line.removeprefix(codecs.BOM_UTF8), counts)
 
 
@@ -134,6 +137,7 @@ def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, i
     field = fields.of_source(kind)
     if kind == "jsonl":
         return lambda line, number: _record(line, number, field, fields, name)
+    # `isdigit` is true of ², too, which is no number to `int`
     if not (field.isascii() and field.isdigit() and int(field)):
         raise DataError(f'--source-field: must be a column of TSV from 1, but is "{field}"')
     column, n_columns = int(field), 0
@@ -158,6 +162,7 @@ def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, i
 
 def _record(line: str, number: int, field: str, fields: Fields, name: str) -> Row:
     where = f"{name}, line {number + 1}"
+    # A blank line has its translation, too: lines stay in step
     record = read_record(line, where) if line.strip() else {field: ""}
     for ours, option in ((fields.translation, "--target-field"), (fields.score, "--score-field")):
         if ours in record:

@@ -60,10 +60,7 @@ class CorpusPlan:
 
 
 def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None) -> CorpusPlan:
-    """Reads sources once and divides them into shards, none of which has rows of two sources.
-
-    Without rows there is one empty shard, so that there is a file, and tables keep their columns.
-    """
+    """Reads sources once and divides them into shards, none of which has rows of two sources."""
     kind = _kind(given)
     sources: list[Source] = []
     starts: list[list[int]] = []
@@ -76,7 +73,9 @@ def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None
     n_rows = sum(source.rows for source in sources)
     chosen = shard_range(n_rows, *(given.part or (0, 1)))
     shards = list(_shards(sources, starts, chosen, given.lines_per_shard))
+    # Without rows there is one: so there is a file, and tables keep their columns
     shards = shards or [Shard(file="", source=0, first=0, rows=0)]
+    # Sorted by name, files are in the order of their rows
     digits = max(5, len(str(len(shards) - 1)))
     named = [
         replace(shard, file=f"part-{number:0{digits}d}.{ENDINGS[kind]}")
@@ -102,7 +101,7 @@ def _shards(
                     first=begin,
                     rows=end - begin,
                     start=start,
-                    skipped=begin - first,
+                    skipped=begin - first,  # only the bytes at which whole shards begin are known
                 )
         before += source.rows
 
@@ -113,6 +112,7 @@ def check_sources(given: GivenCorpus, output: Path) -> None:
     for name in given.sources:
         if name == "-":
             raise UsageError("SOURCE…: stdin cannot be read twice; use `tformer translate` for it")
+        # Shards that are written there would be read as sources
         if Path(name).is_dir() and Path(name).resolve() in places:
             raise UsageError(f"--output: {output} lies in {name}, which is read; name another")
     _check_fields(_kind(given), given.fields)
@@ -158,6 +158,7 @@ def kind_of(name: str) -> CorpusKind:
     path = Path(name).expanduser()
     if path.is_dir() or ending in READ_AS_DATASETS:
         return "dataset"
+    # A name with an ending is that of a file which is missing
     if not path.exists() and name.count("/") == 1 and name[:1] not in "./~" and not ending:
         return "dataset"
     if ending == ".parquet":
@@ -176,7 +177,7 @@ def _scan(
     """Reads a source; the byte of each shard's beginning is known of files of lines."""
     if kind in LINE_KINDS:
         return scan_lines(name, kind, given.fields, given.lines_per_shard, progress)
-    from tformer_cli.bulk import tables
+    from tformer_cli.bulk import tables  # it imports pyarrow, which lines do without
 
     if kind == "parquet":
         return tables.scan_parquet(name, given.fields), []

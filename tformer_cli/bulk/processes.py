@@ -46,6 +46,7 @@ class LocalProcesses:
         running = _Processes(json.dumps(about), self._n_workers, self._threads)
         try:
             running.open()
+            # The number of processors says nothing about a GPU
             if str(running.facts["place"]) != "cpu" and not self._is_chosen:
                 running.n_workers = 1
             yield running
@@ -64,12 +65,13 @@ class _Worker:
         self.is_ready = False
         n_threads = str(threads)
         own = {"OMP_NUM_THREADS": n_threads, "RAYON_NUM_THREADS": n_threads}
+        # The worker must import this very package, wherever this program found it
         path = os.pathsep.join(one or os.curdir for one in sys.path)
         self.process = subprocess.Popen(  # noqa: S603 - this very program
             [sys.executable, "-P", "-m", MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**own, **os.environ, "PYTHONPATH": path},
+            env={**own, **os.environ, "PYTHONPATH": path},  # what a user has set stays
         )
         self._listener = threading.Thread(target=self._listen, args=(heard,), daemon=True)
         self._listener.start()
@@ -100,6 +102,7 @@ class _Worker:
         if status >= 0:
             return f"exit status {status}"
         name = signal.strsignal(-status) or str(-status)
+        # Linux ends a process so where memory runs out
         memory = "; memory may be short" if -status == signal.SIGKILL else ""
         return f"{name.lower()}{memory}"
 
@@ -155,7 +158,7 @@ class _Processes:
 
     def stop(self) -> None:
         """Ends all processes."""
-        for worker in self._workers:
+        for worker in self._workers:  # all are told first, so that they end side by side
             worker.close()
         for worker in self._workers:
             worker.end()
@@ -164,6 +167,7 @@ class _Processes:
     def _employ(self, waiting: deque[int], tasks: Mapping[int, Task]) -> None:
         """Starts as many processes as there is work for, and gives the idle ones some."""
         busy = sum(worker.number is not None for worker in self._workers)
+        # A process without a shard would open the model in vain
         while len(self._workers) < min(self.n_workers, busy + len(waiting)):
             self._start_one()
         for worker in self._workers:
@@ -177,6 +181,7 @@ class _Processes:
         number = worker.number
         assert number is not None  # noqa: S101 - for mypy
         deaths[number] += 1
+        # A shard that kills every worker would never end
         is_last = deaths[number] == MOST_ATTEMPTS
         if not is_last:
             waiting.appendleft(number)
@@ -191,7 +196,7 @@ class _Processes:
         facts: dict[str, Any] = message["ready"]
         check_answer(facts)
         worker.is_ready = True
-        self._n_failed_starts = 0
+        self._n_failed_starts = 0  # only failures in a row count
         return facts
 
     def _event(self, worker: _Worker, message: dict[str, Any]) -> Event:
@@ -220,4 +225,5 @@ class _Processes:
 
 def n_processors() -> int:
     """Counts the processors that this process may use."""
+    # A container may grant fewer than the machine has
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

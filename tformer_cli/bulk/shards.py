@@ -63,7 +63,7 @@ class Source:
 
     def check(self) -> None:
         """Checks that the file is there and is that which was divided into shards."""
-        if self.kind == "dataset":
+        if self.kind == "dataset":  # it has no single file
             return
         try:
             found = file_state(Path(self.path))
@@ -113,6 +113,7 @@ class Task:
     @staticmethod
     def from_json(record: dict[str, Any]) -> "Task":
         """Makes the task of such an object."""
+        # JSON has lists alone, which never equal the state of a file
         source = {**record["source"], "state": tuple(record["source"]["state"])}
         return Task(
             directory=record["directory"],
@@ -125,7 +126,7 @@ class Task:
 def file_state(path: Path) -> tuple[int, int]:
     """The bytes and the time of change of a file."""
     status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns  # each shard asks twice: a hash would be slow
 
 
 MOST_ATTEMPTS = 3

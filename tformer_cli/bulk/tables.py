@@ -37,7 +37,7 @@ HUGGING_FACE = b"huggingface"
 def scan_parquet(name: str, fields: Fields) -> Source:
     """Reads the schema of a Parquet file, and hashes it."""
     path = corpus_file(name, "").absolute()
-    state = file_state(path)
+    state = file_state(path)  # before it is read: a change meanwhile is noticed
     with _parquet(path, name) as file:
         check_columns(file.schema_arrow, fields, name)
         rows = file.metadata.num_rows
@@ -87,7 +87,7 @@ def read_tables(task: Task) -> Iterator[pa.Table]:
     if source.kind == "dataset":
         dataset = _opened(source).select(range(shard.first, shard.first + shard.rows))
         if not shard.rows:
-            yield dataset.features.arrow_schema.empty_table()
+            yield dataset.features.arrow_schema.empty_table()  # the file has its columns
         yield from dataset.with_format("arrow").iter(batch_size=BUFFER_LINES)
         return
     path = Path(source.path)
@@ -116,7 +116,7 @@ def read_tables(task: Task) -> Iterator[pa.Table]:
 def texts_of(table: pa.Table, fields: Fields) -> list[str | None]:
     """The texts to translate; None where there is none."""
     field = fields.of_source("parquet")
-    if field in table.column_names:
+    if field in table.column_names:  # the name of a column may hold dots
         values = table.column(field).to_pylist()
     else:
         first, *others = field.split(".")
@@ -139,7 +139,7 @@ def with_translations(
     if HUGGING_FACE in metadata:  # else `datasets` would refuse the new columns
         about = json.loads(metadata[HUGGING_FACE])
         about["info"]["features"].update(features)
-        about.pop("fingerprint", None)
+        about.pop("fingerprint", None)  # it is that of the table without them
         metadata[HUGGING_FACE] = json.dumps(about).encode()
     return added.replace_schema_metadata(metadata)
 
@@ -151,6 +151,7 @@ def write_tables(path: Path, tables: Sequence[pa.Table], source: Source) -> None
         with _parquet(Path(source.path), source.name) as file:
             if file.metadata.num_row_groups:
                 codec = file.metadata.row_group(0).column(0).compression
+    # pyarrow writes under another name than it reads
     codec = "NONE" if codec == "UNCOMPRESSED" else codec
     pq.write_table(pa.concat_tables(tables), path, compression=codec)
 
@@ -161,11 +162,11 @@ def _parquet(path: Path, name: str) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path) as file:
             yield file
     except (OSError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]  # of several lines, where a message has one
         raise DataError(f"{name}: cannot be read as Parquet ({reason}); check the file") from None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=4)  # each shard would open it again
 def _opened(source: Source) -> Dataset:
     from tformer_cli.text.hub import open_dataset
 

@@ -48,8 +48,9 @@ def origin_of(
 ) -> dict[str, str]:
     """Returns the inputs and settings by their names, files by their content."""
     settings = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
+    # An option that is off is as one that is not given
     origin = {name: json.dumps(value, default=str) for name, value in settings.items() if value}
-    for name in ("adapter", "shortlist"):
+    for name in ("adapter", "shortlist"):  # a path may have other content in the next run
         path = Path(str(options.get(name) or "none"))
         if path.exists():
             origin[name] = hash_tree(path, "*") if path.is_dir() else hash_file(path)
@@ -237,6 +238,7 @@ def _run(
     progress(state)
     given_up: list[str] = []
     tasks = list(_tasks(plan, given, directory))
+    # An error in the loop must stop the workers, too
     with closing(running.run(tasks)) as events:  # type: ignore[type-var]
         for event in events:
             _follow(event, state, plan)
@@ -248,6 +250,7 @@ def _run(
                 file = plan.shards[event.number].file
                 tell(f"worker {event.worker}: ended ({event.reason}); {file} is begun again")
             elif event.kind == "given up":
+                # The error comes at the end, when all other shards are done
                 given_up.append(f"{plan.shards[event.number].file} ({event.reason})")
             progress(state)
     if given_up:
@@ -268,6 +271,7 @@ def _check_shared(file: Path, event: Event) -> None:
 
 def _follow(event: Event, state: BulkState, plan: CorpusPlan) -> None:
     """Counts what a worker has done."""
+    # A cluster's worker is first heard of when a shard is done
     since, rows = state.workers.get(event.worker, (monotonic() - event.seconds, 0))
     if event.kind == "rows":
         state.running[event.number] = state.at_work[event.worker] = event.rows
@@ -280,7 +284,7 @@ def _follow(event: Event, state: BulkState, plan: CorpusPlan) -> None:
         rows += n_rows
     state.workers[event.worker] = since, rows
     if event.kind in ("lost", "given up"):
-        del state.workers[event.worker]
+        del state.workers[event.worker]  # the rate of a dead worker would only fall
 
 
 def _tasks(
@@ -288,6 +292,7 @@ def _tasks(
 ) -> Iterator[tuple[int, Task]]:
     """The shards that are not done, from sources that can be read from their middle."""
     left = [number for number in range(len(plan.shards)) if number not in directory.done]
+    # A source whose shards are all done is not decompressed again
     needed = sorted({plan.shards[number].source for number in left})
     sources = {
         number: unpacked(plan.sources[number], directory.path, number)

@@ -40,9 +40,10 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
     """Describes a model and how it is opened, as text."""
     named = {name: value for name, value in options.items() if value is not None}
     for name in ("tell", "before_torch"):
-        named.pop(name, None)
+        named.pop(name, None)  # functions cannot become JSON
     for name in ("adapter", "shortlist"):
         if name in named and Path(named[name]).exists():
+            # A worker may run in another directory
             named[name] = str(Path(named[name]).absolute())
     if "ensemble" in named:
         named["ensemble"] = [str(Path(one).absolute()) for one in named["ensemble"]]
@@ -53,7 +54,7 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
         "options": named,
         "glossary": terms,
     }
-    return json.dumps(about, sort_keys=True)
+    return json.dumps(about, sort_keys=True)  # `_opened` keeps the model of an equal text
 
 
 def describe(opening: str) -> dict[str, Any]:
@@ -158,6 +159,7 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
             "system that they share"
         )
     task.source.check()
+    # Processes of two machines may have one number
     with written_aside(directory / task.shard.file, among_machines=True) as aside:
         try:
             if task.source.kind in LINE_KINDS:
@@ -167,7 +169,7 @@ def _translate(opening: str, task: Task, advance: Callable[[int], None]) -> Shar
         except DataError as error:
             is_of_line = str(error).startswith("line ")  # the translator knows no files
             raise DataError(f"{name}, {error}" if is_of_line else str(error)) from None
-        task.source.check()
+        task.source.check()  # it may have changed while it was read
         if buffers.counts.lines != task.shard.rows:
             raise DataError(f"{name}: has changed; run the command again")
         sha256, n_bytes = hash_file(aside), aside.stat().st_size
@@ -181,6 +183,7 @@ def _translate_lines(task: Task, path: Path, buffers: _Buffers, read: LineCounts
     first = task.shard.first
     with path.open("wb") as file:
         while buffer := list(islice(rows, BUFFER_LINES)):
+            # Rows without a text keep their place, and their translation is dropped
             texts, demands = [row.text or "" for row in buffer], [row.demands for row in buffer]
             translated = buffers.translate(texts, first, demands)
             for row, translation in zip(buffer, translated, strict=True):

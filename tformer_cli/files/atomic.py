@@ -58,6 +58,7 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" or not _guarded:
         return
     path, _, flags = arguments
+    # A descriptor was opened by its name before
     if isinstance(path, int) or flags & (os.O_WRONLY | os.O_RDWR):
         return
     if (found := _identity(path)) in _guarded:
@@ -112,11 +113,9 @@ def remove_leftovers_of(path: Path) -> None:
 
 
 def aside_in_shared(directory: Path, name: str) -> Path:
-    """Makes an empty file to write in a directory that several machines may write into.
-
-    The number of a process says nothing there: names are drawn, and what killed processes have left
-    is known by its age.
-    """
+    """Makes an empty file to write in a directory that several machines may write into."""
+    # The number of a process says nothing among machines: names are drawn, and what killed
+    # processes have left is known by its age
     for path in directory.glob(f"*{ASIDE}"):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > STALE_SECONDS:
@@ -175,7 +174,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):  # or the number is none of a process
         return False
-    except PermissionError:
+    except PermissionError:  # it lives, and is another user's
         return True
     return True
 
@@ -192,11 +191,11 @@ def written_aside(path: Path, *, among_machines: bool = False) -> Iterator[Path]
         flush_file(aside)
         check_unread(path)
         aside.replace(path)
-        flush_directory(path.parent)
+        flush_directory(path.parent)  # or a power cut undoes the rename
     except OSError as error:
         _discard(aside)
         raise not_writable(path, error) from None
-    except BaseException:
+    except BaseException:  # an interrupt leaves nothing, either
         _discard(aside)
         raise
 
@@ -274,11 +273,9 @@ def make_directory(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a directory and its contents, if it exists.
-
-    It is renamed first, so that a kill half-way leaves no half directory under its name.
-    """
+    """Removes a directory and its contents, if it exists."""
     if path.exists():
+        # Renamed first: a kill half-way leaves no half directory under its name
         doomed = aside_of(path.with_name(path.name + ".removed"))
         shutil.rmtree(doomed, ignore_errors=True)
         path.rename(doomed)
@@ -345,11 +342,7 @@ def awaited(directory: Path) -> Iterator[None]:
 
 
 def hold(descriptor: int, refusal: str = "") -> None:
-    """Holds an open file until it is closed, on systems and file systems that have such locks.
-
-    On some file systems of clusters there are none (Lustre without its option `flock`, NFS without
-    its lock service): no one could ever train there if that counted as being refused.
-    """
+    """Holds an open file until it is closed, on systems and file systems that have such locks."""
     try:
         import fcntl
     except ImportError:
@@ -357,6 +350,8 @@ def hold(descriptor: int, refusal: str = "") -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
     except OSError as error:
+        # Some file systems of clusters have no locks (Lustre without its option `flock`, NFS
+        # without its lock service): no one could ever train there if that counted as refused
         if refusal and error.errno not in _NO_LOCKS:
             raise ArtifactError(refusal) from None
 
@@ -375,6 +370,7 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 @contextmanager
 def default_signals() -> Iterator[None]:
     """Lets SIGINT and SIGTERM end the process at once, also where a library works."""
+    # Python lets the main thread alone set them
     if threading.current_thread() is not threading.main_thread():
         yield
         return

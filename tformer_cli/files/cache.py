@@ -32,11 +32,9 @@ def remember_name(directory: Path, name: str) -> None:
 
 
 def as_named(text: str) -> str:
-    """Returns a text with the names that users gave in the place of directories of the cache.
-
-    Paths of files in these stay: a damaged one is found by its own.
-    """
+    """Returns a text with the names that users gave in the place of directories of the cache."""
     for directory, name in list(_names.items()):
+        # Paths of files inside stay: a damaged one is found by its own
         before = re.compile(rf"{re.escape(directory)}(?![/\\])")
         text = name.join(before.split(text))
     return text

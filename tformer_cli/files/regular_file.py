@@ -43,7 +43,7 @@ def _read(stream: BinaryIO, path: Path, most_bytes: int) -> bytes:
     found = b""
     if os.fstat(stream.fileno()).st_size <= most_bytes:
         found = stream.read(most_bytes + 1)
-        if len(found) <= most_bytes:
+        if len(found) <= most_bytes:  # a pipe has no size, and a file may grow
             return found
     raise OSError(errno.EFBIG, f"longer than {most_bytes:,} bytes", str(path))
 
@@ -75,6 +75,7 @@ def hash_tree(directory: Path, pattern: str) -> str:
     files = sorted(path for path in directory.rglob(pattern) if path.is_file())
     if not files:
         raise DataError(f"{directory}: holds no file named {pattern}; check the directory")
+    # The hash is the same wherever the directory lies, on every system
     names = [f"{path.relative_to(directory).as_posix()} {hash_file(path)}" for path in files]
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
 

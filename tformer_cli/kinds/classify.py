@@ -44,7 +44,7 @@ class Classification(Training):
     def completed(self, recipe: Recipe, progress: Progress | None) -> Recipe:
         """Names the fields of examples, and finds the labels of the training data, sorted."""
         recipe = with_fields(recipe, with_label_fields)
-        labels = tuple(label.strip() for label in recipe.task.labels)
+        labels = tuple(label.strip() for label in recipe.task.labels)  # as those of examples are
         # Sorted, for the order of examples must leave no trace
         labels = labels or tuple(sorted(self._labels_of(recipe, progress)))
         if len(labels) < 2:

@@ -41,6 +41,7 @@ class ImageClassification(Classification):
         if model.image_mean and model.image_std:
             return recipe
         mean, std = _statistics(recipe, progress)
+        # What the recipe names stays as it is
         model = replace(
             model, image_mean=model.image_mean or mean, image_std=model.image_std or std
         )
@@ -116,6 +117,7 @@ def _statistics(
     n_images = 0
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
+            # Squares of bytes would overflow
             pixels = tokenizer.pixels(pair.source).astype(np.int64)
             sums += np.stack([pixels.sum((0, 1)), (pixels**2).sum((0, 1))])
             n_images += 1

@@ -78,6 +78,7 @@ class WordTokenizer(LabelTokenizer):
         found: tuple[list[list[int]], list[list[int]]] = [], []
         for text, labels in zip(sources, targets, strict=True):
             ids, places = next(windows(self.source, text), Window([], []))
+            # A missing label would move those behind it to other words
             check_words(text, labels, "data")
             target = [PAD_ID] * len(ids)
             for place, label in zip(
@@ -262,6 +263,7 @@ class Tag(Kind):
     ) -> Iterator[list[ScoredLabel]]:
         from tformer_cli.kinds.lines.score import ScoredLabel, check_labels
 
+        # All lines are checked before the first is scored
         for number, (text, labels) in enumerate(pairs):
             check_words(text, labels, f"line {number + 1}")
             for label in labels.split():
@@ -276,6 +278,7 @@ class Tag(Kind):
                         index=first + index,
                         text=word,
                         label=label,
+                        # A probability of 0 has no logarithm
                         log_probability=math.log(max(row[names.index(label)], float_info.min)),
                         predicted=names[row.index(max(row))],
                     )
