@@ -160,7 +160,7 @@ def training_products() -> AbstractContextManager[object]:
 
     from tformer_cli.model.operations import OneDnnProducts, StandardProducts
 
-    # On Intel's processors torch's standard path, Intel's own library, is faster by a tenth: it
+    # On Intel's processors torch's standard path, Intel's own library, is faster by a tenth, and
     # makes no code for every number of rows, of which training has many; elsewhere it is slow
     has_mkl: bool = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     return StandardProducts() if has_mkl and _is_intel() else OneDnnProducts()

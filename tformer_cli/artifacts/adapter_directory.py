@@ -97,8 +97,7 @@ def read_adapter_settings(file: Path) -> AdapterSettings:
         reason = str(error).splitlines()[0]
         raise ArtifactError(f"{file}: is not the settings of an adapter ({reason})") from None
     _check(file, values)
-    # Python takes JSON's true for an int
-    if type(rank) is not int or rank < 1 or not 0.0 < alpha < math.inf:
+    if type(rank) is not int or rank < 1 or not 0.0 < alpha < math.inf:  # JSON's true is an int
         raise ArtifactError(f"{file}: has no rank and alpha above 0; {RESTORE}")
     base, modules = (values.get(name) for name in ("base_model_name_or_path", "target_modules"))
     is_by_name = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
@@ -213,8 +212,7 @@ def read_adapter(path: Path) -> StoredAdapter:
         )
     with open_tensors(file, "np") as opened:
         base_hash = (opened.metadata() or {}).get(_BASE_HASH, "")
-    # peft may store them in half precision
-    tensors = _own_tensors(file) if base_hash else read_floats(file)
+    tensors = _own_tensors(file) if base_hash else read_floats(file)  # peft may store float16
     return StoredAdapter(path=path, settings=settings, tensors=tensors, base_hash=base_hash)
 
 
@@ -276,8 +274,7 @@ def add_low_rank(
     rows: NDArray[np.float32], a: NDArray[np.float32], b: NDArray[np.float32], scale: float
 ) -> None:
     """Adds scale·B·A to rows of a matrix, in place."""
-    # In float64, and rounded once: every machine then has the same bits
-    rows += scale * (b.astype(np.float64) @ a.astype(np.float64))
+    rows += scale * (b.astype(np.float64) @ a.astype(np.float64))  # every machine has the same bits
 
 
 def _own_tensors(file: Path) -> dict[str, NDArray[np.float32]]:

@@ -104,11 +104,9 @@ def _problem(path: Path, config: Mapping[str, Any] | None) -> str:
 
 def _missing(path: Path) -> str:
     text = str(path)
-    # A sentence, not a path: the arguments were swapped
-    if any(letter.isspace() for letter in text) and not path.parent.name:
+    if any(letter.isspace() for letter in text) and not path.parent.name:  # a text, not a path
         return "no such directory; MODEL comes first, then the text"
     if path.parent.is_dir():
-        # A message must not wait for a directory of millions
         beside = [inner.name for inner in islice(path.parent.iterdir(), MOST_LOOKED_AT)]
         near = [
             str(path.parent / name)
@@ -154,8 +152,7 @@ def _owner(directory: Path) -> str:
 def _owner_of(file: Path) -> str:
     """Owner of a single file, by its name or by the files beside it."""
     owner = next((whose for glob, whose in FOREIGN_FILES.items() if file.match(glob)), "")
-    # Several tools use .pt and .bin: the files beside say more
-    return _owner(file.parent) if owner == "PyTorch" else owner
+    return _owner(file.parent) if owner == "PyTorch" else owner  # several tools use .pt and .bin
 
 
 def _is_model(path: Path) -> bool:
@@ -434,8 +431,7 @@ def _checked(record: ConfigFile) -> ConfigFile:
     for name in ("image_size", "image_mean", "image_std") if record.model.reads_images else ():
         if not getattr(record.model, name):
             raise StructureError(f"model.{name}", "must be there, but is empty")
-    # Two of one name could not be told apart
-    if len(labels) != n_labels or len(set(labels)) != n_labels:
+    if len(labels) != n_labels or len(set(labels)) != n_labels:  # two of one name look alike
         raise StructureError("labels", f"must be {n_labels} different ones; found {len(labels)}")
     return record
 

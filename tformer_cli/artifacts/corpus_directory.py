@@ -218,7 +218,6 @@ def corpus_directory(
     with held_directory(path):
         directory = begun_corpus(path, about, origin, files)
         remove_leftovers(path)
-        # A complete directory is left as it is
         if len(directory.done) < len(files) or not (path / MANIFEST).exists():
             directory.begin()
         try:
@@ -242,8 +241,7 @@ def begun_corpus(
     try:
         found = json.loads(read_regular(manifest, LARGEST_MANIFEST))
         schema, theirs = found["schema"], dict(found["origin"])
-        # An unfinished manifest names none
-        known = dict(enumerate(found["shards"])) or _logged(path / LOG)
+        known = dict(enumerate(found["shards"])) or _logged(path / LOG)  # unfinished ones name none
         directory.done = {number: _facts(known[number]) for number in sorted(known)}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise ArtifactError(f"{manifest}: is damaged or of another kind; {ANEW}") from None

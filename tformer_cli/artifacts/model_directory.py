@@ -149,8 +149,7 @@ def save_model_directory(
         "model": asdict(config),
         "decoding": asdict(decoding),
     }
-    # Last: without it there is no model, so a kill leaves none by halves
-    _write_config(path, record)
+    _write_config(path, record)  # last: a directory without it is no model, and a kill leaves none
 
 
 def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
@@ -173,8 +172,7 @@ def _write_weights(file: Path, weights: Mapping[str, Tensor] | Mapping[str, NDAr
         with written_aside(file) as aside, aside.open("wb") as stream:
             write_arrays(stream, ordered, _METADATA)
         return
-    # It imports torch, which arrays do without
-    from tformer_cli.artifacts.tensors import save_tensors
+    from tformer_cli.artifacts.tensors import save_tensors  # imports torch, which arrays do without
 
     save_tensors(file, cast("Mapping[str, Tensor]", weights), _METADATA)
 
@@ -301,11 +299,10 @@ def make_model(
     tensors = {
         name: torch.from_numpy(arrays[name]).to(device)
         if name not in in_integers
-        # Integers are put in below, and never become floats
-        else torch.empty(arrays[name].shape, device="meta")
+        else torch.empty(arrays[name].shape, device="meta")  # put in below, and never as floats
         for name in model.state_dict()
     }
-    model.load_state_dict(tensors, assign=True)  # a copy would take the memory twice
+    model.load_state_dict(tensors, assign=True)  # copies to "meta" are lost
     model.eval().requires_grad_(requires_grad=False)
     if in_integers and isinstance(model, Transformer):
         require_fast("int8 weights")

@@ -137,8 +137,7 @@ def _check_content(output: Output, advice: str) -> None:
     try:
         content, is_ours = content_of(output.path)
     except OSError:
-        # What cannot be read may not be ours
-        content, is_ours = "a file that cannot be read", False
+        content, is_ours = "a file that cannot be read", False  # what is not known may not be ours
     if content and not (is_ours and content in output.holds):
         raise UsageError(
             f"{output.name}: {output.path} is there already and holds {content}, which this "
@@ -272,8 +271,7 @@ def _places(output: NamedPath) -> Iterator[Path]:
     """Paths of a name: itself and, if it is a link, its target."""
     real = _real(output.path)
     yield real
-    # A rename replaces the link itself, so its own place counts, too
-    literal = _real(output.path.parent) / output.path.name
+    literal = _real(output.path.parent) / output.path.name  # a rename replaces the link itself
     if literal != real:
         yield literal
 

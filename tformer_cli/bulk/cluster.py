@@ -62,8 +62,7 @@ class DaskCluster:
             ) from None
         protocol = "tcp" if tls is None else "tls"
         given, sign, rest = address.rpartition("://")
-        # Certificates that were named must not be ignored in silence
-        if sign and given == "tcp" and tls is not None:
+        if sign and given == "tcp" and tls is not None:  # certificates must not be ignored
             raise UsageError(f"--cluster: {address} is not encrypted; write tls://{rest}")
         self._address = address if sign else f"{protocol}://{address}"
         self._tls = tls
@@ -99,8 +98,7 @@ class DaskCluster:
                 ) from None
             try:
                 running = _Cluster(client, opening)
-                # Workers may come later, so a cluster without any is no error
-                if not client.nthreads():
+                if not client.nthreads():  # workers may come later: none is no error
                     self._tell(f"{self._address} has no worker; waiting for one")
                 running.open()
                 yield running
@@ -138,8 +136,7 @@ class _Cluster:
         self.facts = _result(future)
         check_answer(self.facts)
         about = json.loads(self._opening)
-        # What "auto" came to for one worker must hold for all, or shards would differ
-        about["options"]["precision"] = self.facts["precision"]
+        about["options"]["precision"] = self.facts["precision"]  # one "auto" for all workers
         about["options"]["device"] = str(self.facts["place"]).partition(":")[0]
         self._opening = json.dumps(about)
 
@@ -151,8 +148,7 @@ class _Cluster:
         waiting = iter(tasks)
         numbers: dict[str, int] = {}
         attempts: Counter[int] = Counter()
-        # By default that of the default client, which this is not
-        done = as_completed(loop=self._client.loop)
+        done = as_completed(loop=self._client.loop)  # else the default client's: this is none
 
         def submit(number: int) -> None:
             attempts[number] += 1
@@ -185,8 +181,7 @@ class _Cluster:
             found = _result(future)
         except KilledWorker as error:
             worker = str(getattr(error.last_worker, "address", "unknown"))
-            # Dask has given the shard to others by itself before
-            reason = f"{error.allowed_failures + 1} workers in turn"
+            reason = f"{error.allowed_failures + 1} workers in turn"  # Dask tried others first
             if n_attempts == MOST_ATTEMPTS:
                 return Event(kind="given up", worker=worker, number=number, reason=reason)
             return Event(kind="lost", worker=worker, number=number, reason=reason)
@@ -221,7 +216,6 @@ def _of_this_worker(opening: str) -> tuple[str, str]:
 
     worker = get_worker()
     about = json.loads(opening)
-    # A worker's share of its machine, as Dask was told
     about["options"]["threads"] = about["options"].get("threads") or worker.state.nthreads
     return str(worker.name), json.dumps(about)
 

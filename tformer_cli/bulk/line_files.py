@@ -1,8 +1,4 @@
-"""Files of lines in shards by byte offset: text, TSV and JSONL.
-
-A compressed file cannot be read from its middle: it is decompressed once into the directory of the
-shards, where it stays until all are done.
-"""
+"""Files of lines in shards by byte offset: text, TSV and JSONL."""
 
 import codecs
 import hashlib
@@ -81,9 +77,9 @@ def unpacked(source: Source, directory: Path, number: int) -> Source:
     """Decompresses a source, if it is compressed, into a file that can be read from its middle."""
     if Path(source.path).suffix not in OPENERS:
         return source
+    # A compressed file cannot be read from its middle; the copy stays until all shards are done
     copy = unpacked_path(directory, number)
-    # An earlier run may have left it, or that of a source which has changed since
-    if not copy.is_file() or hash_file(copy) != source.content:
+    if not copy.is_file() or hash_file(copy) != source.content:  # an earlier run may have left it
         with (
             written_aside(copy) as aside,
             aside.open("wb") as file,
@@ -116,8 +112,7 @@ def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields
     if kind == "text":
         return best.text
     if kind == "tsv":
-        # A tab or line end would make columns or rows
-        cells = [row.kept, best.text.translate(TSV_ENDS)]
+        cells = [row.kept, best.text.translate(TSV_ENDS)]  # a tab or line end would split them
         return "\t".join(cells + [f"{best.score:.6f}"] * bool(fields.score))
     ours: dict[str, Any] = {fields.translation: None if row.text is None else best.text}
     if fields.score:
@@ -126,7 +121,6 @@ def written(row: Row, translation: Translation, kind: CorpusKind, fields: Fields
 
 
 def _decoded(line: bytes, number: int, counts: LineCounts) -> str:
-    # A byte-order mark can only stand at the beginning of a file
     return decode_line(line if number else line.removeprefix(codecs.BOM_UTF8), counts)
 
 
@@ -137,8 +131,7 @@ def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, i
     field = fields.of_source(kind)
     if kind == "jsonl":
         return lambda line, number: _record(line, number, field, fields, name)
-    # `isdigit` is true of ², too, which is no number to `int`
-    if not (field.isascii() and field.isdigit() and int(field)):
+    if not (field.isascii() and field.isdigit() and int(field)):  # `isdigit` takes ², `int` not
         raise DataError(f'--source-field: must be a column of TSV from 1, but is "{field}"')
     column, n_columns = int(field), 0
 
@@ -162,8 +155,7 @@ def _row_reader(kind: CorpusKind, fields: Fields, name: str) -> Callable[[str, i
 
 def _record(line: str, number: int, field: str, fields: Fields, name: str) -> Row:
     where = f"{name}, line {number + 1}"
-    # A blank line has its translation, too: lines stay in step
-    record = read_record(line, where) if line.strip() else {field: ""}
+    record = read_record(line, where) if line.strip() else {field: ""}  # lines stay in step
     for ours, option in ((fields.translation, "--target-field"), (fields.score, "--score-field")):
         if ours in record:
             raise DataError(

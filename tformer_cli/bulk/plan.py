@@ -73,10 +73,8 @@ def plan_corpus(given: GivenCorpus, scanned: Callable[[int], None] | None = None
     n_rows = sum(source.rows for source in sources)
     chosen = shard_range(n_rows, *(given.part or (0, 1)))
     shards = list(_shards(sources, starts, chosen, given.lines_per_shard))
-    # Without rows there is one: so there is a file, and tables keep their columns
-    shards = shards or [Shard(file="", source=0, first=0, rows=0)]
-    # Sorted by name, files are in the order of their rows
-    digits = max(5, len(str(len(shards) - 1)))
+    shards = shards or [Shard(file="", source=0, first=0, rows=0)]  # so tables keep their columns
+    digits = max(5, len(str(len(shards) - 1)))  # sorted by name, they are in the order of rows
     named = [
         replace(shard, file=f"part-{number:0{digits}d}.{ENDINGS[kind]}")
         for number, shard in enumerate(shards)
@@ -112,8 +110,7 @@ def check_sources(given: GivenCorpus, output: Path) -> None:
     for name in given.sources:
         if name == "-":
             raise UsageError("SOURCE…: stdin cannot be read twice; use `tformer translate` for it")
-        # Shards that are written there would be read as sources
-        if Path(name).is_dir() and Path(name).resolve() in places:
+        if Path(name).is_dir() and Path(name).resolve() in places:  # shards would become sources
             raise UsageError(f"--output: {output} lies in {name}, which is read; name another")
     _check_fields(_kind(given), given.fields)
 

@@ -65,8 +65,7 @@ class _Worker:
         self.is_ready = False
         n_threads = str(threads)
         own = {"OMP_NUM_THREADS": n_threads, "RAYON_NUM_THREADS": n_threads}
-        # The worker must import this very package, wherever this program found it
-        path = os.pathsep.join(one or os.curdir for one in sys.path)
+        path = os.pathsep.join(one or os.curdir for one in sys.path)  # to import this very package
         self.process = subprocess.Popen(  # noqa: S603 - this very program
             [sys.executable, "-P", "-m", MODULE],
             stdin=subprocess.PIPE,
@@ -102,7 +101,6 @@ class _Worker:
         if status >= 0:
             return f"exit status {status}"
         name = signal.strsignal(-status) or str(-status)
-        # Linux ends a process so where memory runs out
         memory = "; memory may be short" if -status == signal.SIGKILL else ""
         return f"{name.lower()}{memory}"
 
@@ -181,8 +179,7 @@ class _Processes:
         number = worker.number
         assert number is not None  # noqa: S101 - for mypy
         deaths[number] += 1
-        # A shard that kills every worker would never end
-        is_last = deaths[number] == MOST_ATTEMPTS
+        is_last = deaths[number] == MOST_ATTEMPTS  # a shard that kills all would never end
         if not is_last:
             waiting.appendleft(number)
         kind: Literal["lost", "given up"] = "given up" if is_last else "lost"
@@ -225,5 +222,4 @@ class _Processes:
 
 def n_processors() -> int:
     """Counts the processors that this process may use."""
-    # A container may grant fewer than the machine has
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -87,7 +87,7 @@ def read_tables(task: Task) -> Iterator[pa.Table]:
     if source.kind == "dataset":
         dataset = _opened(source).select(range(shard.first, shard.first + shard.rows))
         if not shard.rows:
-            yield dataset.features.arrow_schema.empty_table()  # the file has its columns
+            yield dataset.features.arrow_schema.empty_table()  # so the file has columns
         yield from dataset.with_format("arrow").iter(batch_size=BUFFER_LINES)
         return
     path = Path(source.path)
@@ -151,8 +151,7 @@ def write_tables(path: Path, tables: Sequence[pa.Table], source: Source) -> None
         with _parquet(Path(source.path), source.name) as file:
             if file.metadata.num_row_groups:
                 codec = file.metadata.row_group(0).column(0).compression
-    # pyarrow writes under another name than it reads
-    codec = "NONE" if codec == "UNCOMPRESSED" else codec
+    codec = "NONE" if codec == "UNCOMPRESSED" else codec  # pyarrow reads and writes other names
     pq.write_table(pa.concat_tables(tables), path, compression=codec)
 
 

@@ -48,7 +48,6 @@ def origin_of(
 ) -> dict[str, str]:
     """Returns the inputs and settings by their names, files by their content."""
     settings = {name: value for name, value in options.items() if name not in WITHOUT_EFFECT}
-    # An option that is off is as one that is not given
     origin = {name: json.dumps(value, default=str) for name, value in settings.items() if value}
     for name in ("adapter", "shortlist"):  # a path may have other content in the next run
         path = Path(str(options.get(name) or "none"))
@@ -250,7 +249,6 @@ def _run(
                 file = plan.shards[event.number].file
                 tell(f"worker {event.worker}: ended ({event.reason}); {file} is begun again")
             elif event.kind == "given up":
-                # The error comes at the end, when all other shards are done
                 given_up.append(f"{plan.shards[event.number].file} ({event.reason})")
             progress(state)
     if given_up:
@@ -292,8 +290,7 @@ def _tasks(
 ) -> Iterator[tuple[int, Task]]:
     """The shards that are not done, from sources that can be read from their middle."""
     left = [number for number in range(len(plan.shards)) if number not in directory.done]
-    # A source whose shards are all done is not decompressed again
-    needed = sorted({plan.shards[number].source for number in left})
+    needed = sorted({plan.shards[number].source for number in left})  # those done need no copy
     sources = {
         number: unpacked(plan.sources[number], directory.path, number)
         if plan.sources[number].kind in LINE_KINDS

@@ -1,7 +1,4 @@
-"""Translating a shard in whatever process; each opens the model once for all its shards.
-
-Between processes only JSON is sent, errors included.
-"""
+"""Translating a shard in whatever process; each opens the model once for all its shards."""
 
 from __future__ import annotations
 
@@ -43,8 +40,7 @@ def opening(model: Path, options: Mapping[str, Any], glossary: Sequence[Term]) -
         named.pop(name, None)  # functions cannot become JSON
     for name in ("adapter", "shortlist"):
         if name in named and Path(named[name]).exists():
-            # A worker may run in another directory
-            named[name] = str(Path(named[name]).absolute())
+            named[name] = str(Path(named[name]).absolute())  # workers may run elsewhere
     if "ensemble" in named:
         named["ensemble"] = [str(Path(one).absolute()) for one in named["ensemble"]]
     terms = [(term.source, term.target, term.is_banned) for term in glossary]
@@ -86,7 +82,7 @@ def check_answer(answer: Mapping[str, Any]) -> None:
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    if isinstance(error, TformerError):
+    if isinstance(error, TformerError):  # between processes only JSON is sent, errors included
         return {"error": str(error), "kind": type(error).__name__}
     if isinstance(error, MemoryError) or is_out_of_memory(error):
         message = "there is not enough memory; use fewer workers, smaller batches or a smaller beam"

@@ -117,8 +117,7 @@ def _statistics(
     n_images = 0
     for corpus in recipe.data.train:
         for pair in read_corpus(corpus, recipe.data.directory):
-            # Squares of bytes would overflow
-            pixels = tokenizer.pixels(pair.source).astype(np.int64)
+            pixels = tokenizer.pixels(pair.source).astype(np.int64)  # squares of bytes overflow
             sums += np.stack([pixels.sum((0, 1)), (pixels**2).sum((0, 1))])
             n_images += 1
             if progress is not None and n_images % 1000 == 0:

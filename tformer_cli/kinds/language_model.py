@@ -65,8 +65,7 @@ class LanguageModeling(TextModeling):
                 device=held.device,
                 before_batch=before_batch,
             )
-            # Each end is predicted, too, and counts as a byte
-            n_ends = len(ids) if model.config.target_eos else 0
+            n_ends = len(ids) if model.config.target_eos else 0  # each end counts as a byte
             scores = text_scores(found, sum(len(text.encode()) for text in texts) + n_ends)
             line = lines[sample % len(lines)]
             length = min(LONGEST_PROMPT, -(-len(line) // 2))  # the rest is shown as the original
@@ -94,7 +93,6 @@ class LanguageModeling(TextModeling):
         """Also doubts a training that ends within its warm-up."""
         yield from super().doubts(recipe)
         training = recipe.training
-        # Weights to start from have learned already
         if 0 < training.max_steps <= training.warmup_steps and not recipe.start.model:
             yield (
                 f"training.max_steps: {training.max_steps:,} end within the warm-up of "

@@ -115,8 +115,7 @@ def masked_scores(
     from tformer_cli.text.tokenizer import PAD_ID
 
     lengths = np.array([len(ids) for ids in texts], np.int32)
-    # Always the same batches, so that scores can be compared
-    plan = plan_batches(lengths, lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)
+    plan = plan_batches(lengths, lengths, _TOKENS_PER_BATCH, seed=0, epoch=0)  # always the same
     total, n_right, n_tokens = 0.0, 0, 0
     for indices in plan:
         before_batch()

@@ -213,8 +213,7 @@ def _encoder(
         return encoder
 
     opened = Opened(directory=replace(stored, load=load), place=place, precision=chosen)
-    # The kernels read stored weights, which the model of an opened directory may differ from
-    if not (is_fast and by_kernels) or weights is None:
+    if not (is_fast and by_kernels) or weights is None:  # the kernels read stored weights
         return opened
     from tformer_cli.fast.native_encoder import compiled_encoder
     from tformer_cli.search.pooled import LabelHead, TokenHead
@@ -319,13 +318,11 @@ def _searched_model(
         for path in settings.ensemble:
             other, _ = read_model_directory(resolved(path, settings), place, takes_int8=True)
             other = _for_languages(other, settings)
-            # One for all, whose distributions are averaged
-            chosen = choose_precision(other, opened.precision, place)
+            chosen = choose_precision(other, opened.precision, place)  # one for all, to be averaged
             others.append(in_precision(other, chosen, settings, may_change=True))
         return _ensemble([directory, *others], settings)
     is_encoder = directory.config.is_encoder_only  # one for inspection, which is never searched
-    # The kernels compute stored weights, on a CPU
-    if weights is None or (place != "cpu" and not is_encoder):
+    if weights is None or (place != "cpu" and not is_encoder):  # kernels compute stored weights
         return directory.any_model
     return DirectoryModel(directory, weights, in_integers=opened.precision == "int8")
 

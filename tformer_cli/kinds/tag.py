@@ -78,8 +78,7 @@ class WordTokenizer(LabelTokenizer):
         found: tuple[list[list[int]], list[list[int]]] = [], []
         for text, labels in zip(sources, targets, strict=True):
             ids, places = next(windows(self.source, text), Window([], []))
-            # A missing label would move those behind it to other words
-            check_words(text, labels, "data")
+            check_words(text, labels, "data")  # else labels would move to other words
             target = [PAD_ID] * len(ids)
             for place, label in zip(
                 places, self.target.encode_phrases(labels.split()), strict=True
@@ -200,7 +199,6 @@ class WordPredictor:
         return [self._window(text).ids for text in texts]
 
     def predicted(self, text: str, ids: Sequence[int]) -> tuple[str, tuple[FilledGap, ...]]:  # noqa: ARG002
-
         names, places = self._opened.directory.info.labels, self._window(text).places
         (rows,) = (rows for _, rows in tag_rows(self._opened, [text]))
         best = [row.index(max(row)) for row in rows]
@@ -263,8 +261,7 @@ class Tag(Kind):
     ) -> Iterator[list[ScoredLabel]]:
         from tformer_cli.kinds.lines.score import ScoredLabel, check_labels
 
-        # All lines are checked before the first is scored
-        for number, (text, labels) in enumerate(pairs):
+        for number, (text, labels) in enumerate(pairs):  # all, before the first is scored
             check_words(text, labels, f"line {number + 1}")
             for label in labels.split():
                 check_labels(opened, [(text, label)], number)
@@ -278,7 +275,6 @@ class Tag(Kind):
                         index=first + index,
                         text=word,
                         label=label,
-                        # A probability of 0 has no logarithm
                         log_probability=math.log(max(row[names.index(label)], float_info.min)),
                         predicted=names[row.index(max(row))],
                     )
