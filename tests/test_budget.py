@@ -19,15 +19,15 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tformer_cli"
 
 BUDGET = {
-    ".": 2213,
+    ".": 2193,
     "artifacts": 2360,
     "bulk": 1791,
-    "cli": 9078,
+    "cli": 9223,
     "corpora": 3025,
     "distill": 1569,
     "evaluate": 1755,
-    "fast": 3747,
-    "files": 695,
+    "fast": 3841,
+    "files": 690,
     "foreign": 11030,
     "guide": 110,
     "heads": 696,
@@ -36,7 +36,7 @@ BUDGET = {
     "metrics": 722,
     "model": 4061,
     "quality": 2643,
-    "search": 5014,
+    "search": 5121,
     "show": 1944,
     "tests": 67319,
     "text": 6089,
@@ -49,7 +49,7 @@ SLACK = 0.02
 LONGEST = 60
 """Lines of a function, above which it is counted as long."""
 MODULES = 387
-LONG_FUNCTIONS = 13
+LONG_FUNCTIONS = 16
 CIRCLES = 6
 _DIRECTIVES = ("# noqa", "# type:", "# fmt:", "# pragma:", "#!")
 
