@@ -28,7 +28,10 @@ def expected():
     return json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
 
 
-DRAWN = tuple(
+DRAWN = (
+    *("report", "plot", "info-images", "heads", "positions", "diff"),
+    *("tag", "image", "flow", "logits", "step"),
+)
     [
         "report",
         "plot",
