@@ -38,7 +38,7 @@ BUDGET = {
     "quality": 2643,
     "search": 5121,
     "show": 1944,
-    "tests": 67343,
+    "tests": 67332,
     "text": 6089,
     "train": 1372,
     "trainer": 5121,

@@ -32,20 +32,6 @@ DRAWN = (
     *("report", "plot", "info-images", "heads", "positions", "diff"),
     *("tag", "image", "flow", "logits", "step"),
 )
-    [
-        "report",
-        "plot",
-        "info-images",
-        "heads",
-        "positions",
-        "diff",
-        "tag",
-        "image",
-        "flow",
-        "logits",
-        "step",
-    ]
-)
 """Cases that draw numbers: a shade or a bar is rounded otherwise by another kind of processor."""
 IS_OTHER_PROCESSOR = "avx512f" in Path("/proc/cpuinfo").read_text()
 """True where drawings are not those of `expected.json`, which AVX2 wrote: there only their status,
