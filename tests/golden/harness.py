@@ -4,6 +4,7 @@ A fingerprint is a hash of the text without its decimal numbers, and their count
 random weights: processors differ in the last digits, which would change a hash of all.
 """
 
+import base64
 import gzip
 import hashlib
 import io
@@ -37,12 +38,19 @@ MASKS = [
         (rf'("\w*{TIMES}\w*":) ?[\d.e+-]+', r"\1 TIME"),
         (r"(\ttokens_per_second\t\d+\t)[\d.]+", r"\1SPEED"),
         (r'("[\w.]+\.(?:safetensors|json)":) ?\d+', r"\1 SUM"),
+        (r'("bytes": \{"model":) \d+, ("directory":) \d+', r"\1 SUM, \2 SUM"),
         (r"\b[\d,.]+ (?:KiB|MiB|GiB|GB|TFLOPS?|GFLOPS?)\b", "SIZE"),
         (r"x86-64(?:-v\d)?|AVX-?\d+\w*", "LEVEL"),
+        # Dots of a curve; what they draw is in the table and the SVG of the same run
+        (r"[ \u2800-\u28ff]*[\u2801-\u28ff][ \u2800-\u28ff]*", "CURVE"),
     )
 ]
 """What differs between runs, machines and versions, and what stands in its place."""
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]\d+)(?![\w.])")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]\d+)(?!\w|\.\d)")
+PACKED = re.compile(
+    r'"(weights|(?:enc|dec|cross)\.\d+\.\d+|[bc])":"([\w+/=]*)"|"fixed":"([\w+/=]*)","bytes":(\d)'
+)
+"""Numbers of a page: shades of maps, queries and keys, terms of scores, parts of the largest."""
 TEXT_TOLERANCE, ARRAY_TOLERANCE = 3e-4, 2e-3
 """Least difference of a number, in units of itself, that is one; times the root of their count."""
 
@@ -206,9 +214,35 @@ def parts_of(key, content):
         pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), float)
         return f"png {pixels.shape}", [pixels.mean((0, 1))]
     try:
-        return content.decode(), []
+        return unpacked(content.decode())
     except UnicodeDecodeError:
         return hashlib.sha256(content).hexdigest(), []
+
+
+def unpacked(text):
+    """Splits a page into its text and the numbers that it holds in base64.
+
+    A last bit may be another processor's rounding. So the numbers count a tenth of others: a few
+    steps of 8 bits are within the tolerance, a cell with another weight is not.
+    """
+    bits = re.search(r'"bits":(\d+)', text)
+    arrays = []
+
+    def taken(match):
+        name, packed, fixed, n_bytes = match.groups()
+        data = base64.b64decode(packed or fixed or "")
+        if name not in (None, "weights"):
+            arrays.append(0.1 * np.frombuffer(data, "<f4" if name in "bc" else "<f2"))
+            return f"({name} {len(data)})"
+        size = int(n_bytes) if n_bytes else int(bits[1]) // 8
+        parts = [
+            int.from_bytes(data[i : i + size], "little", signed=fixed is not None)
+            for i in range(0, len(data), size)
+        ]
+        arrays.append(0.1 * np.array(parts, float) / 2 ** (8 * size - (fixed is not None)))
+        return f"({size} {len(parts)})"
+
+    return PACKED.sub(taken, text) if bits else text, arrays
 
 
 def mask_hashes(text):

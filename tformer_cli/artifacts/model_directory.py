@@ -149,12 +149,14 @@ def save_model_directory(
         "model": asdict(config),
         "decoding": asdict(decoding),
     }
-    _write_config(path, record)  # last: a directory without it is no model, and a kill leaves none
+    _write_config(
+        path, record
+    )  # last: without it a directory does not count as a model, so a kill leaves none
 
 
 def store_alignment(path: Path, alignment: AlignmentInfo) -> None:
     """Stores in a model directory which heads align words; all else in it stays as it is."""
-    read_config(path)  # refuses what is no model, before it is changed
+    read_config(path)  # refuses anything but a model, before it is changed
     _write_config(path, {**read_json(path, path / CONFIG), "alignment": asdict(alignment)})
 
 

@@ -443,7 +443,7 @@ class _Diversity:
     def count(self, sentences: Tensor, tokens: Tensor, is_kept: Tensor) -> None:
         """Remembers the tokens (B', C) that a group continues with, in sentences (B')."""
         if self._counts is not None:
-            # A continuation without a slot counts 0, since no hypothesis goes on with it
+            # A continuation without a slot counts 0, since no hypothesis continues it
             weights = is_kept.to(self._counts.dtype)
             index = sentences.unsqueeze(1).expand_as(tokens)
             self._counts.index_put_((index, tokens), weights, accumulate=True)

@@ -266,7 +266,7 @@ def train(
         elif kind.profile is not None:
             show_profile(chosen, kind.profile, device=device, quiet=quiet)
         else:
-            # stdout names the result, for a script to go on with
+            # stdout names the result, which a script reads
             write_line(str(run))
 
 

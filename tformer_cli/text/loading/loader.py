@@ -398,7 +398,7 @@ class SegmentLoader(BatchStream):
         batch = collate([[]] * len(ids), ids, target_eos=False)
         if number:
             _, before = self._corpus.token_ids(blocks - 1)
-            # a row goes on with the token that was predicted last; only an epoch begins with `<s>`
+            # a row begins with the token that was predicted last; only an epoch begins with `<s>`
             for row, tokens in enumerate(before):
                 batch.target_input[row, 0] = tokens[-1]
         return batch
