@@ -125,6 +125,20 @@ def test_a_language_model_generates_as_the_workflow_does(language_model):
         loaded.generate(prompts, stops=[""])
 
 
+def test_heads_of_a_language_model_are_switched_off_and_others_refused(language_model):
+    def log_probabilities(**options):
+        loaded = tformer_cli.load(language_model, device="cpu", **options)
+        texts = loaded.generate(["A dog"], beam_size=2, max_length=4)
+        return [one.texts[0].log_probability for one in texts]
+
+    assert log_probabilities(heads=["*"]) == pytest.approx(log_probabilities(), rel=1e-5)
+    assert log_probabilities(heads=["dec.0.0"]) != pytest.approx(log_probabilities(), rel=1e-3)
+    with pytest.raises(UsageError, match='heads: "zzz" is not KIND'):
+        log_probabilities(heads=["zzz"])
+    with pytest.raises(ArtifactError, match="this takes translation models"):
+        log_probabilities(ensemble=[language_model])
+
+
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
     """A masked language model with random weights, imported."""

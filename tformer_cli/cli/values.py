@@ -3,12 +3,16 @@
 Typer asks pydantic, which takes as long to load as a line to translate, and answers in its words.
 """
 
+import re
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
 from typer import BadParameter
+
+# Scripts compute counts as 5.0 or 5.00
+WHOLE = re.compile(r"\.0+$")
 
 
 class PlainValue:
@@ -44,7 +48,7 @@ class PlainValue:
         # A long text that was given by mistake would hide what is wrong
         shown = f'"{str(value)[:60]}"'
         try:
-            number = int(str(value).removesuffix(".0")) if self._kind is int else float(value)
+            number = int(WHOLE.sub("", str(value))) if self._kind is int else float(value)
         except ValueError:
             word = "whole number" if self._kind is int else "number"
             raise ValueError(f"must be a {word}, but is {shown}") from None
