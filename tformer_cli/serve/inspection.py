@@ -41,6 +41,7 @@ from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.logits import layer_logits
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
+from tformer_cli.serve.completing import completed, ends_within_a_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -151,9 +152,14 @@ def _check_text(opened: Opened, text: object) -> None:
         )
 
 
-def _constraints(request: Mapping[str, Any]) -> LineConstraints:
+def _constraints(opened: Opened, request: Mapping[str, Any]) -> LineConstraints:
+    prefix = str(request.get("prefix") or "")
+    if ends_within_a_word(prefix) and task_kind(opened.config) == "translate":
+        prefix = completed(
+            opened.directory.model, opened.directory.tokenizer, request["text"], prefix
+        )
     return LineConstraints(
-        str(request.get("prefix") or ""),
+        prefix,
         tuple(map(str, request.get("require") or ())),
         tuple(map(str, request.get("ban") or ())),
     )
@@ -164,7 +170,7 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
     subject = subject_of(opened.directory)
     is_searched = subject.summary.task == "translate" and not request.get("target")
     inspector = HeadInspector(opened, mode="live" if is_searched else "forced", for_page=True)
-    constraints = _constraints(request)
+    constraints = _constraints(opened, request)
     text, target = request["text"], request.get("target")
     # A prefix says nothing about which sentence of several it belongs to, but the first
     texts = [text] if target else [one for one, _ in inspector.pairs([text])]
@@ -211,7 +217,7 @@ def _of_line(result: Any, **details: Any) -> Event:  # noqa: ANN401 - results of
 
 def _translation(opened: Opened, request: Mapping[str, Any]) -> Event:
     tokenizer = opened.directory.tokenizer
-    (found,) = opened.translator.translate([request["text"]], 0, [_constraints(request)])
+    (found,) = opened.translator.translate([request["text"]], 0, [_constraints(opened, request)])
     best = found.hypotheses[0]
     return {
         "source": {

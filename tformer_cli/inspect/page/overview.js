@@ -1,5 +1,12 @@
 // The overview: every head of the three kinds as a small map with the sign of its role.
 
+let onHead = null; // takes a head that is clicked, and says whether that was all
+
+/** Lets a live page take the heads that are clicked. */
+function whenHeadIsChosen(does) {
+  onHead = does;
+}
+
 const THUMBNAIL = 30; // pixels of a small map at most
 
 /** Draws the overview of the sentence. */
@@ -44,7 +51,7 @@ function thumbnail(head) {
   const name = SIGNS[head.role] ? `${head.id}, ${head.role}` : head.id;
   head.canvas = make("canvas");
   head.button = toggle(head.canvas, false, { class: "thumb", title: name, "aria-label": name, tabindex: "-1" },
-    () => update({ head: head.id }));
+    () => onHead?.(head) || update({ head: head.id }));
   if (SIGNS[head.role]) head.button.append(make("i", { "aria-hidden": "true" }, SIGNS[head.role]));
   paintThumbnail(head);
   return head.button;
