@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.heads.roles import TokenFrequencies
     from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, DumpReport
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 PANEL = "Dumps of a corpus"

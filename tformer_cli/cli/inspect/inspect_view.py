@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from tformer_cli.artifacts.config_file import TaskKind
     from tformer_cli.inspect.jobs.reader import ReadReport
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
 
 TextsArgument = Annotated[
