@@ -13,6 +13,7 @@ from tformer_cli.artifacts.config_file import (
     CONFIG,
     MODELS,
     TOKENIZER,
+    TRANSLATORS,
     ModelInfo,
     TaskKind,
     check_task,
@@ -20,7 +21,6 @@ from tformer_cli.artifacts.config_file import (
     task_kind,
 )
 from tformer_cli.artifacts.model_directory import (
-    TRANSLATORS,
     ModelDirectory,
     load_model_directory,
     make_model,

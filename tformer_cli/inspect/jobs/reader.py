@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 import numpy as np
 
-from tformer_cli.artifacts.config_file import ONE_MODEL, TaskKind, task_kind
-from tformer_cli.artifacts.model_directory import TRANSLATORS, ModelDirectory
+from tformer_cli.artifacts.config_file import ONE_MODEL, TRANSLATORS, TaskKind, task_kind
+from tformer_cli.artifacts.model_directory import ModelDirectory
 from tformer_cli.errors import UsageError
 from tformer_cli.heads.names import Inspected, head_layout
 from tformer_cli.heads.roles import TokenFrequencies, count_tokens
