@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tformer_cli.kinds.lines.job import Damaged
     from tformer_cli.kinds.lines.score import ScoredLabel
     from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.training import Training
 
 MACHINE = frozenset({"device", "precision", "threads", "tell", "before_torch"})
@@ -69,6 +70,12 @@ class Kind(ABC):
     ) -> Iterator[list[ScoredLabel]]:
         """Scores the right labels of each text or image, given with a line of them."""
         raise NotImplementedError
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:
+        """Makes what computes a verb for a service, lines of several requests at once."""
+        from tformer_cli.kinds.serving import WholeLines
+
+        return WholeLines(opened, verb)
 
     def methods_in_words(self) -> str:
         """Lists the methods that work, for messages."""

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.training import HeldOut, Progress
     from tformer_cli.recipe import Recipe
     from tformer_cli.trainer.validation import Scored, Scorer
@@ -110,6 +113,11 @@ class LanguageModel(Kind):
     searches = True
     measured_by = "text"
     training = LanguageModeling()
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one
+        from tformer_cli.kinds.serving import Generating
+
+        return Generating(opened)
 
 
 KIND = LanguageModel()

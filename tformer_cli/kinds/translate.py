@@ -11,6 +11,9 @@ from tformer_cli.kinds.training import Examples, Training
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tformer_cli.artifacts.config_file import Verb
+    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.serving import Serving
     from tformer_cli.kinds.training import HeldOut
     from tformer_cli.model.base import Model
     from tformer_cli.recipe import Recipe
@@ -76,6 +79,11 @@ class Translate(Kind):
     methods = ("translate", "score")
     searches = True
     training = Translation()
+
+    def serving(self, opened: Opened, verb: Verb) -> Serving:  # noqa: ARG002 - the only one
+        from tformer_cli.kinds.serving import Translating
+
+        return Translating(opened)
 
 
 KIND = Translate()
