@@ -39,6 +39,7 @@ from tformer_cli.inspect.view import EVERY_TASK, ReportOptions, SentenceView
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.views.ablation import ablate_sentence
 from tformer_cli.inspect.views.logits import layer_logits
+from tformer_cli.kinds import kind_of
 from tformer_cli.search.constraints import LineConstraints
 from tformer_cli.search.opening import overridden
 from tformer_cli.serve.completing import completed, ends_within_a_word
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.capture.live import SearchTree
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.view import Subject
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
     Event = dict[str, Any]
 
@@ -62,8 +63,13 @@ MOST_TOKENS = 256
 N_TOP = 64
 """Next tokens that are sent with their logits; the others are one number."""
 SCHEMA = "tformer.live/1"
-INLINE_IMAGES = ("data:", "shapes:")
-"""Beginnings of images that are no paths, which a request must not name."""
+ANSWERS: Mapping[str, tuple[str, dict[str, int]]] = {
+    "classify": ("classification", {"top": 0}),
+    "tag": ("tags", {}),
+    "fill": ("filled", {}),
+    "embed": ("embedding", {}),
+}
+"""Events of verbs that read a text whole, and how their results are written."""
 _SEARCH = ("beam_size", "length_penalty")
 
 
@@ -142,7 +148,7 @@ def _check_text(opened: Opened, text: object) -> None:
     if not isinstance(text, str) or not text.strip():
         raise DataError("text: is missing; give a text that is not blank")
     if opened.config.reads_images:
-        if not text.startswith(INLINE_IMAGES):
+        if not text.startswith("data:"):  # other names are files of this machine
             raise DataError("text: is no image; give a data: address")
         return
     n_tokens = len(opened.directory.tokenizer.source.encode(text))
@@ -187,32 +193,18 @@ def _inspected(opened: Opened, request: Mapping[str, Any]) -> Inspected:
 
 def _answer(opened: Opened, request: Mapping[str, Any]) -> Event:
     """What the model makes of a text, computed by torch, where gates count."""
-    kind, text = task_kind(opened.config), request["text"]
-    name = request.get("model") or opened.directory.path.name
-    start: Event = {"schema": SCHEMA, "model": name}
-    if kind == "translate":
-        return {"event": "translation", **start, **_translation(opened, request)}
-    if kind == "tag":
-        from tformer_cli.kinds.tag import tag_texts
-
-        (tagged,) = tag_texts(opened, [text])
-        return {"event": "tags", **start, **_of_line(tagged)}
-    if TASKS[kind].has_labels:
-        from tformer_cli.kinds.lines.classify import label_texts
-
-        (labeled,) = label_texts(opened, [text])
-        return {"event": "classification", **start, **_of_line(labeled, top=0)}
-    if kind == "masked":
-        from tformer_cli.kinds.lines.fill import GapFiller
-
-        (filled,) = GapFiller(opened).fill([text])
-        return {"event": "filled", **start, **_of_line(filled)}
-    return {"event": "generation", **start, "prompt": text, "texts": []}
-
-
-def _of_line(result: Any, **details: Any) -> Event:  # noqa: ANN401 - results of several verbs
-    """Gives what the command of a verb writes of a result as JSON, as the service does."""
-    return cast("Event", json.loads(result.line("jsonl", **details)))
+    kind, text = kind_of(opened.config), request["text"]
+    start: Event = {"schema": SCHEMA, "model": request.get("model") or opened.directory.path.name}
+    verb = next((verb for verb in kind.verbs if verb in ANSWERS), None)
+    if verb is not None:
+        serving = kind.serving(opened, verb)
+        (line,) = serving.prepare([text], 0)
+        found = serving.finish(line, serving.compute(line.units))
+        event, details = ANSWERS[verb]
+        return {"event": event, **start, **json.loads(found.line("jsonl", **details))}
+    if opened.config.is_decoder_only:  # which the service streams
+        return {"event": "generation", **start, "prompt": text, "texts": []}
+    return {"event": "translation", **start, **_translation(opened, request)}
 
 
 def _translation(opened: Opened, request: Mapping[str, Any]) -> Event:

@@ -4,7 +4,7 @@ import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
 import { ask, servedModels } from "./client.js";
 import { addNextTab } from "./next.js";
 import { makeSide } from "./side.js";
-import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, toggle, update, whenHeadIsChosen, whenNodeIsChosen } from "./parts.js";
+import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
 
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
 const VIEWS = { lens: "logits", flow: "flow", image: "image" };
@@ -30,6 +30,12 @@ const hears = {
     side.store.set({ settings: { ...side.store.get().settings } }); // asks anew, now for all there is to see
   },
   answered(side) {
+    const { text, model } = side.store.get();
+    if (side === sides[0] && !text.startsWith("data:")) {
+      // A link to the page opens the same text again; behind the #, it is sent to nobody
+      Object.assign(state, { t: text, m: model.name });
+      writeAddress();
+    }
     if (sides.length < 2) return;
     const [a, b] = sides.map(each => each.answer?.target.text);
     sides.forEach((each, n) => {
@@ -210,6 +216,7 @@ async function begin() {
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];
   live.append(first.box);
+  byId("panels").before(make("p", { class: "waiting", id: "waiting" }, "Heads, the search and the next words follow here."));
   first.box.querySelector(".told").append(searchSettings());
   hears.focused(first);
   document.addEventListener("keydown", event => {
@@ -219,7 +226,12 @@ async function begin() {
     else return;
     event.preventDefault();
   });
-  const given = state.t || (first.verb() === "translate" && ["", "en"].includes(served[0].source_language ?? "") ? EXAMPLE : "");
+  const named = served.find(model => model.name === state.m);
+  if (named && named !== served[0]) {
+    byId("model-0").value = String(served.indexOf(named));
+    first.store.set({ model: named });
+  }
+  const given = state.t || (first.verb() === "translate" && ["", "en"].includes(first.store.get().model.source_language ?? "") ? EXAMPLE : "");
   if (given) first.setText(given);
   first.source.area.focus();
 }
