@@ -193,8 +193,6 @@ class TaskRow(NamedTuple):
     """True if it predicts something at some tokens of a text, and so can be seen there."""
     predicts: bool = True
     """False of an encoder that only turns what it reads into vectors."""
-    has_export: bool = True
-    """False if Hugging Face's library has no class that `tformer export` writes it for."""
     defaults: Settings = MappingProxyType({})
     """Keys of a recipe where they differ from its tables' defaults; a preset keeps them."""
 
@@ -226,7 +224,6 @@ TASKS: Mapping[TaskKind, TaskRow] = MappingProxyType(
             metrics=("accuracy", "macro_f1", "loss"),
             has_labels=True,
             at_places=True,
-            has_export=False,
             defaults={"model": {**_ENCODER, "head": "tags"}},
         ),
         "language-model": TaskRow(

@@ -72,14 +72,20 @@ _ENCODER_FIXED = {
 _ENCODER_ALSO: Mapping[str, Container[Any]] = {
     **dict.fromkeys(("n_labels", "unit_length"), ANY),
     "activation_dropout": (0.0,),
-    "head": ("labels", "tokens", "none"),
+    "head": ("labels", "tags", "tokens", "none"),
     "pooling": ("mean", "first"),
+}
+# ends of the names of the library's classes, by the head of the model
+HEAD_CLASSES: Mapping[str, str] = {
+    "none": "Model",
+    "labels": "ForSequenceClassification",
+    "tags": "ForTokenClassification",
+    "tokens": "ForMaskedLM",
 }
 
 
-def _encoder_classes(name: str) -> dict[str, str]:
-    heads = {"none": "Model", "labels": "ForSequenceClassification", "tokens": "ForMaskedLM"}
-    return {head: f"{name}{ending}" for head, ending in heads.items()}
+def _encoder_classes(name: str, *without: str) -> dict[str, str]:
+    return {head: f"{name}{end}" for head, end in HEAD_CLASSES.items() if head not in without}
 
 
 _BERT = Family(
@@ -125,6 +131,7 @@ _BERT = Family(
     },
     heads={
         "labels": {"pooler": "pooler.dense", "output": "classifier"},
+        "tags": {"output": "classifier"},
         "tokens": {
             "transform": "cls.predictions.transform.dense",
             "transform_norm": "cls.predictions.transform.LayerNorm",
@@ -144,7 +151,8 @@ _ROBERTA = replace(
     _BERT,
     model_type="roberta",
     title="RoBERTa",
-    classes=_encoder_classes("Roberta"),
+    # its taggers read words with a space before each, the first included, which texts here have not
+    classes=_encoder_classes("Roberta", "tags"),
     heads={
         "labels": {"pooler": "classifier.dense", "output": "classifier.out_proj"},
         "tokens": {
@@ -194,6 +202,7 @@ _DISTILBERT = Family(
     },
     heads={
         "labels": {"pooler": "pre_classifier", "output": "classifier"},
+        "tags": {"output": "classifier"},
         "tokens": {
             "transform": "vocab_transform",
             "transform_norm": "vocab_layer_norm",
@@ -224,7 +233,7 @@ _ELECTRA = replace(
     model_type="electra",
     title="ELECTRA",
     # the head of its classifiers has gelu between its products, which no pooler here has
-    classes={"none": "ElectraModel", "tokens": "ElectraForMaskedLM"},
+    classes=_encoder_classes("Electra", "labels"),
     read_more=_read_electra,
     write_more=lambda config: {"embedding_size": config.d_model},
     rows={
@@ -237,12 +246,13 @@ _ELECTRA = replace(
         ),
     },
     heads={
+        "tags": {"output": "classifier"},
         "tokens": {
             "transform": "generator_predictions.dense",
             "transform_norm": "generator_predictions.LayerNorm",
             "output": "generator_lm_head",
             "output_bias": "generator_lm_head.bias",
-        }
+        },
     },
     prefix="electra.",
     unprefixed=("generator_", "discriminator_", "classifier."),
