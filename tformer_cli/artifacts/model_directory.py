@@ -60,17 +60,12 @@ class ModelDirectory:
     """A model directory, read and ready."""
 
     path: Path
-    """Path of the directory."""
     config: ModelConfig
-    """The model's settings."""
     load: Callable[[], Model] = field(repr=False)
     """Makes the model, in evaluation mode, on its device."""
     tokenizer: Tokenizer
-    """Its tokenizer."""
     decoding: DecodingConfig
-    """Its defaults for decoding."""
     info: ModelInfo
-    """Facts about it."""
     weight_type: WeightType = "float32"
     """Type of its stored weights; a model of "int8" can only translate and score."""
 
@@ -96,12 +91,10 @@ class ModelDirectory:
 
     @property
     def any_model(self) -> Transformer | EncoderOnly:
-        """The same of any task."""
         return self.encoder if self.config.is_encoder_only else self.model
 
     @property
     def classifier(self) -> Classifier:
-        """The same of a classifier."""
         from tformer_cli.model.encoder_only import Classifier
 
         model = self.encoder
@@ -111,7 +104,6 @@ class ModelDirectory:
 
     @property
     def masked_model(self) -> MaskedLanguageModel:
-        """The same of a masked language model."""
         from tformer_cli.model.encoder_only import MaskedLanguageModel
 
         model = self.encoder
@@ -210,7 +202,6 @@ def load_model_directory(
     adapter: Path | None = None,
     tasks: Container[TaskKind] = TRANSLATORS,
 ) -> ModelDirectory:
-    """Reads a model directory and makes its model."""
     directory, _ = read_model_directory(
         path, str(device), takes_int8=takes_int8, adapter=adapter, tasks=tasks
     )
