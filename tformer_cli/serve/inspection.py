@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tformer_cli.inspect.capture.live import SearchTree
     from tformer_cli.inspect.record import HeadsRecord
     from tformer_cli.inspect.view import Subject
-    from tformer_cli.kinds.opening import Opened
+    from tformer_cli.kinds.stored_model import Opened
 
     Event = dict[str, Any]
 
