@@ -155,6 +155,13 @@ def test_a_prefix_that_ends_within_a_word_is_gone_on_with_by_tokens_that_the_mod
     assert completed(opened.directory.model, opened.directory.tokenizer, TEXT, "漢字漢") == "漢字漢"
 
 
+def test_a_prefix_of_unknown_words_is_no_crash(tmp_path, one_thread):
+    words = save_random(tmp_path / "words", algorithm="word", scale=4.0, **SHAPE)
+    found = events_of(words, prefix="漢字", want=["translation", "tree", "next"])
+    assert found["translation"]["target"]["text"] == ""
+    assert len(found["next"]["positions"]) == 1
+
+
 def test_a_report_is_the_static_page_of_what_is_shown(translator):
     page = events_of(translator, want=["report"], target="Un homme dort.")["report"]["html"]
     assert page.startswith("<!DOCTYPE html>")

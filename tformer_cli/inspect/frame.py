@@ -56,6 +56,7 @@ _INDENTATION = re.compile(r"^\s+", re.MULTILINE)
 _BLANKS_OF_STYLE = re.compile(r"(?<=[{};]) | (?=[{}])")
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>\n')
 _STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_LINKS = '<link rel="stylesheet" href="{style}">\n<link rel="icon" href="data:,">'
 _SCRIPT = re.compile(r"<script>.*?</script>", re.DOTALL)
 DATA_SLOT = "{{data}}"  # Place of the data in the frame
 
@@ -86,7 +87,7 @@ def live_frame(title: str, data: Mapping[str, object], style: str, script: str) 
     """Makes the page of a service: style and script are files, and the policy is a header's."""
     page = _part("page.html").replace("{{title}}", title)
     page = _POLICY.sub("", page)
-    page = _STYLE.sub(f'<link rel="stylesheet" href="{style}">', page)
+    page = _STYLE.sub(_LINKS.format(style=style), page)
     page = _SCRIPT.sub(f'<script type="module" src="{script}"></script>', page)
     texts = {"model": None, "sentences": [], **data}
     return page.replace(DATA_SLOT, _as_json(texts))

@@ -14,11 +14,6 @@ from typing import NamedTuple
 from tformer_cli.inspect.frame import live_frame, page_script, page_style, report_texts
 
 TITLE = "tformer"
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""Content-Security-Policy of the page: nothing from elsewhere, and nothing written into it runs."""
 STYLE, PARTS, START = "style.css", "parts.js", "live.js"
 _TYPES = {"css": "text/css", "js": "text/javascript"}
 _IMPORTED = re.compile(r'^import \{ (.*?) \} from "./parts.js";$', re.MULTILINE)
