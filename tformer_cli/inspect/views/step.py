@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tformer_cli.errors import DataError, TformerError, UsageError
 from tformer_cli.heads.names import KIND_NAMES
-from tformer_cli.inspect.view import (
-    ReportOptions,
-    SentenceView,
-    describe,
-    packed,
-    plain,
-    rounded,
-)
+from tformer_cli.inspect.data import packed, picked, rounded
+from tformer_cli.inspect.view import ReportOptions, SentenceView, describe
 from tformer_cli.inspect.walkthrough.step import SCHEMA, StepRecord
 from tformer_cli.settings import Option
 from tformer_cli.show.document import BLANK, Block, Room, Span, Text, Texts, text
@@ -45,30 +39,20 @@ BAR_WIDTH, SHORTEST_BAR = 24, 4  # Columns of a bar at most, and those below whi
 
 
 def _step_data(step: Step, quiz: Quiz) -> dict[str, Any]:
-    data = vars(step) | {"tables": [_table_data(table, quiz) for table in step.tables]}
-    names = ("number", "name", "title", "formulas", "says", "worked", "checks", "tables")
-    return {name: plain(data[name]) for name in names}
-
-
-def _table_data(table: Table, quiz: Quiz) -> dict[str, Any]:
-    return {
-        "name": table.name,
-        "caption": table.caption,
-        "rows": list(table.rows),
-        "columns": list(table.columns),
-        "values": [[_value_data(value, quiz) for value in row] for row in table.values.tolist()],
-    }
+    tables = [
+        {
+            **picked(table, "name caption rows columns"),
+            "values": [[_value_data(one, quiz) for one in row] for row in table.values.tolist()],
+        }
+        for table in step.tables
+    ]
+    return {**picked(step, "number name title formulas says worked checks"), "tables": tables}
 
 
 def _value_data(value: float, quiz: Quiz) -> float | None:
     if math.isinf(value) or quiz.blank_of(value) is not None:
         return None
     return rounded(value)
-
-
-def _blank_data(blank: dict[str, Any], with_answers: bool) -> dict[str, Any]:
-    answer = {"value": rounded(blank["value"])} if with_answers else {}
-    return {"number": blank["number"], "step": blank["step"], "what": blank["what"], **answer}
 
 
 def _step_blocks(step: Step, quiz: Quiz, room: Room) -> Iterator[Block]:
@@ -237,20 +221,12 @@ class StepView(SentenceView[StepRecord]):
     def json(self, record: StepRecord) -> dict[str, Any]:
         data: dict[str, Any] = {
             "schema": SCHEMA,
-            "head": str(record.head),
-            "norm": record.norm,
-            "row": record.row,
-            "token": record.token,
-            "where": record.where,
-            "key": record.key,
-            "key_piece": record.key_piece,
-            "difference": rounded(record.difference),
+            **picked(record, "head norm row token where key key_piece difference"),
             "steps": [_step_data(step, record.hidden) for step in record.steps],
         }
         if record.quiz is not None:
-            data["quiz"] = [
-                _blank_data(vars(blank), record.with_answers) for blank in record.quiz.blanks
-            ]
+            names = "number step what value" if record.with_answers else "number step what"
+            data["quiz"] = [picked(blank, names) for blank in record.quiz.blanks]
         return data
 
     def line(self, record: StepRecord) -> dict[str, Any]:
