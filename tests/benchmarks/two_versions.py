@@ -118,12 +118,26 @@ def translation(model, source, beam_size, precision):
     return arguments
 
 
+def encoding(verb, encoder, source):
+    """The command that classifies or embeds an amount of a file's lines, one after the other."""
+
+    def arguments(folder, n_lines):
+        with source.open(encoding="utf-8") as lines:
+            given = list(itertools.islice(itertools.cycle(lines), n_lines))
+        (folder / "source").write_text("".join(given), encoding="utf-8")
+        return [verb, str(encoder), "-i", str(folder / "source"), "-o", str(folder / "output")]
+
+    return arguments
+
+
 def main():
     """Races both checkouts and prints a table of medians and ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--before", type=Path, required=True, help="checkout of the old version")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--source", type=Path, required=True, help="at least 2,000 lines")
+    parser.add_argument("--classifier", type=Path, help="a model that both versions read")
+    parser.add_argument("--encoder", type=Path, help="one that gives vectors of texts")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--only", default="", help="part of the name of what is raced")
@@ -140,6 +154,10 @@ def main():
             )
             most = 20_000 if beam_size == 1 else 6_000
             races[f"translate, beam {beam_size}, {precision}"] = command, (500, most)
+    for verb, encoder in (("classify", options.classifier), ("embed", options.encoder)):
+        if encoder is not None:
+            command = encoding(verb, encoder.resolve(), options.source.resolve())
+            races[verb] = command, (200, 2_000)
     sys.stdout.write(f"{'processor seconds':32}{'before':>10}{'after':>10}{'speed':>8}  of each\n")
     for name, (command, amounts) in races.items():
         if options.only not in name:
