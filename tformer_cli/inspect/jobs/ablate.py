@@ -52,7 +52,6 @@ from tformer_cli.inspect.views.ablation import (
 from tformer_cli.kinds import kind_of
 from tformer_cli.kinds.masked import hidden_alike
 from tformer_cli.kinds.opening import open_model
-from tformer_cli.kinds.stored_model import Opened
 from tformer_cli.kinds.texts import text_ids
 from tformer_cli.metrics.scores import check_counts
 from tformer_cli.metrics.significance import PairedDifference, PairedScores, compare_losses
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tformer_cli.artifacts.config_file import TaskKind
+    from tformer_cli.kinds.stored_model import Opened
 
     Observer = Callable[[str, int, int], None]
     """Is told what is done, how many lines are, and how many there are."""
