@@ -40,6 +40,15 @@ def saved(path, kind, config, tokenizer, labels=()):
     return path
 
 
+def stored_model(path, model, tokenizer, decoding=None, **info):
+    """The directory of a model as it is."""
+    save_model_directory(
+        path, model.state_dict(), config=model.config, tokenizer=tokenizer,
+        decoding=decoding or DecodingConfig(), info=ModelInfo(**info),
+    )  # fmt: skip
+    return path
+
+
 def pixels_of(number):
     """The values of the pixels of a made-up image, which are its name."""
     drawn = torch.Generator().manual_seed(number)

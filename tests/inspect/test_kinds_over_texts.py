@@ -9,10 +9,9 @@ import torch
 from safetensors.numpy import load_file
 
 from tests.commands import output_of, records_of, refused
-from tests.inspect.cases import OF_EACH_KIND, of, saved
+from tests.inspect.cases import OF_EACH_KIND, of, saved, stored_model
 from tests.inspect.views.test_image import directory
 from tests.models import LINES
-from tformer_cli.artifacts.model_directory import save_model_directory
 from tformer_cli.evaluate.evaluate import evaluate_masked, evaluate_texts
 from tformer_cli.inspect.jobs.ablate import inspect_ablate
 from tformer_cli.inspect.jobs.dump_heads import DumpedCorpus, HeadDumper
@@ -257,11 +256,7 @@ def test_a_head_that_reads_one_word_is_found(tmp_path):
         attention.in_projection.weight[64 + 32, dogs] = 10.0  # k of head 1
         attention.in_projection.weight[128:] = torch.eye(64)
         attention.in_projection.bias[128:] = 1.0
-    made = tmp_path / "made"
-    save_model_directory(
-        made, model.state_dict(), config=config, tokenizer=opened.tokenizer,
-        decoding=opened.decoding, info=opened.info,
-    )  # fmt: skip
+    made = stored_model(tmp_path / "made", model, opened.tokenizer, labels=LABELS)
     (record,) = inspect_view("flow", made, TEXTS[:1])
     even, reads = record.readings
     place = record.sentence.captured.source_ids.index(dogs)

@@ -175,7 +175,7 @@ class StepView(SentenceView[StepRecord]):
             raise DataError("line 1: the sentence is blank; give one that is not")
         head = named or sentence.first_head()
         row = find_token(options.token, sentence.row_labels(head.kind))
-        return self._walked(subject, sentence, head, row, options)
+        return _walked(subject, sentence, (head, row), options.tolerance, options.key)
 
     def report(
         self, subject: view.Subject, sentence: HeadsRecord, options: ReportOptions
@@ -189,34 +189,7 @@ class StepView(SentenceView[StepRecord]):
                 for head, token in options.steps
                 if (row := row_of(token, sentence.row_labels(head.kind))) is not None
             ]
-        return [
-            self._walked(
-                subject,
-                sentence,
-                head,
-                row,
-                StepOptions(head=str(head), token=str(row), tolerance=options.tolerance),
-            )
-            for head, row in chosen
-        ]
-
-    def _walked(
-        self,
-        subject: view.Subject,
-        sentence: HeadsRecord,
-        head: HeadId,
-        row: int,
-        options: StepOptions,
-    ) -> StepRecord:
-        from tformer_cli.inspect.walkthrough.step import Subject
-        from tformer_cli.inspect.walkthrough.walkthrough import walk_through
-
-        one = Subject(sentence=sentence, head=head, row=row, output_labels=tuple(subject.labels))
-        if options.key is not None:
-            one = replace(one, key=_visible_key(options.key, one))
-        record = walk_through(subject.model, one)
-        check_steps(record, options.tolerance)
-        return record
+        return [_walked(subject, sentence, place, options.tolerance) for place in chosen]
 
     def json(self, record: StepRecord) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -266,6 +239,26 @@ class StepView(SentenceView[StepRecord]):
         weight = record.sentence.captured.weights(record.head)[record.row, record.key].item()
         data |= {"weight": rounded(weight), "is_whole": is_alone}
         return data if is_alone else packed(data, bits=24)
+
+
+def _walked(
+    subject: view.Subject,
+    sentence: HeadsRecord,
+    place: tuple[HeadId, int],
+    tolerance: float,
+    key: str | None = None,
+) -> StepRecord:
+    """Walks through a head for the token in a row."""
+    from tformer_cli.inspect.walkthrough.step import Subject
+    from tformer_cli.inspect.walkthrough.walkthrough import walk_through
+
+    (head, row), labels = place, tuple(subject.labels)
+    one = Subject(sentence=sentence, head=head, row=row, output_labels=labels)
+    if key is not None:
+        one = replace(one, key=_visible_key(key, one))
+    record = walk_through(subject.model, one)
+    check_steps(record, tolerance)
+    return record
 
 
 def one_head(subject: view.Subject, name: str, option: str = "--head") -> HeadId:
