@@ -85,7 +85,7 @@ def test_records_are_of_the_text_and_what_was_found(case):
         model = open_model(case.path, "classify", device="cpu")
         (found,) = label_texts(model, case.items[:1])
         assert first.target == found.label
-        assert first.probability == pytest.approx(found.labels[0][1], abs=1e-6)
+        assert first.probability == pytest.approx(found.labels[0][1], abs=5e-6)
         assert [name for name, _ in first.texts][1] == "label"
         assert (first.target_pieces, first.is_forced) == ((), False)
 
@@ -337,7 +337,7 @@ def test_every_format_is_written(case, tmp_path, form):
 def test_what_is_of_translations_is_one_line(case, options, message):
     named = {
         "classify": "a classifier", "language-model": "a language model",
-        "masked": "a masked language model", "image": "an image classifier",
+        "masked": "a masked language model", "image": "a classifier of images",
     }[case.task]  # fmt: skip
     says = refused("inspect-heads", case.path, case.items[0], *options, "-q", says=message)
     assert named in says or options[0] == "--heads"
