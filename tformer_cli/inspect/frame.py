@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from tformer_cli.heads.roles import METRICS, ROLES
+from tformer_cli.inspect.data import attributes
 from tformer_cli.inspect.views import all_views
 from tformer_cli.inspect.weighting.weighting import ALPHA, Weighting
 from tformer_cli.show.html import base_style
@@ -118,15 +119,9 @@ def _plain(text: str) -> str:
 
 def page_texts(weighting: Weighting) -> dict[str, Any]:
     return {
-        "weighting": {
-            "name": weighting.name,
-            "meaning": weighting.meaning,
-            "source": weighting.source,
-            "sums": weighting.sums,
-            "residual": weighting.residual,
-            "isOfLayers": weighting.is_of_layers,
-            "isShare": weighting.is_share,
-        },
+        "weighting": attributes(
+            weighting, "name meaning source sums residual isOfLayers=is_of_layers isShare=is_share"
+        ),
         "conventions": weighting.conventions,
         "kinds": weighting.kind_names,
         "metrics": {name: measure._asdict() for name, measure in METRICS.items()},
