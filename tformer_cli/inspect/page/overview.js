@@ -35,7 +35,7 @@ function showOverview() {
 function gridOf(heads) {
   const layers = [...new Set(heads.map(head => head.layer))];
   const numbers = [...new Set(heads.map(head => head.head))].sort((a, b) => a - b);
-  const grid = make("div", { class: numbers.length > 6 ? "grid many" : "grid", style: `grid-template-columns: 22px repeat(${numbers.length}, minmax(0, 46px))` });
+  const grid = make("div", { class: numbers.length > 6 ? "grid many" : "grid", style: `grid-template-columns: 22px repeat(${numbers.length}, minmax(0, var(--thumb, 46px)))` });
   grid.append(make("span"), ...numbers.map(number => make("span", { class: "axis", "aria-hidden": "true" }, String(number ?? "all"))));
   for (const layer of layers) {
     grid.append(make("span", { class: "axis", "aria-hidden": "true" }, `L${layer}`));

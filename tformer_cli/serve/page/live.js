@@ -2,7 +2,7 @@
 
 import { sentenceOf, treeOf, effectsOf, viewData } from "./adopt.js";
 import { ask, servedModels } from "./client.js";
-import { addNextTab } from "./next.js";
+import { addNextTab, showPosition } from "./next.js";
 import { makeSide } from "./side.js";
 import { byId, data, DEFAULTS, headNamed, KEYS, listen, make, openSentence, showMeasures, showTabs, state, toggle, whenHeadIsChosen, whenNodeIsChosen, writeAddress } from "./parts.js";
 
@@ -26,6 +26,7 @@ const hears = {
   focused(side) {
     if (side === active) return;
     active = side;
+    hears.chosen(side);
     document.querySelectorAll(".side").forEach((box, n) => box.classList.toggle("active", n === side.number));
     side.store.set({ settings: { ...side.store.get().settings } }); // asks anew, now for all there is to see
   },
@@ -42,6 +43,15 @@ const hears = {
       each.other = a !== undefined && b !== undefined ? [b, a][n] : null;
       if (each !== side || each.other !== null) each.show();
     });
+  },
+  pointed(side, word) {
+    const at = side.alignment?.tokens.target.indexOf(word) ?? -1;
+    if (side === active && at >= 0) showPosition(at);
+  },
+  chosen(side) {
+    if (side !== active) return;
+    for (const label of document.querySelectorAll(".search-settings label")) label.hidden = !label.dataset.verbs.includes(side.verb());
+    document.querySelector(".search-settings").hidden = !["translate", "generate"].includes(side.verb());
   },
   inspected(side, event) {
     if (side !== active) return;
@@ -99,7 +109,7 @@ function switchHead(id) {
 
 /** The buttons above the heads. */
 function addSwitches() {
-  const look = toggle("Look at it", true, { id: "look" }, () => choose(false)), off = toggle("Switch it off", false, { id: "switch" }, () => choose(true));
+  const look = toggle("Look", true, { id: "look" }, () => choose(false)), off = toggle("Switch off", false, { id: "switch" }, () => choose(true));
   const on = make("button", { type: "button", id: "all-on", class: "quiet", hidden: "" }, "All on");
   on.addEventListener("click", () => {
     active.store.set({ off: new Set() });
@@ -112,7 +122,7 @@ function addSwitches() {
     off.setAttribute("aria-pressed", String(wanted));
     byId("overview").classList.toggle("switching", wanted);
   };
-  byId("overview").before(make("div", { class: "switching-row" }, make("span", { class: "switch", role: "group", "aria-label": "A click on a head" }, look, off), on));
+  document.querySelector("#overview-panel .filter").append(make("div", { class: "switching-row" }, make("span", { class: "switch", role: "group", "aria-label": "A click on a head" }, look, off), on));
   whenHeadIsChosen(head => {
     if (switches) switchHead(head.id);
     return switches;
@@ -173,7 +183,7 @@ function projector() {
 
 /** Settings of the search, folded away. */
 function searchSettings() {
-  const number = (name, label, min, max, step) => {
+  const number = (verbs, name, label, min, max, step) => {
     const input = make("input", { type: "number", id: name, min: String(min), max: String(max), step: String(step), placeholder: "model's" });
     input.addEventListener("change", () => {
       const settings = { ...active.store.get().settings };
@@ -181,9 +191,10 @@ function searchSettings() {
       else settings[name] = Number(input.value);
       active.store.set({ settings });
     });
-    return make("label", {}, `${label} `, input);
+    return make("label", { "data-verbs": verbs }, `${label} `, input);
   };
-  return make("details", { class: "search-settings" }, make("summary", {}, "Search"), make("div", {}, number("beam_size", "Beam size", 1, 16, 1), number("length_penalty", "Length penalty", 0, 10, .1)));
+  return make("details", { class: "search-settings" }, make("summary", {}, "Search"), make("div", {}, number("translate", "beam_size", "Beam size", 1, 16, 1), number("translate", "length_penalty", "Length penalty", 0, 10, .1),
+    number("generate", "temperature", "Temperature", .1, 3, .1), number("generate", "top_p", "Top-p", .05, 1, .05), number("generate", "seed", "Seed", 0, 1e9, 1)));
 }
 
 const ACTIONS = { compare, report, projector };
@@ -210,8 +221,10 @@ async function begin() {
   listen();
   addSwitches();
   addNextTab((position, piece) => {
-    const before = one.targetPieces.slice(0, position).join("");
-    if (!piece.startsWith("<")) goOnFrom(`${before}${piece}`.replaceAll("▁", " ").replace(/^ /, ""));
+    const text = [...one.targetPieces.slice(0, position), piece].join("").replaceAll("▁", " ").replace(/^ /, "");
+    if (piece.startsWith("<")) return; // a byte or an end is no text
+    if (active.verb() === "generate") active.setText(text);
+    else if (active.verb() === "translate") goOnFrom(text);
   });
   whenNodeIsChosen(n => goOnFrom(one.search.nodes[n].text));
   const [first] = sides = [makeSide(0, served, hears)];

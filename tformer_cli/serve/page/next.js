@@ -1,10 +1,18 @@
 // The next word: the most probable tokens of a position, as temperature, top-k and top-p leave them.
 // The logits come once; what the sliders do is computed here.
 
-import { addTab, bidi, card, clean, decimal, make, tabs } from "./parts.js";
+import { addTab, bidi, card, clean, data, decimal, make, tabs } from "./parts.js";
 
 const SHOWN = 12;
-const settings = { position: 0, temperature: 1, k: 0, p: 1 };
+// A position of null follows the text: the end of one that is written on, else the beginning.
+const settings = { position: null, temperature: 1, k: 0, p: 1 };
+let redraw = () => {}; // draws the bars that are shown
+
+/** Shows the position of a word that is pointed at. */
+export function showPosition(n) {
+  settings.position = n;
+  redraw();
+}
 
 /** The shares of the largest logits at a temperature; what all others have together is the last. */
 export function sharesOf({ top, rest }, temperature) {
@@ -30,19 +38,26 @@ export function keptOf(shares, k, p) {
 export function addNextTab(onTake) {
   addTab({
     id: "next",
-    title: "Next word",
+    get title() {
+      return data.model?.n_decoder_layers ? "Next word" : "Probabilities";
+    },
     holds: one => Boolean(one.next),
     show(panel, one) {
       const { positions } = one.next, body = make("div", { class: "bars" });
-      settings.position = Math.min(settings.position, positions.length - 1);
+      const isText = !data.model.n_encoder_layers;
+      const at = () => Math.min(settings.position ?? (isText ? positions.length - 1 : 0), positions.length - 1);
       const chooser = make("select", { id: "next-position", "aria-label": "Position" }, ...positions.map((_, n) => make("option", { value: String(n) }, `${n + 1}  ${clean(nameOf(one, n))}`)));
-      chooser.value = String(settings.position);
-      const draw = () => body.replaceChildren(...bars(one, positions[settings.position], onTake));
+      const draw = redraw = () => {
+        chooser.value = String(at());
+        body.replaceChildren(...bars(one, at(), onTake));
+      };
       chooser.addEventListener("change", () => {
         settings.position = Number(chooser.value);
         draw();
       });
-      panel.append(card("What comes next", make("p", { class: "says" }, "The most probable next tokens at a position. A temperature below 1 sharpens the distribution, above 1 it flattens it; sampling draws among those that top-k and top-p leave, the filled bars. Click a bar to go on with that token."),
+      panel.append(card(data.model.n_decoder_layers ? "What comes next" : "What it could be", make("p", { class: "says" },
+        "The most probable at a position. A temperature below 1 sharpens the distribution, above 1 it flattens it; sampling draws among those that top-k and top-p leave, the filled bars.",
+        data.model.n_decoder_layers ? " Click a bar to go on with that token." : ""),
         make("div", { class: "pick" }, make("label", {}, "Position ", chooser), slider("temperature", "Temperature", .1, 3, .1, draw), slider("k", "Top-k (0: all)", 0, 64, 1, draw), slider("p", "Top-p", .05, 1, .05, draw)), body));
       draw();
     },
@@ -70,14 +85,15 @@ function slider(name, label, min, max, step, draw) {
   return make("label", {}, `${label} `, input, shown);
 }
 
-function bars(one, position, onTake) {
+function bars(one, at, onTake) {
+  const position = one.next.positions[at];
   const shares = sharesOf(position, settings.temperature), kept = keptOf(shares, settings.k, settings.p);
-  const chosen = nameOf(one, settings.position), largest = Math.max(...shares.slice(0, -1));
+  const chosen = nameOf(one, at), largest = Math.max(...shares.slice(0, -1));
   return position.top.slice(0, SHOWN).map(([piece], n) => {
     const bar = make("span", { class: "fill", style: `width:${(100 * shares[n] / largest).toFixed(1)}%` });
     const button = make("button", { type: "button", class: kept[n] ? "next kept" : "next", ...(piece === chosen ? { "aria-current": "true" } : {}) },
       make("span", { class: "piece" }, bidi(clean(piece))), make("span", { class: "track" }, bar), make("span", { class: "number" }, decimal(shares[n])));
-    button.addEventListener("click", () => onTake(settings.position, piece));
+    button.addEventListener("click", () => onTake(at, piece));
     return button;
   });
 }

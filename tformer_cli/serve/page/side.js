@@ -19,7 +19,7 @@ const LABELS = {
 /**
  * Makes a side.
  *
- * number: 0 or 1; models: those that are served; hears: {isActive(side), inspected(side, event), answered(side), focused(side)}.
+ * number: 0 or 1; models: those that are served; hears: {isActive, chosen, focused, answered, inspected, pointed}, each given the side.
  */
 export function makeSide(number, models, hears) {
   const store = makeStore({ model: models[0], text: "", prefix: "", off: new Set(), settings: {} });
@@ -188,6 +188,7 @@ export function makeSide(number, models, hears) {
     others.mark("linked", linked);
     others.mark("pointed", new Set());
     if (n === null || !side.answer) return tell();
+    if (which === "target") hears.pointed(side, n);
     const texts = [wordsOf(store.get().text), wordsOf(side.answer.target.text)], name = texts[place][n];
     const pairs = [...linked].map(one => texts[1 - place][one]).join(" ");
     const p = which === "target" ? probabilities()?.[n] : undefined;
@@ -219,6 +220,7 @@ export function makeSide(number, models, hears) {
     side.answer = side.alignment = side.free = null;
     target.show({ text: "" });
     store.set({ off: new Set(), prefix: "" });
+    hears.chosen(side);
   }
 
   file.addEventListener("change", async () => {
